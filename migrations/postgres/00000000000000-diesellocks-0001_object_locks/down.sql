@@ -1,0 +1,3 @@
+DROP FUNCTION diesel_locks_try_acquire(TEXT[], BOOLEAN);
+DROP FUNCTION diesel_locks_acquire(TEXT[], BOOLEAN);
+DROP TABLE diesel_object_locks;

@@ -1,0 +1,91 @@
+//! What differs per database engine: one trait, one module per engine.
+//!
+//! In each module `statements` says what is sent, `messages` which error means what, and the module
+//! itself runs the one and judges by the other.
+
+use diesel::connection::{AnsiTransactionManager, Connection};
+
+use crate::Error;
+use crate::request::Request;
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+/// A database engine, seen through Diesel's connection to it.
+///
+/// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
+pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
+    /// Lives as long as the closure that runs in a transaction of this crate's making.
+    type Scope;
+
+    /// Opens a transaction at READ COMMITTED (SQLite: immediate) and takes the locks in it. Anything
+    /// but [`Grant::Locked`] leaves no transaction open.
+    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error>;
+
+    /// Takes the locks in the transaction that is open.
+    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error>;
+
+    /// Marks the transaction that [`begin_locked`](Self::begin_locked) has opened as one of its kind.
+    fn enter(&mut self) -> Self::Scope;
+
+    /// Deletes kept rows that nobody holds, each in a transaction as short as can be.
+    fn purge(&mut self) -> Result<usize, Error>;
+
+    /// Runs the pending migrations while no other session does.
+    fn migrate(&mut self) -> Result<Vec<String>, Error>;
+}
+
+/// The answer to a request that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// All locks are ours.
+    Locked,
+    /// Another transaction holds one, and the request was not to wait.
+    Held,
+}
+
+/// What an error of the database means to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    expect(dead_code, reason = "no engine has all of them")
+)]
+pub(crate) enum Class {
+    Deadlock,
+    SerializationFailure,
+    LockTimeout,
+    LockNotAvailable,
+    StatementTimeout,
+    ReadOnly,
+    TablesMissing,
+    Other,
+}
+
+/// What an error means, whichever engine it comes from: messages of different engines differ.
+pub(crate) fn classify(error: &diesel::result::Error) -> Class {
+    use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
+
+    let DatabaseError(kind, information) = error else {
+        return Class::Other;
+    };
+    let message = information.message();
+    let known = None;
+    #[cfg(feature = "postgres")]
+    let known = known.or_else(|| postgres::messages::classify(message));
+    #[cfg(feature = "mysql")]
+    let known = known.or_else(|| mysql::messages::classify(message));
+    #[cfg(feature = "sqlite")]
+    let known = known.or_else(|| sqlite::messages::classify(message));
+    #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+    let _ = message;
+    // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
+    known.unwrap_or(match kind {
+        DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,
+        DatabaseErrorKind::ReadOnlyTransaction => Class::ReadOnly,
+        _ => Class::Other,
+    })
+}

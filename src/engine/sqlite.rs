@@ -1,0 +1,165 @@
+//! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::connection::TransactionManager;
+use diesel::prelude::*;
+
+use super::{Class, Engine, Grant, classify};
+use crate::request::Request;
+use crate::{Error, Wait, migrations};
+
+pub(super) mod messages;
+mod statements;
+
+/// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
+const STEP: Duration = Duration::from_millis(10);
+
+impl Engine for SqliteConnection {
+    type Scope = ();
+
+    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
+        let grant = with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, request))?;
+        if grant == Grant::Locked
+            && let Err(error) = touch(self, request)
+        {
+            AnsiTransactionManager::rollback_transaction(self)?;
+            return Err(error);
+        }
+        Ok(grant)
+    }
+
+    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+        let step = request.left().unwrap_or(STEP).clamp(Duration::from_millis(2), STEP);
+        let grant = with_busy_timeout(self, step, |conn| become_writer(conn, request, step))?;
+        if grant == Grant::Locked {
+            touch(self, request)?;
+        }
+        Ok(grant)
+    }
+
+    fn enter(&mut self) -> Self::Scope {}
+
+    fn purge(&mut self) -> Result<usize, Error> {
+        let forever = Request::new(crate::ObjectLock::on_all(Vec::<crate::ObjectId>::new()))?;
+        crate::transaction::run(self, &forever, |conn| {
+            Ok(statements::delete_kept().execute(conn)?)
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        let forever = Request::new(crate::ObjectLock::on_all(Vec::<crate::ObjectId>::new()))?;
+        with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, &forever))?;
+        match migrations::run_pending(self, migrations::SQLITE) {
+            Ok(ran) => {
+                AnsiTransactionManager::commit_transaction(self)?;
+                Ok(ran)
+            }
+            Err(error) => {
+                AnsiTransactionManager::rollback_transaction(self)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
+/// own busy handler sleeps up to 100 ms at a time.
+fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
+    for attempt in 0.. {
+        let error = match AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE") {
+            Ok(()) => return Ok(Grant::Locked),
+            Err(error) => error,
+        };
+        if classify(&error) != Class::LockTimeout {
+            return Err(error.into());
+        }
+        if request.wait == Wait::No {
+            return Ok(Grant::Held);
+        }
+        let pause = pause(attempt);
+        match request.left() {
+            None => std::thread::sleep(pause),
+            Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
+            Some(left) => std::thread::sleep(pause.min(left)),
+        }
+    }
+    unreachable!("attempts have no end")
+}
+
+/// Makes a writer of the transaction that is open, if it is not one yet.
+///
+/// One that has read already gets SQLITE_BUSY at once, without the busy handler, while another writes
+/// or when another has written since: what it reads may be old, and waiting would not make it newer.
+/// One that has not read yet gets it after the busy handler has waited for `step`. The time that
+/// passed is the only difference: both say "database is locked".
+fn become_writer(
+    conn: &mut SqliteConnection,
+    request: &Request,
+    step: Duration,
+) -> Result<Grant, Error> {
+    loop {
+        let begun = std::time::Instant::now();
+        let error = match statements::become_writer().execute(conn) {
+            Ok(_) => return Ok(Grant::Locked),
+            Err(error) => error,
+        };
+        if classify(&error) != Class::LockTimeout {
+            return Err(error.into());
+        }
+        if begun.elapsed() < step {
+            return Err(Error::Isolation {
+                what: request.what(),
+                why: "it has read before, and another connection writes or has written since; start \
+                      it with immediate_transaction, or lock before the first read"
+                    .to_owned(),
+            });
+        }
+        if request.wait == Wait::No {
+            return Ok(Grant::Held);
+        }
+        if request.left() == Some(Duration::ZERO) {
+            return Err(request.timed_out(Some(error)));
+        }
+    }
+}
+
+/// Writes kept rows. For the others it touches the table all the same: a missing table is an error on
+/// every engine.
+fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
+    if request.kept() {
+        for id in &request.ids {
+            statements::insert_kept(id.as_str()).execute(conn)?;
+        }
+    } else {
+        statements::become_writer().execute(conn)?;
+    }
+    Ok(())
+}
+
+/// 0.5 to 1 ms at first, 4 to 8 ms in the end, never the same for all who wait.
+fn pause(attempt: u32) -> Duration {
+    let longest = 1000_u64 << attempt.min(3);
+    let random = RandomState::new().hash_one(attempt);
+    Duration::from_micros(longest / 2 + random % (longest / 2))
+}
+
+/// Runs `work` under another `busy_timeout` than the connection's, which is set back in any case.
+fn with_busy_timeout<T>(
+    conn: &mut SqliteConnection,
+    timeout: Duration,
+    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let before: i32 = statements::BusyTimeout.get_result(conn)?;
+    let wanted = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    if before == wanted {
+        return work(conn);
+    }
+    conn.batch_execute(&statements::set_busy_timeout(wanted))?;
+    let result = work(conn);
+    conn.batch_execute(&statements::set_busy_timeout(before))?;
+    result
+}

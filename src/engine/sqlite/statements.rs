@@ -1,0 +1,49 @@
+//! What is sent to SQLite.
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::Integer;
+use diesel::sqlite::Sqlite;
+
+use crate::schema::sqlite::diesel_object_locks::{self, dsl};
+use diesel::dsl::{delete, insert_or_ignore_into};
+
+/// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
+/// a transaction without other writes has nothing to sync.
+#[diesel::dsl::auto_type]
+pub(super) fn become_writer() -> _ {
+    delete(diesel_object_locks::table.filter(dsl::id.eq("")))
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn insert_kept<'a>(id: &'a str) -> _ {
+    insert_or_ignore_into(diesel_object_locks::table)
+        .values((dsl::id.eq(id), dsl::kept.eq(true)))
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn delete_kept() -> _ {
+    delete(diesel_object_locks::table.filter(dsl::kept))
+}
+
+/// The connection's `busy_timeout` in milliseconds. A pragma, for which the DSL has no words.
+#[derive(QueryId)]
+pub(super) struct BusyTimeout;
+
+impl QueryFragment<Sqlite> for BusyTimeout {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_sql("PRAGMA busy_timeout");
+        Ok(())
+    }
+}
+
+impl Query for BusyTimeout {
+    type SqlType = Integer;
+}
+
+impl RunQueryDsl<SqliteConnection> for BusyTimeout {}
+
+/// A pragma takes no bound values: hexadecimal digits.
+pub(super) fn set_busy_timeout(millis: i32) -> String {
+    format!("PRAGMA busy_timeout = 0x{millis:x}")
+}

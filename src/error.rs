@@ -1,0 +1,204 @@
+//! What can go wrong, one type for all engines.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::engine::{self, Class};
+use crate::{InvalidObjectId, Wait};
+
+/// Why a lock was not had, or a transaction around it did not end well.
+///
+/// It is made from [`diesel::result::Error`], and `?` turns it back into one: a closure may return
+/// either, or any error of the application's that is made from this one. Errors of the database are
+/// kept whole as [`source`](std::error::Error::source), with its own message, details and hint.
+///
+/// Diesel does not hand on the numbers of errors (SQLSTATE, errno). On MySQL and MariaDB this crate
+/// asks the server for the number; on PostgreSQL it compares messages with the server's own in all
+/// languages that PostgreSQL 15 to 18 ship; on SQLite there is one language. A message that it does
+/// not know stays [`Error::Database`].
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An id can't be used; nothing was sent to the database.
+    #[error(transparent)]
+    InvalidObjectId(#[from] InvalidObjectId),
+
+    /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
+    #[error("can't wait for {asked:?}: the longest is {:?} (about 24.8 days)", Wait::LONGEST)]
+    InvalidWait {
+        /// The duration asked for.
+        asked: Duration,
+    },
+
+    /// The method needs an open transaction: a lock that ends with the statement would lock nothing.
+    #[error("{method} needs an open transaction; with_object_lock opens one itself")]
+    NotInTransaction {
+        /// The method's name.
+        method: &'static str,
+    },
+
+    /// The method needs a connection without an open transaction.
+    #[error("{method} can't run inside an open transaction: {why}")]
+    InTransaction {
+        /// The method's name.
+        method: &'static str,
+        /// What would go wrong.
+        why: &'static str,
+    },
+
+    /// Another transaction holds the lock, and the request was not to wait ([`Wait::No`]).
+    #[error("the lock on {what} is held by another transaction")]
+    Held {
+        /// The ids asked for.
+        what: String,
+    },
+
+    /// The lock was not free within the time asked for, or the session's own limit ended the wait.
+    #[error("the lock on {what} was not free within {waited:?}")]
+    TimedOut {
+        /// The ids asked for.
+        what: String,
+        /// How long the wait lasted.
+        waited: Duration,
+        /// The database's error; `None` where a statement ended the wait without one.
+        source: Option<diesel::result::Error>,
+    },
+
+    /// The transaction's isolation level, or on SQLite its snapshot, is older than the lock: what it
+    /// reads could be older than what the last holder committed.
+    #[error("can't lock {what} in this transaction: {why}")]
+    Isolation {
+        /// The ids asked for.
+        what: String,
+        /// Which level, and what to do.
+        why: String,
+    },
+
+    /// The transaction, the user or the server may not write (a hot standby, `READ ONLY`). A lock is a
+    /// write, even where it leaves nothing behind.
+    #[error("a lock needs a transaction that may write, on a server that takes writes: {source}")]
+    ReadOnly {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// The tables of this crate are not in the database.
+    #[error("the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first: {source}")]
+    TablesMissing {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// The database broke a cycle of transactions that waited for each other, with this one as the
+    /// victim. The whole transaction must be rolled back and may be tried again.
+    #[error("deadlock: {source}")]
+    Deadlock {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// The transaction can't be put in order with others that ran at the same time. It must be rolled
+    /// back and may be tried again.
+    #[error("serialization failure: {source}")]
+    SerializationFailure {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// A limit of the session's ended another statement: `lock_timeout`, `statement_timeout`,
+    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`.
+    #[error("a statement's time was up: {source}")]
+    StatementTimedOut {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// Migrating failed.
+    #[error("migrating the tables of diesel-locks failed: {0}")]
+    Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// Any other error of the database.
+    #[error(transparent)]
+    Database(diesel::result::Error),
+}
+
+impl Error {
+    /// A wait came to its end: [`Error::TimedOut`] for the lock itself, [`Error::StatementTimedOut`] for
+    /// another statement of the transaction.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::StatementTimedOut { .. })
+    }
+
+    /// Another transaction holds the lock ([`Error::Held`]).
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+
+    /// The database broke a deadlock, with this transaction as the victim.
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self, Self::Deadlock { .. })
+    }
+
+    /// The transaction can't be put in order with others.
+    pub fn is_serialization_failure(&self) -> bool {
+        matches!(self, Self::SerializationFailure { .. })
+    }
+
+    /// The same transaction, from its beginning, may succeed: a deadlock or a serialization failure.
+    pub fn is_retryable(&self) -> bool {
+        self.is_deadlock() || self.is_serialization_failure()
+    }
+
+    /// The transaction, the user or the server may not write.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. })
+    }
+
+    /// The migrations of this crate have not run.
+    pub fn is_missing_table(&self) -> bool {
+        matches!(self, Self::TablesMissing { .. })
+    }
+
+    pub(crate) fn classed(class: Class, source: diesel::result::Error) -> Self {
+        match class {
+            Class::Deadlock => Self::Deadlock { source },
+            Class::SerializationFailure => Self::SerializationFailure { source },
+            Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout => {
+                Self::StatementTimedOut { source }
+            }
+            Class::ReadOnly => Self::ReadOnly { source },
+            Class::TablesMissing => Self::TablesMissing { source },
+            Class::Other => Self::Database(source),
+        }
+    }
+}
+
+impl From<diesel::result::Error> for Error {
+    /// Tells the kinds of errors apart, as far as the message allows. An error of this crate that went
+    /// through [`diesel::result::Error`] comes out again as it was.
+    fn from(error: diesel::result::Error) -> Self {
+        match error {
+            diesel::result::Error::QueryBuilderError(inner) => match inner.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(inner) => Self::Database(diesel::result::Error::QueryBuilderError(inner)),
+            },
+            error => Self::classed(engine::classify(&error), error),
+        }
+    }
+}
+
+impl From<Error> for diesel::result::Error {
+    /// The database's own error where there is nothing more to say, else the error of this crate boxed
+    /// in [`QueryBuilderError`](diesel::result::Error::QueryBuilderError), from which
+    /// [`Error::from`] takes it out again.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Database(source)
+            | Error::Deadlock { source }
+            | Error::SerializationFailure { source }
+            | Error::StatementTimedOut { source } => source,
+            error => Self::QueryBuilderError(Box::new(error)),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What is told to `tracing`, target `diesel_locks`.
+
+use crate::engine::Grant;
+use crate::request::Request;
+use crate::Error;
+
+/// An event for the outcome of a request, which is passed on.
+pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<Grant, Error> {
+    match &outcome {
+        Ok(Grant::Locked) => {
+            tracing::debug!(ids = %request.what(), waited = ?request.waited(), "object lock acquired");
+        }
+        Ok(Grant::Held) => {
+            tracing::debug!(ids = %request.what(), "object lock refused: held by another");
+        }
+        Err(error) if error.is_timeout() => {
+            tracing::warn!(ids = %request.what(), waited = ?request.waited(), "object lock timed out");
+        }
+        Err(error) => {
+            tracing::warn!(ids = %request.what(), %error, "object lock failed");
+        }
+    }
+    outcome
+}
+
+/// The transaction that held the locks has ended, or its savepoint.
+pub(crate) fn freed(request: &Request) {
+    tracing::debug!(ids = %request.what(), held = ?request.waited(), "object lock freed");
+}

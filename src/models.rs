@@ -1,0 +1,31 @@
+//! Rows of the tables, one module per engine.
+//!
+//! The rows of `diesel_object_locks` that can be seen are the kept ones, held or not: a transient row
+//! is never committed.
+
+macro_rules! model {
+    ($backend:ident, $feature:literal, $db:ty, $id:ty) => {
+        #[doc = concat!("Feature `", $feature, "`.")]
+        #[cfg(feature = $feature)]
+        #[cfg_attr(docsrs, doc(cfg(feature = $feature)))]
+        pub mod $backend {
+            use diesel::prelude::*;
+
+            use crate::schema::$backend::diesel_object_locks;
+
+            /// A row of `diesel_object_locks`.
+            #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable, Identifiable)]
+            #[diesel(table_name = diesel_object_locks, check_for_backend($db))]
+            pub struct ObjectLockRow {
+                /// The object's id (UTF-8).
+                pub id: $id,
+                /// Whether the row stays when its transaction ends.
+                pub kept: bool,
+            }
+        }
+    };
+}
+
+model!(postgres, "postgres", diesel::pg::Pg, String);
+model!(mysql, "mysql", diesel::mysql::Mysql, Vec<u8>);
+model!(sqlite, "sqlite", diesel::sqlite::Sqlite, String);

@@ -1,0 +1,155 @@
+//! The name of what is locked.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The longest id, in characters (Unicode scalar values).
+pub const MAX_ID_CHARS: usize = 255;
+
+/// The id of a business object: what an object lock is taken on.
+///
+/// An id is a text of 1 to [`MAX_ID_CHARS`] (255) characters without NUL. Ids are compared as bytes:
+/// `a`, `A`, `á` and `a ` are four objects, and so are two spellings of one letter in Unicode. The
+/// object need not exist in any table.
+///
+/// [`ObjectId::new`] makes it from the name of the entity and the object's key, as in
+/// `BondBO:DK0015966592`; a plain string of the same text is the same id.
+///
+/// An id is checked when it is used: [`with_object_lock`](crate::ObjectLocks::with_object_lock) and
+/// its kin return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) for an unusable one before
+/// they send anything to the database. [`check`](ObjectId::check) tells at once.
+///
+/// ```
+/// use diesel_locks::ObjectId;
+///
+/// let bond = ObjectId::new("BondBO", "DK0015966592");
+/// assert_eq!(bond.to_string(), "BondBO:DK0015966592");
+/// assert_eq!(bond, ObjectId::from("BondBO:DK0015966592"));
+/// assert_eq!(ObjectId::new("Order", 4711).to_string(), "Order:4711");
+///
+/// let empty = ObjectId::from("");
+/// assert!(empty.check().unwrap_err().to_string().contains("1 to 255 characters"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    text: String,
+    invalid: Option<InvalidObjectId>,
+}
+
+impl ObjectId {
+    /// The id `entity:key`.
+    ///
+    /// The entity's name must not contain `:`, and neither part may be empty; the key may contain
+    /// anything but NUL. Two different pairs therefore never give the same id. A pair that breaks this
+    /// gives an id that every use refuses (see [`check`](ObjectId::check)).
+    pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
+        let entity = entity.to_string();
+        let key = key.to_string();
+        let text = format!("{entity}:{key}");
+        let invalid = if entity.contains(':') {
+            Some(InvalidObjectId::EntityWithColon { entity })
+        } else if entity.is_empty() || key.is_empty() {
+            Some(InvalidObjectId::EmptyPart { id: text.clone() })
+        } else {
+            check(&text)
+        };
+        Self { text, invalid }
+    }
+
+    /// The id's text, usable or not.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `Ok` when the id can be used.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, with the value and the limit.
+    pub fn check(&self) -> Result<(), InvalidObjectId> {
+        self.invalid.clone().map_or(Ok(()), Err)
+    }
+}
+
+fn check(text: &str) -> Option<InvalidObjectId> {
+    if text.is_empty() {
+        return Some(InvalidObjectId::Empty);
+    }
+    if text.contains('\0') {
+        return Some(InvalidObjectId::Nul {
+            id: text.to_owned(),
+        });
+    }
+    let chars = text.chars().count();
+    (chars > MAX_ID_CHARS).then(|| InvalidObjectId::TooLong {
+        id: text.to_owned(),
+        chars,
+    })
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl From<String> for ObjectId {
+    fn from(text: String) -> Self {
+        let invalid = check(&text);
+        Self { text, invalid }
+    }
+}
+
+impl From<&str> for ObjectId {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<&String> for ObjectId {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<&ObjectId> for ObjectId {
+    fn from(id: &ObjectId) -> Self {
+        id.clone()
+    }
+}
+
+/// Why a text can't be the id of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
+#[non_exhaustive]
+pub enum InvalidObjectId {
+    /// The id is empty.
+    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one is empty")]
+    Empty,
+    /// The id is longer than [`MAX_ID_CHARS`].
+    #[error("an object id has 1 to {MAX_ID_CHARS} characters; this one has {chars}: {id:?}")]
+    TooLong {
+        /// The id.
+        id: String,
+        /// Its length in characters.
+        chars: usize,
+    },
+    /// The id contains a NUL character, which PostgreSQL can't store.
+    #[error("an object id has no NUL character; this one has: {id:?}")]
+    Nul {
+        /// The id.
+        id: String,
+    },
+    /// The entity given to [`ObjectId::new`] contains `:`, so that another pair could give the same id.
+    #[error("the entity of an object id has no ':'; this one has: {entity:?}")]
+    EntityWithColon {
+        /// The entity's name.
+        entity: String,
+    },
+    /// The entity or the key given to [`ObjectId::new`] is empty.
+    #[error("an object id made of entity and key needs both; one is empty: {id:?}")]
+    EmptyPart {
+        /// Entity and key, with the `:` between.
+        id: String,
+    },
+}

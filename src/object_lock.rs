@@ -1,0 +1,151 @@
+//! What is asked for: which objects, how long to wait, what becomes of the rows.
+
+use std::time::Duration;
+
+use crate::ObjectId;
+
+/// How long to wait for a lock that another transaction holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Until the lock is free.
+    ///
+    /// On PostgreSQL the session's own `lock_timeout` and `statement_timeout` still apply, on MySQL and
+    /// MariaDB `max_execution_time` and `max_statement_time`; they end the wait with
+    /// [`Error::TimedOut`](crate::Error::TimedOut). `innodb_lock_wait_timeout`, which every MySQL
+    /// session has (50 s), does not.
+    #[default]
+    Forever,
+    /// At most so long, then [`Error::TimedOut`](crate::Error::TimedOut).
+    ///
+    /// Counted in whole milliseconds, fractions rounded up; zero asks once without waiting. At most
+    /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). It replaces the
+    /// session's own limits, named above, for the time of the wait.
+    AtMost(Duration),
+    /// Not at all: [`Error::Held`](crate::Error::Held) at once when another holds it.
+    No,
+}
+
+impl Wait {
+    /// The longest duration for [`Wait::AtMost`]: 2,147,483,647 ms, about 24.8 days
+    /// (PostgreSQL's limit for `statement_timeout`).
+    pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
+}
+
+/// What becomes of the lock's row in the table `diesel_object_locks` when the transaction ends.
+///
+/// Both may be used on the same object at the same time, and exclude each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// The row is inserted and deleted again in the transaction: when that ends, however it ends,
+    /// nothing is left. For ids without number, or that are locked now and then.
+    #[default]
+    Transient,
+    /// The row stays and is only locked the next time: faster, and its cost does not grow while some
+    /// other session holds an old snapshot (PostgreSQL). For hot ids, of which there are not too many;
+    /// [`purge_object_locks`](crate::ObjectLocks::purge_object_locks) removes them.
+    Kept,
+}
+
+/// A request for a lock: the object, how long to wait for it, and what becomes of its row.
+///
+/// Strings and [`ObjectId`]s turn into one that waits for ever and leaves no row.
+///
+/// ```
+/// use std::time::Duration;
+/// use diesel_locks::{ObjectId, ObjectLock, Retention, Wait};
+///
+/// let bond = ObjectId::new("BondBO", "DK0015966592");
+/// let lock = ObjectLock::on(&bond)
+///     .wait(Wait::AtMost(Duration::from_millis(500)))
+///     .retention(Retention::Kept);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a request locks nothing until it is given to a connection"]
+pub struct ObjectLock {
+    pub(crate) ids: Vec<ObjectId>,
+    pub(crate) wait: Wait,
+    pub(crate) retention: Retention,
+}
+
+impl ObjectLock {
+    /// A lock on one object.
+    pub fn on(id: impl Into<ObjectId>) -> Self {
+        Self::on_all([id])
+    }
+
+    /// Locks on several objects, to be had all or none; see
+    /// [`with_object_locks`](crate::ObjectLocks::with_object_locks).
+    pub fn on_all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
+        Self {
+            ids: ids.into_iter().map(Into::into).collect(),
+            wait: Wait::default(),
+            retention: Retention::default(),
+        }
+    }
+
+    /// How long to wait when another holds it. For several objects: for all of them together.
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What becomes of the lock's row.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+}
+
+/// What [`with_object_lock`](crate::ObjectLocks::with_object_lock) and its kin take: an [`ObjectId`],
+/// a string, or an [`ObjectLock`] with options.
+pub trait IntoObjectLock {
+    /// The request.
+    fn into_object_lock(self) -> ObjectLock;
+}
+
+impl IntoObjectLock for ObjectLock {
+    fn into_object_lock(self) -> ObjectLock {
+        self
+    }
+}
+
+impl IntoObjectLock for &ObjectLock {
+    fn into_object_lock(self) -> ObjectLock {
+        self.clone()
+    }
+}
+
+macro_rules! id_into_object_lock {
+    ($($id:ty),*) => {$(
+        impl IntoObjectLock for $id {
+            fn into_object_lock(self) -> ObjectLock {
+                ObjectLock::on(self)
+            }
+        }
+    )*};
+}
+
+id_into_object_lock!(ObjectId, &ObjectId, String, &String, &str);
+
+/// What [`with_object_locks`](crate::ObjectLocks::with_object_locks) takes: anything that yields ids
+/// (an array, a `Vec`, an iterator), or [`ObjectLock::on_all`] with options.
+pub trait IntoObjectLocks {
+    /// The request.
+    fn into_object_locks(self) -> ObjectLock;
+}
+
+impl IntoObjectLocks for ObjectLock {
+    fn into_object_locks(self) -> ObjectLock {
+        self
+    }
+}
+
+impl<I> IntoObjectLocks for I
+where
+    I: IntoIterator,
+    I::Item: Into<ObjectId>,
+{
+    fn into_object_locks(self) -> ObjectLock {
+        ObjectLock::on_all(self)
+    }
+}

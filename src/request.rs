@@ -1,0 +1,88 @@
+//! A checked request, and the time that is left for it.
+
+use std::time::{Duration, Instant};
+
+use crate::{Error, ObjectId, ObjectLock, Retention, Wait};
+
+/// An [`ObjectLock`] with usable ids, in the one order in which everybody locks them, without
+/// duplicates.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) ids: Vec<ObjectId>,
+    pub(crate) retention: Retention,
+    pub(crate) wait: Wait,
+    started: Instant,
+}
+
+impl Request {
+    pub(crate) fn new(lock: ObjectLock) -> Result<Self, Error> {
+        let ObjectLock {
+            mut ids,
+            wait,
+            retention,
+        } = lock;
+        for id in &ids {
+            id.check()?;
+        }
+        if let Wait::AtMost(asked) = wait
+            && asked > Wait::LONGEST
+        {
+            return Err(Error::InvalidWait { asked });
+        }
+        // Order of bytes, whatever the database's collation: every process sorts alike.
+        ids.sort();
+        ids.dedup();
+        Ok(Self {
+            ids,
+            retention,
+            wait,
+            started: Instant::now(),
+        })
+    }
+
+    pub(crate) fn without_waiting(mut self) -> Self {
+        self.wait = Wait::No;
+        self
+    }
+
+    pub(crate) fn kept(&self) -> bool {
+        self.retention == Retention::Kept
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What is left of the time asked for; `None` without a limit.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        match self.wait {
+            Wait::Forever => None,
+            Wait::AtMost(limit) => Some(limit.saturating_sub(self.waited())),
+            Wait::No => Some(Duration::ZERO),
+        }
+    }
+
+    /// [`left`](Self::left) in milliseconds, rounded up so that nobody gives up early, and at least
+    /// one: zero means "no limit" to all servers.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn left_millis(&self) -> Option<i32> {
+        self.left().map(|left| {
+            let millis = left.as_nanos().div_ceil(1_000_000).max(1);
+            i32::try_from(millis).unwrap_or(i32::MAX)
+        })
+    }
+
+    /// The ids as text, for errors and events.
+    pub(crate) fn what(&self) -> String {
+        let ids: Vec<_> = self.ids.iter().map(ObjectId::as_str).collect();
+        ids.join(", ")
+    }
+
+    pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
+        Error::TimedOut {
+            what: self.what(),
+            waited: self.waited(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Runs a closure in a transaction that holds the locks, and ends both together.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+
+use crate::Error;
+use crate::engine::{Engine, Grant};
+use crate::events;
+use crate::request::Request;
+
+/// How many transactions are open on the connection, savepoints included.
+pub(crate) fn depth<C: Engine>(conn: &mut C) -> Result<u32, Error> {
+    let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
+    Ok(status.transaction_depth()?.map_or(0, std::num::NonZero::get))
+}
+
+/// Takes the locks in the transaction that is open.
+pub(crate) fn lock<C: Engine>(
+    conn: &mut C,
+    method: &'static str,
+    request: &Request,
+) -> Result<Grant, Error> {
+    if depth(conn)? == 0 {
+        return Err(Error::NotInTransaction { method });
+    }
+    events::told(request, conn.lock_here(request))
+}
+
+/// Opens a transaction, or a savepoint in the one that is open, takes the locks in it, and runs the
+/// closure. `None` when the request was not to wait and another holds a lock.
+pub(crate) fn run<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<Option<T>, E>
+where
+    C: Engine,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    let nested = depth(conn)? > 0;
+    let grant = if nested {
+        lock_in_savepoint(conn, request)
+    } else {
+        conn.begin_locked(request)
+    };
+    if events::told(request, grant)? == Grant::Held {
+        return Ok(None);
+    }
+    let scope = (!nested).then(|| conn.enter());
+    let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
+    drop(scope);
+    let result = match outcome {
+        Ok(Ok(value)) => match AnsiTransactionManager::commit_transaction(conn) {
+            Ok(()) => Ok(Some(value)),
+            Err(error) => Err(Error::from(error).into()),
+        },
+        Ok(Err(error)) => {
+            roll_back(conn);
+            Err(error)
+        }
+        Err(panic) => {
+            roll_back(conn);
+            events::freed(request);
+            resume_unwind(panic)
+        }
+    };
+    events::freed(request);
+    result
+}
+
+/// The closure's error or panic says more than that of a rollback after it: a connection on which even
+/// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
+fn roll_back<C: Engine>(conn: &mut C) {
+    if let Err(error) = AnsiTransactionManager::rollback_transaction(conn) {
+        tracing::warn!(%error, "rollback failed; the connection can't be used any more");
+    }
+}
+
+/// Inside the savepoint, so that its rollback frees the lock where the engine allows it.
+fn lock_in_savepoint<C: Engine>(conn: &mut C, request: &Request) -> Result<Grant, Error> {
+    AnsiTransactionManager::begin_transaction(conn)?;
+    let grant = conn.lock_here(request);
+    if !matches!(grant, Ok(Grant::Locked)) {
+        roll_back(conn);
+    }
+    grant
+}

@@ -1,0 +1,196 @@
+//! `cargo xtask check`: everything that can be said about the code without a database.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::cargo::{PACKAGE, Workspace, cargo};
+use crate::{interrupt, package, programs, run, setup};
+
+/// How a check ended.
+pub(crate) enum Outcome {
+    Passed,
+    Failed(String),
+    /// It was not made, and this is why.
+    NotMade(String),
+}
+
+/// Lints at their strictest, for every call alike: clippy does what `cargo check` does, so that dependencies are compiled
+/// once for each set of features, and what is passed behind `--` does not reach them.
+const LINTS: [&str; 5] = ["--", "-D", "warnings", "-D", "clippy::incompatible_msrv"];
+
+/// Runs all checks, also after one has failed, and reports them at the end.
+pub(crate) fn check() -> Result<u8> {
+    setup::prepare_build()?;
+    let workspace = Workspace::load()?;
+    let mut report = Vec::new();
+    let mut checked = |name: &str, check: &mut dyn FnMut() -> Result<Outcome>| -> Result<()> {
+        println!("xtask: {name}");
+        let start = Instant::now();
+        let outcome = check().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        interrupt::check()?;
+        report.push((name.to_owned(), outcome, start.elapsed().as_secs()));
+        Ok(())
+    };
+    checked("formatting", &mut || {
+        passes(&mut cargo(["fmt", "--all", "--check"]))
+    })?;
+    checked("lints", &mut || {
+        passes(cargo(["clippy", "--workspace", "--all-targets", "--all-features"]).args(LINTS))
+    })?;
+    checked("documentation", &mut || {
+        let mut doc = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
+        passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    checked("every combination of features", &mut || {
+        combinations(&workspace.features())
+    })?;
+    checked("package", &mut || package::check(&workspace))?;
+    checked("oldest supported Rust", &mut || oldest_rust(&workspace))?;
+    checked("licences, advisories, sources (cargo deny)", &mut || {
+        with_tool(
+            "cargo-deny",
+            &mut cargo(["deny", "--all-features", "check"]),
+        )
+    })?;
+    checked("compatible API (cargo semver-checks)", &mut semver)?;
+
+    println!();
+    let mut code = 0;
+    for (name, outcome, seconds) in report {
+        match outcome {
+            Outcome::Passed => println!("xtask: passed: {name} ({seconds} s)"),
+            Outcome::NotMade(reason) => println!("xtask: NOT MADE: {name}: {reason}"),
+            Outcome::Failed(reason) => {
+                println!("xtask: FAILED: {name}: {reason}");
+                code = 1;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Runs the command, which has to succeed.
+pub(crate) fn passes(command: &mut Command) -> Result<Outcome> {
+    let status = run::run(command)?;
+    Ok(if status.success() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{status}, see above"))
+    })
+}
+
+/// Every subset of the package's features compiles without a warning, by itself.
+fn combinations(features: &[&str]) -> Result<Outcome> {
+    if programs::find("cargo-hack").is_some() {
+        let mut hack = cargo([
+            "hack",
+            "clippy",
+            "--package",
+            PACKAGE,
+            "--lib",
+            "--feature-powerset",
+            "--exclude-features",
+            "default",
+        ]);
+        return passes(hack.args(LINTS));
+    }
+    let mut failed = Vec::new();
+    for subset in 0..1_usize << features.len() {
+        let chosen: Vec<&str> = (0..features.len())
+            .filter(|bit| subset >> bit & 1 == 1)
+            .map(|bit| features[bit])
+            .collect();
+        let chosen = chosen.join(",");
+        println!(
+            "xtask: features: {}",
+            if chosen.is_empty() { "none" } else { &chosen }
+        );
+        let mut clippy = cargo([
+            "clippy",
+            "--quiet",
+            "--package",
+            PACKAGE,
+            "--lib",
+            "--no-default-features",
+        ]);
+        if !run::run(clippy.args(["--features", &chosen]).args(LINTS))?.success() {
+            failed.push(format!("[{chosen}]"));
+        }
+    }
+    Ok(if failed.is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(failed.join(" "))
+    })
+}
+
+/// Compiles with the Rust version that Cargo.toml promises.
+fn oldest_rust(workspace: &Workspace) -> Result<Outcome> {
+    let version = workspace.rust_version()?;
+    let installed = match programs::find("rustup") {
+        Some(rustup) => run::output(Command::new(rustup).args(["toolchain", "list"]))?,
+        None => String::new(),
+    };
+    let is_it = |name: &&str| {
+        let rest = name.strip_prefix(version);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-') || rest.starts_with('.'))
+    };
+    let Some(toolchain) = installed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .find(is_it)
+    else {
+        let reason = format!(
+            "Rust {version} is not installed (rustup toolchain install {version}); clippy's incompatible_msrv ran"
+        );
+        return Ok(Outcome::NotMade(reason));
+    };
+    let mut check = Command::new("rustup");
+    check.args([
+        "run",
+        toolchain,
+        "cargo",
+        "check",
+        "--package",
+        PACKAGE,
+        "--lib",
+        "--all-features",
+    ]);
+    passes(check.current_dir(crate::cargo::root()))
+}
+
+/// Compares the API with that of the last release.
+fn semver() -> Result<Outcome> {
+    let mut git = Command::new("git");
+    let tags = run::output(
+        git.args(["tag", "--list", "v*", "--sort=-version:refname"])
+            .current_dir(crate::cargo::root()),
+    );
+    let tags = tags.unwrap_or_default();
+    let Some(release) = tags.lines().next() else {
+        return Ok(Outcome::NotMade(
+            "there is no release (a tag v*) to compare with".into(),
+        ));
+    };
+    with_tool(
+        "cargo-semver-checks",
+        &mut cargo([
+            "semver-checks",
+            "--package",
+            PACKAGE,
+            "--baseline-rev",
+            release,
+        ]),
+    )
+}
+
+fn with_tool(program: &str, command: &mut Command) -> Result<Outcome> {
+    if programs::find(program).is_none() {
+        return Ok(Outcome::NotMade(format!(
+            "{program} is not installed (cargo install --locked {program})"
+        )));
+    }
+    passes(command)
+}

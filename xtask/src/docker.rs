@@ -1,0 +1,146 @@
+//! Servers in Docker containers, for machines where none can be installed.
+
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::german;
+use crate::greeting;
+use crate::guard::Guard;
+use crate::interrupt;
+use crate::servers::Server;
+use crate::{mysql, postgres, run};
+
+const POSTGRES: &str = "postgres:17";
+const MARIADB: &str = "mariadb:11.8";
+/// How long the server in a container may take to start.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Starts PostgreSQL.
+pub(crate) fn start_postgres(durable: bool, guard: &mut Guard) -> Result<Server> {
+    // The image has no German locale, but what it is made of.
+    let script = "localedef -i de_DE -c -f UTF-8 -A /usr/share/locale/locale.alias de_DE.UTF-8; exec docker-entrypoint.sh \"$@\"";
+    let mut arguments = vec!["bash", "-c", script, "bash", "postgres"];
+    arguments.extend(postgres::settings(durable));
+    let name = start(
+        POSTGRES,
+        "POSTGRES_HOST_AUTH_METHOD=trust",
+        "5432",
+        &arguments,
+        guard,
+    )?;
+    // By TCP: while the image prepares its data, a server listens on the socket only.
+    let psql = [
+        "exec",
+        &name,
+        "psql",
+        "-X",
+        "-h",
+        "127.0.0.1",
+        "-U",
+        "postgres",
+        "-At",
+    ];
+    let version = wait(&name, || {
+        run::output(docker(&psql).args(["-c", "SHOW server_version"]))
+    })?;
+    let version = version.split_whitespace().next().unwrap_or_default();
+    let (_, _, errors) =
+        run::capture(docker(&psql).args(german::QUERY.iter().flat_map(|query| ["-c", query])))?;
+    let german = errors.contains(german::PROOF);
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/postgres",
+        port(&name, "5432")?
+    );
+    Ok(Server {
+        title: format!("PostgreSQL {version}"),
+        origin: format!("Docker, {POSTGRES}"),
+        url,
+        german,
+    })
+}
+
+/// Starts MariaDB.
+pub(crate) fn start_mariadb(durable: bool, guard: &mut Guard) -> Result<Server> {
+    let arguments: Vec<&str> = mysql::settings(durable).collect();
+    let name = start(
+        MARIADB,
+        "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1",
+        "3306",
+        &arguments,
+        guard,
+    )?;
+    let port = port(&name, "3306")?;
+    let title = wait(&name, || {
+        greeting::mysql_version(&("127.0.0.1".into(), port))
+    })?;
+    Ok(Server {
+        title,
+        origin: format!("Docker, {MARIADB}"),
+        url: format!("mysql://root@127.0.0.1:{port}/mysql"),
+        german: false,
+    })
+}
+
+fn start(
+    image: &str,
+    variable: &str,
+    port: &str,
+    arguments: &[&str],
+    guard: &mut Guard,
+) -> Result<String> {
+    let name = format!("diesel-locks-{}-{port}", std::process::id());
+    println!("xtask: starting a container of {image}");
+    guard.watch_container(&name);
+    let publish = format!("127.0.0.1::{port}");
+    let mut command = docker(&[
+        "run",
+        "--rm",
+        "--detach",
+        "--name",
+        &name,
+        "--publish",
+        &publish,
+        "--env",
+        variable,
+        image,
+    ]);
+    let status = run::run(command.args(arguments))?;
+    if !status.success() {
+        bail!("docker run {image} failed ({status})");
+    }
+    Ok(name)
+}
+
+/// The port of 127.0.0.1 behind which the container's port is.
+fn port(name: &str, port: &str) -> Result<u16> {
+    let printed = run::output(&mut docker(&["port", name, &format!("{port}/tcp")]))?;
+    let port = printed
+        .lines()
+        .next()
+        .and_then(|line| line.rsplit_once(':')?.1.trim().parse().ok());
+    port.with_context(|| format!("docker port has said '{}'", printed.trim_end()))
+}
+
+fn wait(name: &str, mut attempt: impl FnMut() -> Result<String>) -> Result<String> {
+    let start = Instant::now();
+    loop {
+        interrupt::check()?;
+        match attempt() {
+            Ok(version) => return Ok(version),
+            Err(_) if start.elapsed() < PATIENCE => sleep(Duration::from_millis(200)),
+            Err(error) => {
+                let (_, log, errors) = run::capture(&mut docker(&["logs", "--tail", "20", name]))?;
+                return Err(error).context(format!("the server has not started\n{log}{errors}"));
+            }
+        }
+    }
+}
+
+fn docker(arguments: &[&str]) -> Command {
+    let mut command = Command::new("docker");
+    command.args(arguments);
+    command
+}

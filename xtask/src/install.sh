@@ -1,0 +1,66 @@
+# Installs Debian packages, as root, without making or starting a server of the machine's own.
+#
+# Run by `cargo xtask` as: sh -c <this> install [--german] PACKAGE...
+# With --german, makes sure that PostgreSQL's German messages are there, which small container images leave out.
+set -eu
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+
+# Stopping halfway would leave the machine with half-installed packages.
+trap '' INT TERM HUP
+
+german=
+if [ "${1:-}" = --german ]; then german=yes; shift; fi
+
+policy=/usr/sbin/policy-rc.d
+clusters=/etc/postgresql-common/createcluster.conf
+restore() {
+    if [ "${own_policy:-}" = yes ]; then rm -f "$policy"; fi
+    if [ -e "$clusters.before-diesel-locks" ]; then mv "$clusters.before-diesel-locks" "$clusters"; fi
+}
+trap restore EXIT
+
+get() {
+    # --no-remove: rather fail than replace something that the machine has, such as MySQL by MariaDB.
+    apt-get install -y -qq --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$@"
+}
+
+# No daemon starts while this file says so.
+if ! [ -e "$policy" ]; then
+    own_policy=yes
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
+# One unreachable source of several does not matter; if it does, the installation fails and says so.
+apt-get update -qq || true
+
+case " $* " in
+*' postgresql '*)
+    # The server's package would make and start a cluster.
+    get postgresql-common
+    cp -p "$clusters" "$clusters.before-diesel-locks"
+    pg_conftool "$clusters" set create_main_cluster false
+    ;;
+esac
+if [ $# -gt 0 ]; then get "$@"; fi
+
+if [ "$german" = yes ]; then
+    for server in /usr/lib/postgresql/*/bin/postgres; do
+        version=${server#/usr/lib/postgresql/}
+        version=${version%%/*}
+        file=de/LC_MESSAGES/postgres-$version.mo
+        if [ -e "/usr/share/locale/$file" ] || [ -e "/usr/share/locale-langpack/$file" ]; then continue; fi
+        if grep -qx ID=ubuntu /etc/os-release; then
+            get language-pack-de
+            continue
+        fi
+        # The package has the file, but dpkg was told to leave translations out. Only this file is added: installing
+        # the package again would restart the machine's own server.
+        work=$(mktemp -d)
+        chmod 755 "$work"
+        if (cd "$work" && apt-get download -qq "postgresql-$version"); then
+            dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C / "./usr/share/locale/$file"
+        fi
+        rm -rf "$work"
+    done
+fi

@@ -1,0 +1,116 @@
+//! What the tests need from the machine, and what of it is missing.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::programs;
+use crate::servers::{Plan, Source};
+use crate::{german, run};
+
+/// Something that the tests need from the machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    PostgresServer,
+    MariadbServer,
+    /// What a German locale is made of, for the private PostgreSQL.
+    Locales,
+    /// PostgreSQL's messages in German, which small container images leave out.
+    German,
+    PostgresClient,
+    MysqlClient,
+    PkgConfig,
+}
+
+impl Need {
+    /// What it is, for people.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::PostgresServer => "a PostgreSQL server (initdb, postgres, psql)",
+            Self::MariadbServer => {
+                "a MariaDB or MySQL server (mariadbd and mariadb-install-db, or mysqld)"
+            }
+            Self::Locales => "what a German locale is made of (localedef, /usr/share/i18n)",
+            Self::German => "PostgreSQL's messages in German",
+            Self::PostgresClient => "PostgreSQL's client library (libpq)",
+            Self::MysqlClient => {
+                "MySQL's or MariaDB's client library (libmysqlclient or libmariadb)"
+            }
+            Self::PkgConfig => "pkg-config",
+        }
+    }
+
+    /// The Debian packages that it is in.
+    pub(crate) fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::PostgresServer => &["postgresql"],
+            // Without `-core` it would make and start the machine's own server.
+            Self::MariadbServer => &["mariadb-server-core", "mariadb-client-core"],
+            Self::Locales => &["locales"],
+            Self::German if ubuntu() => &["language-pack-de"],
+            // In a package that is there already, or in that of the server; see install.sh.
+            Self::German => &[],
+            Self::PostgresClient => &["libpq-dev"],
+            Self::MysqlClient => &["libmariadb-dev"],
+            Self::PkgConfig => &["pkg-config"],
+        }
+    }
+
+    /// Whether it is needed to build the tests, so that no server elsewhere makes up for it.
+    pub(crate) fn to_build(self) -> bool {
+        matches!(
+            self,
+            Self::PostgresClient | Self::MysqlClient | Self::PkgConfig
+        )
+    }
+
+    /// Whether it is needed for a private PostgreSQL.
+    pub(crate) fn for_postgres(self) -> bool {
+        matches!(self, Self::PostgresServer | Self::Locales | Self::German)
+    }
+}
+
+/// What is missing for a run with these servers.
+pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
+    let mut missing = Vec::new();
+    let mut need = |need, there: bool| {
+        if !there {
+            missing.push(need);
+        }
+    };
+    if plan.postgres == Some(Source::Private) {
+        let server = programs::postgres_directory();
+        need(Need::PostgresServer, server.is_some());
+        need(Need::Locales, german::locale_available());
+        // Unknown before there is a server, whose version they have to match.
+        need(
+            Need::German,
+            server.is_none_or(|directory| german::messages_available(&directory)),
+        );
+    }
+    if plan.mysql.contains(&Source::Private) {
+        need(Need::MariadbServer, programs::mysql_server().is_some());
+    }
+    let pkg_config = programs::find("pkg-config").is_some();
+    let answers = |program: &str, arguments: &[&str]| {
+        run::output(Command::new(program).args(arguments)).is_ok()
+    };
+    let library = |names: &[&str]| {
+        pkg_config
+            && names
+                .iter()
+                .any(|name| answers("pkg-config", &["--exists", name]))
+    };
+    let postgres = library(&["libpq"]) || answers("pg_config", &["--libdir"]);
+    let mysql =
+        library(&["mysqlclient", "libmariadb", "mariadb"]) || answers("mysql_config", &["--libs"]);
+    need(Need::PkgConfig, pkg_config || (postgres && mysql));
+    need(Need::PostgresClient, postgres);
+    need(Need::MysqlClient, mysql);
+    missing
+}
+
+/// Whether this is Ubuntu, which has packages of its own for translations.
+pub(crate) fn ubuntu() -> bool {
+    std::fs::read_to_string(Path::new("/etc/os-release"))
+        .is_ok_and(|text| text.lines().any(|line| line == "ID=ubuntu"))
+}

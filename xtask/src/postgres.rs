@@ -1,0 +1,124 @@
+//! Starting a private PostgreSQL, and asking one its version.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::german;
+use crate::greeting;
+use crate::guard::Guard;
+use crate::programs;
+use crate::run;
+use crate::servers::Server;
+use crate::workplace::{Workplace, account, free_port};
+
+/// The server's log.
+const LOG: &str = "postgres.log";
+/// Settings of every private server: tests open many connections.
+const SETTINGS: [&str; 2] = ["max_connections=300", "shared_buffers=256MB"];
+
+/// The settings for the server's command line.
+pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
+    // Data that last for one run need not survive a crash of the machine.
+    SETTINGS
+        .into_iter()
+        .chain((!durable).then_some("fsync=off"))
+        .flat_map(|setting| ["-c", setting])
+}
+
+/// Starts a private server that speaks German when asked to.
+pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> {
+    let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
+    let account = account(&["postgres", "nobody"])?;
+    let account = account.as_ref();
+    let data = workplace.directory("postgres", account)?;
+    let sockets = workplace.directory("postgres-sockets", account)?;
+    let locales = workplace.path("locales");
+    german::make_locale(&locales)?;
+
+    let mut initdb = workplace.command(&programs.join("initdb"), account);
+    initdb.args([
+        "--auth=trust",
+        "--username=postgres",
+        "--locale=C",
+        "--encoding=UTF8",
+        "--no-sync",
+        "--pgdata",
+    ]);
+    run::output(initdb.arg(&data))?;
+
+    let port = free_port()?;
+    let mut command = workplace.server(&programs.join("postgres"), account, LOG)?;
+    command.arg("-D").arg(&data).arg("-k").arg(&sockets).args([
+        "-p",
+        &port.to_string(),
+        "-c",
+        "listen_addresses=127.0.0.1",
+    ]);
+    command
+        .args(settings(workplace.durable()))
+        .env("LOCPATH", &locales);
+    // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
+    let server = guard.start_server(&mut command, Signal::SIGQUIT)?;
+
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    let version = guard.wait_for(server, || version(&programs.join("psql"), &url));
+    let version =
+        version.with_context(|| format!("PostgreSQL has not started\n{}", workplace.log(LOG)))?;
+    let (_, _, errors) = run::capture(
+        psql(&programs.join("psql"), &url)
+            .args(german::QUERY.iter().flat_map(|query| ["-c", query])),
+    )?;
+    if !errors.contains(german::PROOF) {
+        bail!(
+            "the private PostgreSQL does not speak German, which a test needs; it said: {}",
+            errors.trim_end()
+        );
+    }
+    Ok(Server {
+        title: format!("PostgreSQL {version}"),
+        origin: "private".into(),
+        url,
+        german: true,
+    })
+}
+
+/// A server that is there already.
+pub(crate) fn external(url: &str, origin: &str) -> Result<Server> {
+    let title = if let Some(psql) = programs::find("psql") {
+        let version = version(&psql, url);
+        let version = version.context("the PostgreSQL of PG_DATABASE_URL does not answer")?;
+        format!("PostgreSQL {version}")
+    } else {
+        if let Some(address) = greeting::address(url, 5432) {
+            greeting::connect(&address)?;
+        }
+        "PostgreSQL (of unknown version, as there is no psql)".into()
+    };
+    Ok(Server {
+        title,
+        origin: origin.into(),
+        url: url.into(),
+        german: false,
+    })
+}
+
+/// The version of the server that `url` names.
+fn version(program: &Path, url: &str) -> Result<String> {
+    let printed = run::output(psql(program, url).args(["-c", "SHOW server_version"]))?;
+    Ok(printed
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+fn psql(program: &Path, url: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(["--no-psqlrc", "--no-password", "-At", "-d", url])
+        .env("PGCONNECT_TIMEOUT", "5");
+    command
+}

@@ -1,0 +1,92 @@
+//! Finding programs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run;
+
+/// Where Debian keeps programs that only root is expected to run, which is not in the `PATH` of others.
+const MORE_DIRECTORIES: [&str; 2] = ["/usr/local/sbin", "/usr/sbin"];
+
+/// The program's path, when there is one.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(MORE_DIRECTORIES.map(PathBuf::from))
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file())
+}
+
+/// What the program says about its version, in one line.
+pub(crate) fn version(program: &Path) -> Option<String> {
+    let printed = run::output(Command::new(program).arg("--version")).ok()?;
+    printed.lines().next().map(|line| line.trim().to_owned())
+}
+
+/// The directory of the newest PostgreSQL server's programs.
+pub(crate) fn postgres_directory() -> Option<PathBuf> {
+    // Debian and Ubuntu, then Red Hat's packages of postgresql.org.
+    let packaged = ["/usr/lib/postgresql", "/usr"]
+        .into_iter()
+        .flat_map(|parent| {
+            let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+            entries
+                .map(|entry| entry.path())
+                .filter(|path| postgres_major(path).is_some())
+                .collect::<Vec<_>>()
+        });
+    let newest = packaged
+        .filter(|directory| has_postgres(&directory.join("bin")))
+        .max_by_key(|directory| postgres_major(directory))
+        .map(|directory| directory.join("bin"));
+    newest.or_else(|| {
+        find("initdb")?
+            .parent()
+            .map(Path::to_owned)
+            .filter(|directory| has_postgres(directory))
+    })
+}
+
+/// `15` for `/usr/lib/postgresql/15` and `/usr/pgsql-15`.
+fn postgres_major(directory: &Path) -> Option<u32> {
+    let name = directory.file_name()?.to_str()?;
+    name.strip_prefix("pgsql-").unwrap_or(name).parse().ok()
+}
+
+fn has_postgres(directory: &Path) -> bool {
+    ["initdb", "postgres", "psql"]
+        .iter()
+        .all(|name| directory.join(name).is_file())
+}
+
+/// A MariaDB or MySQL server, with what makes its data directory.
+pub(crate) enum MysqlServer {
+    MariaDb { server: PathBuf, install: PathBuf },
+    Mysql { server: PathBuf },
+}
+
+/// The machine's MariaDB or MySQL server.
+pub(crate) fn mysql_server() -> Option<MysqlServer> {
+    let install = find("mariadb-install-db").or_else(|| find("mysql_install_db"));
+    if let (Some(server), Some(install)) = (find("mariadbd"), &install) {
+        return Some(MysqlServer::MariaDb {
+            server,
+            install: install.clone(),
+        });
+    }
+    // `mysqld` is either one's name.
+    let server = find("mysqld")?;
+    if version(&server)?.contains("MariaDB") {
+        return Some(MysqlServer::MariaDb {
+            server,
+            install: install?,
+        });
+    }
+    Some(MysqlServer::Mysql { server })
+}
+
+/// Whether containers can be started.
+pub(crate) fn docker_works() -> bool {
+    find("docker").is_some() && run::output(Command::new("docker").arg("info")).is_ok()
+}

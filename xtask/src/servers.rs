@@ -1,0 +1,200 @@
+//! The servers of a run: named by a URL, private ones, or Docker containers.
+
+use std::env;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::engine::Engine;
+use crate::guard::Guard;
+use crate::workplace::Workplace;
+use crate::{ServerArguments, docker, mysql, postgres, setup};
+
+/// The variable that names the PostgreSQL server, to this program and to the tests.
+pub(crate) const POSTGRES_URL: &str = "PG_DATABASE_URL";
+/// The variable that names the MySQL server; to the tests, whichever of MySQL and MariaDB they are to use.
+pub(crate) const MYSQL_URL: &str = "MYSQL_DATABASE_URL";
+/// The variable that names a MariaDB server to this program.
+pub(crate) const MARIADB_URL: &str = "MARIADB_DATABASE_URL";
+/// The variable that tells the tests that PostgreSQL may not know German.
+const WITHOUT_LOCALES: &str = "DIESEL_LOCKS_TEST_WITHOUT_LOCALES";
+
+/// Where a server comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Somebody runs it already; this is the variable with its URL.
+    Url(&'static str),
+    /// Started here, from the machine's programs.
+    Private,
+    /// Started here, in a container.
+    Docker,
+}
+
+/// Where the servers of a run come from.
+pub(crate) struct Plan {
+    pub(crate) postgres: Option<Source>,
+    /// Tests run once for each. The first is the one for everything; MariaDB, if both kinds are there.
+    pub(crate) mysql: Vec<Source>,
+}
+
+impl Plan {
+    /// What was asked for, whether or not the machine has it.
+    pub(crate) fn wanted(arguments: &ServerArguments) -> Self {
+        let mut mysql = Vec::new();
+        if arguments.wants(Engine::Mysql) {
+            // A URL of a MySQL does not replace MariaDB, unless nothing is to be started.
+            if url(MARIADB_URL).is_some() {
+                mysql.push(Source::Url(MARIADB_URL));
+            } else if !arguments.external {
+                mysql.push(Source::Private);
+            }
+            if url(MYSQL_URL).is_some() || mysql.is_empty() {
+                mysql.push(Source::Url(MYSQL_URL));
+            }
+        }
+        let given = url(POSTGRES_URL).is_some() || arguments.external;
+        let postgres = if given {
+            Source::Url(POSTGRES_URL)
+        } else {
+            Source::Private
+        };
+        Self {
+            postgres: arguments.wants(Engine::Postgres).then_some(postgres),
+            mysql,
+        }
+    }
+
+    /// The same for a command that can be told of one server of each kind only: a URL replaces the private server.
+    pub(crate) fn wanted_once(arguments: &ServerArguments) -> Self {
+        let mut plan = Self::wanted(arguments);
+        if let Some(given) = plan
+            .mysql
+            .iter()
+            .rposition(|source| matches!(source, Source::Url(_)))
+        {
+            plan.mysql = vec![plan.mysql.swap_remove(given)];
+        }
+        plan
+    }
+}
+
+/// The value of a variable with a URL; empty is the same as not set.
+pub(crate) fn url(variable: &str) -> Option<String> {
+    env::var(variable).ok().filter(|url| !url.is_empty())
+}
+
+/// A running server.
+pub(crate) struct Server {
+    /// Name and version.
+    pub(crate) title: String,
+    /// Where it comes from.
+    pub(crate) origin: String,
+    pub(crate) url: String,
+    /// Whether it can be made to report errors in German.
+    pub(crate) german: bool,
+}
+
+/// The servers of a run; dropping it stops them.
+pub(crate) struct Servers {
+    pub(crate) postgres: Option<Server>,
+    pub(crate) mysql: Vec<Server>,
+    pub(crate) guard: Guard,
+}
+
+impl Servers {
+    /// Installs what is missing, and starts the servers.
+    pub(crate) fn start(arguments: &ServerArguments, plan: &Plan) -> Result<Self> {
+        let mut guard = Guard::start()?;
+        let durable = arguments.durable;
+        let workplace = Workplace::create(durable, &mut guard)?;
+        let postgres = match &plan.postgres {
+            Some(Source::Url(variable)) => Some(postgres::external(
+                &setup::required_url(variable)?,
+                &format!("of {variable}"),
+            )?),
+            Some(Source::Private) => Some(postgres::start(&workplace, &mut guard)?),
+            Some(Source::Docker) => Some(docker::start_postgres(durable, &mut guard)?),
+            None => None,
+        };
+        let mut mysql = Vec::new();
+        for source in &plan.mysql {
+            mysql.push(match source {
+                Source::Url(variable) => {
+                    mysql::external(&setup::required_url(variable)?, variable)?
+                }
+                Source::Private => mysql::start(&workplace, &mut guard)?,
+                Source::Docker => docker::start_mariadb(durable, &mut guard)?,
+            });
+        }
+        let servers = Self {
+            postgres,
+            mysql,
+            guard,
+        };
+        for server in servers.all() {
+            println!(
+                "xtask: {} ({}) at {}",
+                server.title,
+                server.origin,
+                without_password(&server.url)
+            );
+        }
+        if servers
+            .postgres
+            .as_ref()
+            .is_some_and(|server| !server.german)
+        {
+            println!(
+                "xtask: this PostgreSQL need not know German, so {WITHOUT_LOCALES}=1: the tests use English errors only"
+            );
+        }
+        Ok(servers)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Server> {
+        self.postgres.iter().chain(&self.mysql)
+    }
+
+    /// Tells the command which servers to use; `mysql` is the number of the one of that kind.
+    pub(crate) fn name_to(&self, command: &mut Command, mysql: usize) {
+        if let Some(server) = &self.postgres {
+            command.env(POSTGRES_URL, &server.url);
+            if server.german {
+                command.env_remove(WITHOUT_LOCALES);
+            } else {
+                command.env(WITHOUT_LOCALES, "1");
+            }
+        }
+        if let Some(server) = self.mysql.get(mysql) {
+            command.env(MYSQL_URL, &server.url);
+        }
+    }
+}
+
+/// The URL as it may be shown.
+fn without_password(url: &str) -> String {
+    let hidden = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let (user, place) = rest.rsplit_once('@')?;
+        let (user, _) = user.split_once(':')?;
+        Some(format!("{scheme}://{user}:***@{place}"))
+    };
+    hidden().unwrap_or_else(|| url.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_password;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(
+            without_password("mysql://root:a@b@db:1/x"),
+            "mysql://root:***@db:1/x"
+        );
+        assert_eq!(
+            without_password("mysql://root@db:1/x"),
+            "mysql://root@db:1/x"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! `cargo xtask test` and `cargo xtask with-servers`.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::cargo::{PACKAGE, cargo, root};
+use crate::engine::Engine;
+use crate::servers::{Plan, Servers};
+use crate::{ServerArguments, diesel_cli, run, setup};
+
+/// Features of the package's own tests; each of its backends.
+const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
+/// Features of the example programs' tests.
+const EXAMPLE_FEATURES: &str = "ingest/postgres,ingest/mysql";
+/// Options of test programs that take a value in the next argument, which is then not a test's name.
+const OPTIONS_WITH_VALUE: [&str; 8] = [
+    "--test-threads",
+    "--skip",
+    "--format",
+    "--color",
+    "--logfile",
+    "--report-time",
+    "--shuffle-seed",
+    "-Z",
+];
+
+/// `cargo xtask test`: the exit code is that of the first tests that failed.
+pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Result<u8> {
+    let start = Instant::now();
+    let plan = setup::prepare(Plan::wanted(arguments))?;
+    let diesel_cli = diesel_cli::path()?;
+    let mut servers = Servers::start(arguments, &plan)?;
+
+    let mut steps = Vec::new();
+    if arguments.only.is_empty() {
+        let mut own = cargo([
+            "test",
+            "--package",
+            PACKAGE,
+            "--features",
+            FEATURES,
+            "--no-fail-fast",
+            "--",
+        ]);
+        own.args(test_arguments);
+        steps.push(("all tests of the library", own, 0));
+        let mut others = cargo([
+            "test",
+            "--workspace",
+            "--exclude",
+            PACKAGE,
+            "--no-fail-fast",
+        ]);
+        others
+            .args(["--features", EXAMPLE_FEATURES, "--"])
+            .args(test_arguments);
+        steps.push(("tests of the programs", others, 0));
+    } else {
+        steps.push((
+            "integration tests",
+            integration_tests(&arguments.only, test_arguments),
+            0,
+        ));
+    }
+    for other in 1..servers.mysql.len() {
+        steps.push((
+            "integration tests of MySQL",
+            integration_tests(&[Engine::Mysql], test_arguments),
+            other,
+        ));
+    }
+
+    let mut code = 0;
+    let mut report = Vec::new();
+    for (name, mut command, mysql) in steps {
+        servers.name_to(&mut command, mysql);
+        command.env(diesel_cli::VARIABLE, &diesel_cli);
+        println!("xtask: {name}");
+        let status = run::run_guarded(&mut servers.guard, &mut command)?;
+        let result = if status.success() { "passed" } else { "FAILED" };
+        report.push(format!(
+            "{result}: {name}, on {}",
+            used(arguments, &servers, mysql)
+        ));
+        if code == 0 {
+            code = run::code(status);
+        }
+    }
+    drop(servers);
+    println!();
+    for line in report {
+        println!("xtask: {line}");
+    }
+    println!("xtask: {} s, exit code {code}", start.elapsed().as_secs());
+    Ok(code)
+}
+
+/// `cargo xtask with-servers`: the exit code is that of the command.
+pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Result<u8> {
+    let plan = setup::prepare(Plan::wanted_once(arguments))?;
+    let mut servers = Servers::start(arguments, &plan)?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    servers.name_to(&mut command, 0);
+    if let Some(path) = diesel_cli::found()? {
+        command.env(diesel_cli::VARIABLE, path);
+    }
+    Ok(run::code(run::run_foreground(
+        &mut servers.guard,
+        &mut command,
+    )?))
+}
+
+/// The integration tests of these databases only.
+fn integration_tests(engines: &[Engine], test_arguments: &[String]) -> Command {
+    let mut command = cargo([
+        "test",
+        "--package",
+        PACKAGE,
+        "--features",
+        FEATURES,
+        "--test",
+        "it",
+        "--",
+    ]);
+    if names_tests(test_arguments) {
+        // Several names mean any of them, so the other databases' tests are left out instead.
+        for other in Engine::ALL
+            .iter()
+            .filter(|engine| !engines.contains(engine))
+        {
+            command.args(["--skip", other.test_filter()]);
+        }
+    } else {
+        command.args(engines.iter().map(|engine| engine.test_filter()));
+    }
+    command.args(test_arguments);
+    command
+}
+
+/// Whether there is a test's name, or part of one, among the arguments.
+fn names_tests(arguments: &[String]) -> bool {
+    let mut after_option = false;
+    arguments.iter().any(|argument| {
+        let value = std::mem::replace(
+            &mut after_option,
+            OPTIONS_WITH_VALUE.contains(&argument.as_str()),
+        );
+        !value && !argument.starts_with('-')
+    })
+}
+
+/// What the tests ran on.
+fn used(arguments: &ServerArguments, servers: &Servers, mysql: usize) -> String {
+    let used = servers
+        .postgres
+        .iter()
+        .filter(|_| mysql == 0)
+        .chain(servers.mysql.get(mysql));
+    let mut names: Vec<String> = used
+        .map(|server| format!("{} ({})", server.title, server.origin))
+        .collect();
+    if mysql == 0 && arguments.wants(Engine::Sqlite) {
+        names.push(sqlite());
+    }
+    names.join(", ")
+}
+
+/// SQLite is compiled into the tests; the crate's version tells which one.
+fn sqlite() -> String {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
+    let mut lines = lock
+        .lines()
+        .skip_while(|&line| line != "name = \"libsqlite3-sys\"")
+        .skip(1);
+    let version = lines.next().and_then(|line| line.split('"').nth(1));
+    format!(
+        "SQLite (of libsqlite3-sys {})",
+        version.unwrap_or("of unknown version")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_tests;
+
+    #[test]
+    fn names_are_told_from_values() {
+        let names = |arguments: &str| {
+            names_tests(
+                &arguments
+                    .split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert!(!names(""));
+        assert!(!names("--nocapture --test-threads 1"));
+        assert!(!names("--test-threads=1 --skip slow"));
+        assert!(names("--skip slow gap"));
+        assert!(names("gap"));
+    }
+}
