@@ -25,7 +25,10 @@ pub enum Error {
     InvalidObjectId(#[from] InvalidObjectId),
 
     /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
-    #[error("can't wait for {asked:?}: the longest is {:?} (about 24.8 days)", Wait::LONGEST)]
+    #[error(
+        "can't wait for {asked:?}: the longest is {:?} (about 24.8 days)",
+        Wait::LONGEST
+    )]
     InvalidWait {
         /// The duration asked for.
         asked: Duration,
@@ -84,7 +87,9 @@ pub enum Error {
     },
 
     /// The tables of this crate are not in the database.
-    #[error("the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first: {source}")]
+    #[error(
+        "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first: {source}"
+    )]
     TablesMissing {
         /// The database's error.
         source: diesel::result::Error,

@@ -1,8 +1,8 @@
 //! What is told to `tracing`, target `diesel_locks`.
 
+use crate::Error;
 use crate::engine::Grant;
 use crate::request::Request;
-use crate::Error;
 
 /// An event for the outcome of a request, which is passed on.
 pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<Grant, Error> {

@@ -14,7 +14,9 @@ macro_rules! model {
             use crate::schema::$backend::diesel_object_locks;
 
             /// A row of `diesel_object_locks`.
-            #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable, Identifiable)]
+            #[derive(
+                Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable, Identifiable,
+            )]
             #[diesel(table_name = diesel_object_locks, check_for_backend($db))]
             pub struct ObjectLockRow {
                 /// The object's id (UTF-8).

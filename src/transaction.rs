@@ -12,7 +12,9 @@ use crate::request::Request;
 /// How many transactions are open on the connection, savepoints included.
 pub(crate) fn depth<C: Engine>(conn: &mut C) -> Result<u32, Error> {
     let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
-    Ok(status.transaction_depth()?.map_or(0, std::num::NonZero::get))
+    Ok(status
+        .transaction_depth()?
+        .map_or(0, std::num::NonZero::get))
 }
 
 /// Takes the locks in the transaction that is open.

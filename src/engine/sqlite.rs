@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::connection::TransactionManager;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
 use super::{Class, Engine, Grant, classify};
@@ -32,7 +32,10 @@ impl Engine for SqliteConnection {
     }
 
     fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
-        let step = request.left().unwrap_or(STEP).clamp(Duration::from_millis(2), STEP);
+        let step = request
+            .left()
+            .unwrap_or(STEP)
+            .clamp(Duration::from_millis(2), STEP);
         let grant = with_busy_timeout(self, step, |conn| become_writer(conn, request, step))?;
         if grant == Grant::Locked {
             touch(self, request)?;
@@ -113,9 +116,10 @@ fn become_writer(
         if begun.elapsed() < step {
             return Err(Error::Isolation {
                 what: request.what(),
-                why: "it has read before, and another connection writes or has written since; start \
+                why:
+                    "it has read before, and another connection writes or has written since; start \
                       it with immediate_transaction, or lock before the first read"
-                    .to_owned(),
+                        .to_owned(),
             });
         }
         if request.wait == Wait::No {

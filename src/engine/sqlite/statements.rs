@@ -17,8 +17,7 @@ pub(super) fn become_writer() -> _ {
 
 #[diesel::dsl::auto_type]
 pub(super) fn insert_kept<'a>(id: &'a str) -> _ {
-    insert_or_ignore_into(diesel_object_locks::table)
-        .values((dsl::id.eq(id), dsl::kept.eq(true)))
+    insert_or_ignore_into(diesel_object_locks::table).values((dsl::id.eq(id), dsl::kept.eq(true)))
 }
 
 #[diesel::dsl::auto_type]

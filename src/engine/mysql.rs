@@ -1,0 +1,131 @@
+//! MySQL and MariaDB: InnoDB's lock on the row, and a gate through which one at a time makes the row.
+//!
+//! Two who insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a
+//! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only
+//! made behind a gate (`GET_LOCK`), which is held while acquiring and no longer.
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+
+use super::{Engine, Grant};
+use crate::request::Request;
+use crate::{Error, migrations};
+
+mod acquire;
+pub(super) mod messages;
+mod run;
+mod scope;
+mod statements;
+
+use acquire::{Refusal, Transaction};
+use run::{Failure, run};
+
+/// Rows that one transaction of a purge removes.
+const PURGED_AT_ONCE: i64 = 500;
+
+impl Engine for MysqlConnection {
+    type Scope = scope::Scope;
+
+    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
+        // A kept row is usually there: one round trip. Behind the gate after it was missing once.
+        let mut gate = !request.kept();
+        loop {
+            AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
+            let transaction = Transaction::Begun { gate };
+            let refusal = match acquire::acquire(self, request, transaction) {
+                Ok(()) => return Ok(Grant::Locked),
+                Err(refusal) => refusal,
+            };
+            AnsiTransactionManager::rollback_transaction(self)?;
+            match refusal {
+                Refusal::Held => return Ok(Grant::Held),
+                Refusal::NoRow => gate = true,
+                // It has done nothing yet and may start over without anyone noticing.
+                Refusal::Failed(Error::Deadlock { source }) => {
+                    if request.left().is_some_and(|left| left.is_zero()) {
+                        return Err(request.timed_out(Some(source)));
+                    }
+                }
+                Refusal::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+        let transaction = Transaction::Open {
+            at_read_committed: scope::entered(self),
+        };
+        match acquire::acquire(self, request, transaction) {
+            Ok(()) => Ok(Grant::Locked),
+            Err(Refusal::Held | Refusal::NoRow) => Ok(Grant::Held),
+            Err(Refusal::Failed(error)) => Err(error),
+        }
+    }
+
+    fn enter(&mut self) -> Self::Scope {
+        scope::enter(self)
+    }
+
+    fn purge(&mut self) -> Result<usize, Error> {
+        let mut purged = 0;
+        loop {
+            match purge_some(self) {
+                Ok(0) => return Ok(purged),
+                Ok(removed) => purged += removed,
+                Err(Error::Deadlock { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        let forever = i32::MAX;
+        while run(self, None, |conn| {
+            statements::TakeMigrations { seconds: forever }.get_result::<Option<i64>>(conn)
+        })
+        .map_err(Failure::into_error)?
+            != Some(1)
+        {}
+        let ran = migrations::run_pending(self, migrations::MYSQL);
+        statements::LeaveMigrations {}.get_result::<Option<i64>>(self)?;
+        ran
+    }
+}
+
+/// At READ COMMITTED, and so without locks on the gaps between the rows.
+fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Error> {
+    AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+    let removed = run(conn, None, |conn| {
+        let ids: Vec<Vec<u8>> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        statements::delete_all(&ids).execute(conn)
+    });
+    match removed {
+        Ok(removed) => {
+            AnsiTransactionManager::commit_transaction(conn)?;
+            Ok(removed)
+        }
+        Err(failure) => {
+            AnsiTransactionManager::rollback_transaction(conn)?;
+            Err(failure.into_error())
+        }
+    }
+}
+
+/// The levels at which a statement sees what was committed before it.
+fn reads_what_is_committed(level: &str) -> bool {
+    matches!(level, "READ-COMMITTED" | "READ-UNCOMMITTED")
+}
+
+fn isolation(request: &Request, level: &str) -> Error {
+    Error::Isolation {
+        what: request.what(),
+        why: format!(
+            "the session is at {level}, whose snapshot may be older than the lock; use \
+             with_object_lock outside a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ \
+             COMMITTED on the connection (a level for the next transaction alone can't be seen)"
+        ),
+    }
+}

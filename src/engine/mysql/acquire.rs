@@ -1,0 +1,254 @@
+//! The steps from a request to a locked row.
+//!
+//! Who waits on the row waits inside InnoDB, which finds cycles. Who waits at the gate does not, so
+//! that a transaction that may hold other locks leaves the gate alone after [`AT_THE_GATE`] and waits
+//! on the row itself.
+
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+
+use super::run::{Failure, run};
+use super::{isolation, reads_what_is_committed, statements};
+use crate::engine::Class;
+use crate::request::Request;
+use crate::{Error, ObjectId, Wait};
+
+/// Seconds that a transaction which may hold other locks waits at a gate at a time.
+const AT_THE_GATE: i32 = 1;
+
+/// The transaction in which the locks are to be had.
+#[derive(Clone, Copy)]
+pub(super) enum Transaction {
+    /// Begun for the purpose, at READ COMMITTED; it may be rolled back and begun again.
+    Begun {
+        /// Whether a row is likely to be missing.
+        gate: bool,
+    },
+    /// The application's.
+    Open {
+        /// Known to be at READ COMMITTED, whatever the session's level says.
+        at_read_committed: bool,
+    },
+}
+
+/// Why the locks were not had.
+pub(super) enum Refusal {
+    Held,
+    /// A kept row is missing; the transaction is to be begun again and to go through the gate.
+    NoRow,
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.into_error())
+    }
+}
+
+/// Takes all locks, in the request's order.
+pub(super) fn acquire(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    transaction: Transaction,
+) -> Result<(), Refusal> {
+    let mut level_known = !matches!(
+        transaction,
+        Transaction::Open {
+            at_read_committed: false
+        }
+    );
+    for (position, id) in request.ids.iter().enumerate() {
+        let gate_first = match transaction {
+            Transaction::Begun { gate } => gate,
+            Transaction::Open { .. } => !request.kept(),
+        };
+        if !gate_first {
+            match lock_row(conn, request, id)? {
+                Some(level) if level_known || reads_what_is_committed(&level) => {
+                    level_known = true;
+                    continue;
+                }
+                Some(level) => return Err(isolation(request, &level).into()),
+                None if matches!(transaction, Transaction::Begun { .. }) => {
+                    return Err(Refusal::NoRow);
+                }
+                None => {}
+            }
+        }
+        if !level_known {
+            let level: String = run(conn, None, |conn| statements::Isolation {}.get_result(conn))?;
+            if !reads_what_is_committed(&level) {
+                return Err(isolation(request, &level).into());
+            }
+            level_known = true;
+        }
+        let alone = matches!(transaction, Transaction::Begun { .. }) && position == 0;
+        acquire_through_gate(conn, request, id, alone)?;
+    }
+    Ok(())
+}
+
+/// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.
+fn acquire_through_gate(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+    alone: bool,
+) -> Result<(), Refusal> {
+    loop {
+        if take_gate(conn, request, id, alone)? {
+            let locked = lock_or_make_row(conn, request, id);
+            leave_gate(conn, id)?;
+            return locked;
+        }
+        if lock_row(conn, request, id)?.is_some() {
+            return Ok(());
+        }
+        // Having waited for a row that is gone, we still hold the lock on its place: whoever has the
+        // gate waits for us. Or nobody holds the place, and the worst is a deadlock that InnoDB breaks.
+        if make_row(conn, request, id)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Behind the gate, where nobody else makes a row of this id.
+fn lock_or_make_row(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+) -> Result<(), Refusal> {
+    while lock_row(conn, request, id)?.is_none() {
+        if make_row(conn, request, id)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The session's isolation level when the row was there and is now locked, `None` without a row.
+fn lock_row(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+) -> Result<Option<String>, Refusal> {
+    let id = id.as_str().as_bytes();
+    loop {
+        let row: Result<Option<(bool, String)>, Failure> = if request.wait == Wait::No {
+            run(conn, None, |conn| {
+                statements::lock_row_now(id).get_result(conn).optional()
+            })
+        } else {
+            run(conn, request.left_millis(), |conn| {
+                statements::lock_row(id).get_result(conn).optional()
+            })
+        };
+        match row {
+            Ok(row) => return Ok(row.map(|(_, level)| level)),
+            Err(failure) => after_wait(conn, request, failure)?,
+        }
+    }
+}
+
+/// `Ok` when the statement may be tried again.
+fn after_wait(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    failure: Failure,
+) -> Result<(), Refusal> {
+    let time_is_up = request.left().is_some_and(|left| left.is_zero());
+    match failure.class {
+        Class::LockTimeout | Class::LockNotAvailable if request.wait == Wait::No => {
+            Err(Refusal::Held)
+        }
+        Class::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
+        Class::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
+        Class::LockTimeout | Class::StatementTimeout => {
+            Err(request.timed_out(Some(failure.error)).into())
+        }
+        _ => Err(failure.into()),
+    }
+}
+
+/// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
+fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
+    let set: i64 = run(conn, None, |conn| {
+        statements::RollbackOnTimeout {}.get_result(conn)
+    })?;
+    Ok(set == 1)
+}
+
+/// Makes the row and, for a transient lock, deletes it: the lock on its place stays until the
+/// transaction ends. `false` when a row was there after all.
+fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
+    let id = id.as_str().as_bytes();
+    let made = run(conn, None, |conn| {
+        statements::insert(id, request.kept()).execute(conn)
+    });
+    match made {
+        Ok(_) => {}
+        Err(failure) if failure.is_duplicate() => return Ok(false),
+        Err(failure) => {
+            after_wait(conn, request, failure)?;
+            return Ok(false);
+        }
+    }
+    if !request.kept() {
+        run(conn, None, |conn| statements::delete(id).execute(conn))?;
+    }
+    Ok(true)
+}
+
+/// `false` when it is time to leave the gate alone.
+fn take_gate(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+    alone: bool,
+) -> Result<bool, Refusal> {
+    let id = id.as_str().as_bytes();
+    loop {
+        let seconds = match request.wait {
+            Wait::No => 0,
+            _ if alone => i32::MAX,
+            _ => AT_THE_GATE,
+        };
+        let limit = match request.wait {
+            Wait::AtMost(_) => request.left_millis(),
+            Wait::Forever | Wait::No => None,
+        };
+        let taken: Result<Option<i64>, Failure> = run(conn, limit, |conn| {
+            statements::TakeGate { id, seconds }.get_result(conn)
+        });
+        let error = match taken {
+            Ok(Some(1)) => return Ok(true),
+            Ok(_) if request.wait == Wait::No => return Err(Refusal::Held),
+            // MariaDB ends the wait without an error when the time of the statement is up.
+            Ok(_) => None,
+            Err(failure) if failure.class == Class::StatementTimeout => Some(failure.error),
+            Err(failure) => return Err(failure.into()),
+        };
+        if request.left().is_some_and(|left| left.is_zero())
+            || (error.is_some() && request.wait == Wait::Forever)
+        {
+            return Err(request.timed_out(error).into());
+        }
+        if !alone {
+            return Ok(false);
+        }
+    }
+}
+
+fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
+    let id = id.as_str().as_bytes();
+    let _: Option<i64> = run(conn, None, |conn| {
+        statements::LeaveGate { id }.get_result(conn)
+    })?;
+    Ok(())
+}

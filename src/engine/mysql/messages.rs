@@ -1,0 +1,121 @@
+//! Which of MySQL's and MariaDB's errors means what.
+//!
+//! Diesel hands on the message but not the number, and the server translates messages
+//! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a
+//! closure, of which only the error is there, the two messages that matter stand here in all languages
+//! of MySQL 9 and MariaDB 10.11.
+
+use crate::engine::Class;
+
+/// By the server's number of the error.
+pub(super) fn class_of(number: i64) -> Class {
+    match number {
+        // A lock wait; NOWAIT on MariaDB.
+        1205 => Class::LockTimeout,
+        // A cycle of row locks; a cycle through GET_LOCK (MySQL).
+        1213 | 3058 => Class::Deadlock,
+        // MariaDB 11: the row has changed since the snapshot.
+        1020 => Class::SerializationFailure,
+        // NOWAIT on MySQL.
+        3572 => Class::LockNotAvailable,
+        // max_execution_time on MySQL, max_statement_time on MariaDB.
+        3024 | 1969 => Class::StatementTimeout,
+        // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
+        1792 | 1290 | 1836 => Class::ReadOnly,
+        1146 => Class::TablesMissing,
+        _ => Class::Other,
+    }
+}
+
+/// `None` for a message that is not known.
+pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
+    if DEADLOCK.contains(&message) {
+        Some(Class::Deadlock)
+    } else if LOCK_WAIT_TIMEOUT.contains(&message) {
+        Some(Class::LockTimeout)
+    } else if STATEMENT_TIMEOUT.contains(&message) {
+        Some(Class::StatementTimeout)
+    } else if message.starts_with("Record has changed since last read in table ") {
+        Some(Class::SerializationFailure)
+    } else if message.ends_with(".diesel_object_locks' doesn't exist") {
+        Some(Class::TablesMissing)
+    } else {
+        None
+    }
+}
+
+const STATEMENT_TIMEOUT: &[&str] = &[
+    "Query execution was interrupted, maximum statement execution time exceeded",
+    "Query execution was interrupted (max_statement_time exceeded)",
+];
+
+const LOCK_WAIT_TIMEOUT: &[&str] = &[
+    "Lock wait timeout exceeded; try restarting transaction",
+    "Beim Warten auf eine Sperre wurde die zulässige Wartezeit überschritten. Bitte versuchen Sie, die Transaktion neu zu starten",
+    "E' scaduto il timeout per l'attesa del lock",
+    "Fick inte ett lås i tid ; Försök att starta om transaktionen",
+    "Kontrollaeg ületatud luku järel ootamisel; Proovi transaktsiooni otsast alata",
+    "Lock wacht tijd overschreden",
+    "Lock wait timeout overskredet",
+    "Tempo de espera (timeout) de travamento excedido. Tente reiniciar a transação",
+    "Tiempo de espera de bloqueo excedido; intente rearrancar la transacción",
+    "Timeout sur l'obtention du verrou",
+    "Vremenski limit za zaključavanje tabele je istekao; Probajte da ponovo startujete transakciju",
+    "Затримку очікування блокування вичерпано",
+    "Таймаут ожидания блокировки истек; попробуйте перезапустить транзакцию",
+    "ბლოკის მოლოდინის ვადა ამოიწურა. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
+    "ロック待ちがタイムアウトしました。トランザクションを再試行してください。",
+    "锁等待超时;尝试重新启动事务",
+];
+
+const DEADLOCK: &[&str] = &[
+    "Deadlock found when trying to get lock; try restarting transaction",
+    "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. Versuchen Sie, die Transaktion neu zu starten",
+    "Deadlock découvert en essayant d'obtenir les verrous : essayez de redémarrer la transaction",
+    "Deadlock gevonden tijdens lock-aanvraag poging; Probeer herstart van de transactie",
+    "Encontrado estancamiento (deadlock) al intentar obtener el bloqueo; intente volver a comenzar la transacción",
+    "Encontrado um travamento fatal (deadlock) quando tentava obter uma trava. Tente reiniciar a transação",
+    "Fick 'DEADLOCK' vid låsförsök av block/rad. Försök att starta om transaktionen",
+    "Lukustamisel tekkis tupik (deadlock); alusta transaktsiooni otsast",
+    "Trovato deadlock durante il lock; Provare a far ripartire la transazione",
+    "Unakrsno zaključavanje pronađeno kada sam pokušao da dobijem pravo na zaključavanje; Probajte da restartujete transakciju",
+    "Взаємне блокування знайдено під час спроби отримати блокування; спробуйте перезапустити транзакцію.",
+    "Возникла тупиковая ситуация в процессе получения блокировки; Попробуйте перезапустить транзакцию",
+    "ჩიხი ბლოკის მიღების მცდელობისას. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
+    "ロック取得中にデッドロックが検出されました。トランザクションを再試行してください。",
+    "试图锁定时发现僵局;尝试重新启动事务",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_known_in_german_and_spanish() {
+        assert_eq!(
+            classify(
+                "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. \
+                 Versuchen Sie, die Transaktion neu zu starten"
+            ),
+            Some(Class::Deadlock)
+        );
+        assert_eq!(
+            classify("Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"),
+            Some(Class::LockTimeout)
+        );
+    }
+
+    #[test]
+    fn somebody_elses_missing_table_is_not_ours() {
+        assert_eq!(classify("Table 'app.bonds' doesn't exist"), None);
+        assert_eq!(
+            classify("Table 'app.diesel_object_locks' doesn't exist"),
+            Some(Class::TablesMissing)
+        );
+    }
+
+    #[test]
+    fn an_unknown_number_stays_a_plain_error() {
+        assert_eq!(class_of(1064), Class::Other);
+    }
+}

@@ -1,0 +1,70 @@
+//! Runs one statement, within a time, and learns the number of its error.
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+
+use super::{messages, statements};
+use crate::Error;
+use crate::engine::{Class, classify};
+
+/// A statement's error and what it means.
+pub(super) struct Failure {
+    pub(super) class: Class,
+    pub(super) number: Option<i64>,
+    pub(super) error: diesel::result::Error,
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> Error {
+        Error::classed(self.class, self.error)
+    }
+
+    /// Another row with this key is there.
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.number == Some(1062)
+    }
+}
+
+/// Runs `statement`; with a limit, no longer than so many milliseconds.
+pub(super) fn run<T>(
+    conn: &mut MysqlConnection,
+    limit: Option<i32>,
+    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
+) -> Result<T, Failure> {
+    let plain = |error: diesel::result::Error| Failure {
+        class: classify(&error),
+        number: None,
+        error,
+    };
+    if let Some(millis) = limit {
+        statements::SetLimit { millis }
+            .execute(conn)
+            .map_err(plain)?;
+    }
+    // The number is to be asked for before the next statement.
+    let result = statement(conn).map_err(|error| numbered(conn, error));
+    if limit.is_some() {
+        statements::RestoreLimit {}.execute(conn).map_err(plain)?;
+    }
+    result
+}
+
+fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+    let number = match error {
+        diesel::result::Error::DatabaseError(..) => number(conn),
+        _ => None,
+    };
+    let class = number.map_or_else(|| classify(&error), messages::class_of);
+    Failure {
+        class,
+        number,
+        error,
+    }
+}
+
+/// The number of the last statement's error; `None` when the connection does not answer any more.
+fn number(conn: &mut MysqlConnection) -> Option<i64> {
+    conn.batch_execute(statements::KEEP_ERROR_NUMBER).ok()?;
+    statements::ErrorNumber {}.get_result(conn).ok().flatten()
+}

@@ -1,0 +1,44 @@
+//! Which connections are in a transaction that this crate began at READ COMMITTED.
+//!
+//! The server does not show the level of a single transaction (only the session's), so that
+//! `lock_object` inside `with_object_lock` could not know. The closure runs on the thread that began
+//! the transaction and gets the connection by reference: while it runs, the connection's address on
+//! this thread stands for the transaction. Elsewhere the lookup finds nothing, and the session's level
+//! decides.
+
+use std::cell::RefCell;
+
+use diesel::mysql::MysqlConnection;
+
+thread_local! {
+    static ENTERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes the mark away when it is dropped.
+pub struct Scope {
+    address: usize,
+}
+
+pub(super) fn enter(conn: &MysqlConnection) -> Scope {
+    let address = address(conn);
+    ENTERED.with_borrow_mut(|entered| entered.push(address));
+    Scope { address }
+}
+
+pub(super) fn entered(conn: &MysqlConnection) -> bool {
+    ENTERED.with_borrow(|entered| entered.contains(&address(conn)))
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        ENTERED.with_borrow_mut(|entered| {
+            if let Some(position) = entered.iter().rposition(|entry| *entry == self.address) {
+                entered.remove(position);
+            }
+        });
+    }
+}
+
+fn address(conn: &MysqlConnection) -> usize {
+    std::ptr::from_ref(conn).addr()
+}

@@ -1,0 +1,233 @@
+//! What is sent to MySQL and MariaDB.
+//!
+//! One text serves both: MySQL runs what stands in `/*!80000 .. */`, MariaDB what stands in
+//! `/*M!100100 .. */`, and each takes the other's for a comment.
+
+use diesel::dsl::{auto_type, delete as delete_from, insert_into};
+use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
+use diesel::mysql::Mysql;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
+
+use crate::schema::mysql::diesel_object_locks::{self, dsl};
+
+/// READ COMMITTED for the one transaction that begins. The level leaves no gaps locked beside the row,
+/// and the closure reads what the last holder committed.
+pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
+
+/// Keeps the number of the error of the last statement. Not a statement that can be prepared.
+pub(super) const KEEP_ERROR_NUMBER: &str =
+    "GET DIAGNOSTICS CONDITION 1 @diesel_locks_errno = MYSQL_ERRNO";
+
+/// Locks the row, if there is one; waits for who holds it.
+#[auto_type]
+pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
+    let level: SessionIsolation = SessionIsolation;
+    diesel_object_locks::table
+        .select((dsl::kept, level))
+        .filter(dsl::id.eq(id))
+        .for_update()
+}
+
+/// The same without waiting: an error when somebody holds it.
+#[auto_type]
+pub(super) fn lock_row_now<'a>(id: &'a [u8]) -> _ {
+    let level: SessionIsolation = SessionIsolation;
+    diesel_object_locks::table
+        .select((dsl::kept, level))
+        .filter(dsl::id.eq(id))
+        .for_update()
+        .no_wait()
+}
+
+#[auto_type]
+pub(super) fn insert<'a>(id: &'a [u8], kept: bool) -> _ {
+    insert_into(diesel_object_locks::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
+}
+
+#[auto_type]
+pub(super) fn delete<'a>(id: &'a [u8]) -> _ {
+    delete_from(diesel_object_locks::table.filter(dsl::id.eq(id)))
+}
+
+/// Kept rows that nobody has locked, locked now.
+#[auto_type]
+pub(super) fn free_kept(limit: i64) -> _ {
+    diesel_object_locks::table
+        .select(dsl::id)
+        .filter(dsl::kept)
+        .limit(limit)
+        .for_update()
+        .skip_locked()
+}
+
+#[auto_type]
+pub(super) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
+    delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
+}
+
+/// The session's isolation level. It does not show a level that `SET TRANSACTION` gave to the
+/// transaction alone; nothing does, without the right PROCESS.
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(super) struct SessionIsolation;
+
+impl Expression for SessionIsolation {
+    type SqlType = Text;
+}
+
+impl<QS> AppearsOnTable<QS> for SessionIsolation {}
+impl<QS> SelectableExpression<QS> for SessionIsolation {}
+
+impl<GB> ValidGrouping<GB> for SessionIsolation {
+    type IsAggregate = diesel::expression::is_aggregate::Never;
+}
+
+impl QueryFragment<Mysql> for SessionIsolation {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        // MariaDB has had the newer name only since 11.1, and still has the older.
+        out.push_sql(
+            "/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */",
+        );
+        Ok(())
+    }
+}
+
+/// A statement of fixed text with bound values: the DSL has no words for it, and Diesel caches it, other
+/// than `sql_query`, because its text depends on its type alone.
+macro_rules! statement {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* } -> $sql_type:ty,
+        |$self:ident, $out:ident| $walk:block
+    ) => {
+        $(#[$doc])*
+        pub(super) struct $name $(<$life>)? {
+            $(pub(super) $field: $field_type),*
+        }
+
+        impl $(<$life>)? QueryId for $name $(<$life>)? {
+            type QueryId = marker::$name;
+            const HAS_STATIC_QUERY_ID: bool = true;
+        }
+
+        impl $(<$life>)? QueryFragment<Mysql> for $name $(<$life>)? {
+            fn walk_ast<'b>(&'b $self, mut $out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+                $walk
+                Ok(())
+            }
+        }
+
+        impl $(<$life>)? Query for $name $(<$life>)? {
+            type SqlType = $sql_type;
+        }
+
+        impl $(<$life>)? RunQueryDsl<MysqlConnection> for $name $(<$life>)? {}
+    };
+}
+
+/// The name of an object's gate. Names of GET_LOCK belong to the whole server, have at most 64
+/// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
+/// share a digest, one would wait a moment longer; the lock itself is the row.
+const GATE: &str = "CONCAT('diesel:', SHA2(CONCAT(COALESCE(DATABASE(), ''), '.', ";
+
+/// What tells the cached statements apart.
+mod marker {
+    pub struct TakeGate;
+    pub struct LeaveGate;
+    pub struct TakeMigrations;
+    pub struct LeaveMigrations;
+    pub struct SetLimit;
+    pub struct RestoreLimit;
+    pub struct ErrorNumber;
+    pub struct Isolation;
+    pub struct RollbackOnTimeout;
+}
+
+statement! {
+    /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted.
+    TakeGate<'a> { id: &'a [u8], seconds: i32 } -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT GET_LOCK(");
+        out.push_sql(GATE);
+        out.push_bind_param::<Binary, _>(&self.id)?;
+        out.push_sql("), 224)), ");
+        out.push_bind_param::<Integer, _>(&self.seconds)?;
+        out.push_sql(")");
+    }
+}
+
+statement! {
+    /// 1 when it was ours.
+    LeaveGate<'a> { id: &'a [u8] } -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT RELEASE_LOCK(");
+        out.push_sql(GATE);
+        out.push_bind_param::<Binary, _>(&self.id)?;
+        out.push_sql("), 224)))");
+    }
+}
+
+statement! {
+    /// The same for the one who migrates this database.
+    TakeMigrations { seconds: i32 } -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ");
+        out.push_bind_param::<Integer, _>(&self.seconds)?;
+        out.push_sql(")");
+    }
+}
+
+statement! {
+    LeaveMigrations {} -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
+    }
+}
+
+statement! {
+    /// Limits the time of statements: the only limit below a second. The hint MAX_EXECUTION_TIME and
+    /// SET STATEMENT would do it without this statement, but take no bound values.
+    SetLimit { millis: i32 } -> Integer,
+    |self, out| {
+        out.push_sql(
+            "SET @diesel_locks_limit = \
+             /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
+             SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
+        );
+        out.push_bind_param::<Integer, _>(&self.millis)?;
+    }
+}
+
+statement! {
+    RestoreLimit {} -> Integer,
+    |self, out| {
+        out.push_sql(
+            "SET SESSION /*!80000 max_execution_time *//*M!100100 max_statement_time */ \
+             = @diesel_locks_limit",
+        );
+    }
+}
+
+statement! {
+    ErrorNumber {} -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT CAST(@diesel_locks_errno AS SIGNED)");
+    }
+}
+
+statement! {
+    Isolation {} -> Text,
+    |self, out| {
+        out.push_sql("SELECT ");
+        QueryFragment::<Mysql>::walk_ast(&SessionIsolation, out)?;
+    }
+}
+
+statement! {
+    /// 1 when a lock wait that times out rolls back the whole transaction.
+    RollbackOnTimeout {} -> BigInt,
+    |self, out| {
+        out.push_sql("SELECT @@GLOBAL.innodb_rollback_on_timeout");
+    }
+}

@@ -1,0 +1,152 @@
+//! PostgreSQL: the row's insert, or its row lock, made by a function that the migrations install.
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::prelude::*;
+
+use super::{Class, Engine, Grant, classify};
+use crate::request::Request;
+use crate::{Error, Wait, migrations};
+
+pub(super) mod messages;
+mod statements;
+
+use statements::ids;
+
+/// Rows that one transaction of a purge removes.
+const PURGED_AT_ONCE: i64 = 500;
+
+impl Engine for PgConnection {
+    type Scope = ();
+
+    /// One message, and so one round trip, for BEGIN and the locks. Its result can't be read, so that a
+    /// request that is not to wait, whose answer may be "held", takes two.
+    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
+        loop {
+            let grant = match request.wait {
+                Wait::Forever | Wait::AtMost(_) => {
+                    begin(self, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
+                }
+                Wait::No => {
+                    begin(self, statements::BEGIN).and_then(|()| try_acquire(self, request))
+                }
+            };
+            match grant {
+                Ok(Grant::Locked) => return Ok(Grant::Locked),
+                Ok(Grant::Held) => {
+                    AnsiTransactionManager::rollback_transaction(self)?;
+                    return Ok(Grant::Held);
+                }
+                // It has done nothing yet and may start over without anyone noticing.
+                Err(error) if classify(&error) == Class::Deadlock => continue,
+                Err(error) => return Err(failed(request, error)),
+            }
+        }
+    }
+
+    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+        let refusal = match request.wait {
+            Wait::Forever => statements::acquire(ids(request), request.kept()).get_result(self),
+            Wait::AtMost(_) => acquire_in_time(self, request),
+            Wait::No => {
+                return try_acquire_here(self, request).map_err(|error| failed(request, error));
+            }
+        };
+        match refusal.map_err(|error| failed(request, error))? {
+            None => Ok(Grant::Locked),
+            Some(level) => Err(isolation(request, &level)),
+        }
+    }
+
+    fn enter(&mut self) -> Self::Scope {}
+
+    fn purge(&mut self) -> Result<usize, Error> {
+        let mut purged = 0;
+        loop {
+            let removed = self.transaction(|conn| {
+                let ids: Vec<String> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+                statements::delete(&ids).execute(conn)
+            })?;
+            purged += removed;
+            if removed == 0 {
+                return Ok(purged);
+            }
+        }
+    }
+
+    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        // In a transaction, for the advisory lock to end with it however it ends, and behind a
+        // transaction pooler too.
+        self.transaction(|conn| {
+            statements::lock_migrations().execute(conn)?;
+            migrations::run_pending(conn, migrations::POSTGRES)
+        })
+    }
+}
+
+/// Sends a batch that begins with BEGIN. Diesel does not know of a transaction in which a later
+/// statement of the batch has failed, so that it is ended here.
+fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
+    let begun = AnsiTransactionManager::begin_transaction_sql(conn, batch);
+    if begun.is_err() && conn.batch_execute("ROLLBACK").is_err() {
+        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+    }
+    begun
+}
+
+/// In a transaction of our own making, at the right level.
+fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+    let answer: QueryResult<String> =
+        statements::try_acquire(ids(request), request.kept()).get_result(conn);
+    match answer {
+        Ok(answer) if answer == "locked" => Ok(Grant::Locked),
+        Ok(_) => Ok(Grant::Held),
+        Err(error) => {
+            let _ = AnsiTransactionManager::rollback_transaction(conn);
+            Err(error)
+        }
+    }
+}
+
+fn try_acquire_here(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+    let answer: String = statements::try_acquire(ids(request), request.kept()).get_result(conn)?;
+    match answer.as_str() {
+        "locked" => Ok(Grant::Locked),
+        "held" => Ok(Grant::Held),
+        level => Err(isolation(request, level).into()),
+    }
+}
+
+/// A savepoint, the locks and the time-outs around them in one message; an error rolls back to the
+/// savepoint, so that the transaction survives it. `Some` is the transaction's unfit isolation level,
+/// asked for beforehand because the batch has no result to read.
+fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
+    let refusal: Option<String> = statements::acquire(Vec::new(), false).get_result(conn)?;
+    if refusal.is_some() {
+        return Ok(refusal);
+    }
+    match conn.batch_execute(&statements::acquire_in_savepoint(request)) {
+        Ok(()) => Ok(None),
+        Err(error) => {
+            conn.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
+            Err(error)
+        }
+    }
+}
+
+fn failed(request: &Request, error: diesel::result::Error) -> Error {
+    match classify(&error) {
+        Class::LockTimeout | Class::StatementTimeout => request.timed_out(Some(error)),
+        _ => error.into(),
+    }
+}
+
+fn isolation(request: &Request, level: &str) -> Error {
+    Error::Isolation {
+        what: request.what(),
+        why: format!(
+            "it is at {}, whose snapshot is older than the lock; begin it at READ COMMITTED \
+             (build_transaction().read_committed()), or use with_object_lock outside a transaction",
+            level.to_uppercase()
+        ),
+    }
+}

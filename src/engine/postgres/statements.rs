@@ -1,0 +1,122 @@
+//! What is sent to PostgreSQL.
+
+use std::fmt::Write;
+
+use diesel::dsl::{auto_type, delete as delete_from, select};
+use diesel::prelude::*;
+use diesel::sql_types::{Array, BigInt, Bool, Text};
+
+use crate::request::Request;
+use crate::schema::postgres::diesel_object_locks::{self, dsl};
+use crate::{ObjectId, Wait};
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    /// `NULL`, or the isolation level that is in the way; see the migration.
+    fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
+    /// `locked`, `held`, or the isolation level that is in the way; see the migration.
+    fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
+    fn pg_advisory_xact_lock(key: BigInt);
+}
+
+/// "diesel-l", so that no application takes the same number by chance.
+const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
+
+/// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
+/// snapshot of the moment before the wait.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+pub(super) const ROLLBACK_TO_SAVEPOINT: &str =
+    "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";
+
+pub(super) fn ids(request: &Request) -> Vec<&str> {
+    request.ids.iter().map(ObjectId::as_str).collect()
+}
+
+#[auto_type]
+pub(super) fn acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
+    select(diesel_locks_acquire(ids, keep))
+}
+
+#[auto_type]
+pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
+    select(diesel_locks_try_acquire(ids, keep))
+}
+
+/// Kept rows that nobody has locked, locked now.
+#[auto_type]
+pub(super) fn free_kept(limit: i64) -> _ {
+    diesel_object_locks::table
+        .select(dsl::id)
+        .filter(dsl::kept)
+        .limit(limit)
+        .for_update()
+        .skip_locked()
+}
+
+#[auto_type]
+pub(super) fn delete<'a>(ids: &'a [String]) -> _ {
+    delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
+}
+
+#[auto_type]
+pub(super) fn lock_migrations() -> _ {
+    let key: i64 = MIGRATIONS_KEY;
+    select(pg_advisory_xact_lock(key))
+}
+
+/// BEGIN and the locks in one message of the simple protocol, which takes no bound values: ids travel
+/// as hexadecimal digits, out of which nothing can break.
+pub(super) fn begin_and_acquire(request: &Request) -> String {
+    let mut sql = format!("{BEGIN}; ");
+    push_acquire_in_time(&mut sql, request);
+    sql
+}
+
+/// The same inside a transaction: an error ends at the savepoint.
+pub(super) fn acquire_in_savepoint(request: &Request) -> String {
+    let mut sql = "SAVEPOINT diesel_locks; ".to_owned();
+    push_acquire_in_time(&mut sql, request);
+    sql.push_str("; RELEASE SAVEPOINT diesel_locks");
+    sql
+}
+
+/// `statement_timeout`, which counts the whole statement, and not `lock_timeout`, which starts anew with
+/// each holder that is waited for. Both are set back to what the session had, also for the case that it
+/// is a limit of this transaction only.
+fn push_acquire_in_time(sql: &mut String, request: &Request) {
+    let Wait::AtMost(_) = request.wait else {
+        push_acquire(sql, request);
+        return;
+    };
+    let limit = request.left_millis().unwrap_or(i32::MAX);
+    sql.push_str(
+        "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \
+         set_config('diesel_locks.lock_timeout', current_setting('lock_timeout'), true), \
+         set_config('lock_timeout', '0', true), \
+         set_config('statement_timeout', (x'",
+    );
+    let _ = write!(sql, "{limit:08x}");
+    sql.push_str("'::int)::text, true); ");
+    push_acquire(sql, request);
+    sql.push_str(
+        "; SELECT set_config('statement_timeout', current_setting('diesel_locks.statement_timeout'), true), \
+         set_config('lock_timeout', current_setting('diesel_locks.lock_timeout'), true)",
+    );
+}
+
+fn push_acquire(sql: &mut String, request: &Request) {
+    sql.push_str("SELECT diesel_locks_acquire(ARRAY[");
+    for (position, id) in request.ids.iter().enumerate() {
+        if position > 0 {
+            sql.push_str(", ");
+        }
+        sql.push_str("convert_from('\\x");
+        for byte in id.as_str().bytes() {
+            let _ = write!(sql, "{byte:02x}");
+        }
+        sql.push_str("', 'UTF8')");
+    }
+    sql.push_str("]::text[], ");
+    sql.push_str(if request.kept() { "true)" } else { "false)" });
+}
