@@ -133,15 +133,15 @@ const GATE: &str = "CONCAT('diesel:', SHA2(CONCAT(COALESCE(DATABASE(), ''), '.',
 
 /// What tells the cached statements apart.
 mod marker {
-    pub struct TakeGate;
-    pub struct LeaveGate;
-    pub struct TakeMigrations;
-    pub struct LeaveMigrations;
-    pub struct SetLimit;
-    pub struct RestoreLimit;
-    pub struct ErrorNumber;
-    pub struct Isolation;
-    pub struct RollbackOnTimeout;
+    pub(crate) struct TakeGate;
+    pub(crate) struct LeaveGate;
+    pub(crate) struct TakeMigrations;
+    pub(crate) struct LeaveMigrations;
+    pub(crate) struct SetLimit;
+    pub(crate) struct RestoreLimit;
+    pub(crate) struct ErrorNumber;
+    pub(crate) struct Isolation;
+    pub(crate) struct RollbackOnTimeout;
 }
 
 statement! {

@@ -1,0 +1,95 @@
+//! The targets for speed, as ratios: what is compared is interleaved in one run, in short rounds, so that
+//! whatever else the machine does meets all alike.
+//!
+//! ```text
+//! cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite --bench ratios
+//! ```
+//!
+//! Options follow `--`; `--help` lists them.
+
+#[path = "ratios/contention.rs"]
+mod contention;
+#[path = "ratios/growth.rs"]
+mod growth;
+#[path = "ratios/options.rs"]
+mod options;
+#[path = "ratios/samples.rs"]
+mod samples;
+mod support;
+#[path = "ratios/targets.rs"]
+mod targets;
+#[path = "ratios/uncontended.rs"]
+mod uncontended;
+
+use std::thread;
+
+use anyhow::Result;
+use diesel::{MysqlConnection, PgConnection, SqliteConnection};
+use serde_json::{Value, json};
+
+use options::{Options, Part};
+use support::backend::Backend;
+use support::choice::Choice;
+use support::crew::Crew;
+use targets::Target;
+
+/// What a part found: figures for `--json`, and targets to judge by them.
+#[derive(Default)]
+struct Findings {
+    figures: Vec<Value>,
+    targets: Vec<Target>,
+}
+
+impl Findings {
+    fn add(&mut self, other: Self) {
+        self.figures.extend(other.figures);
+        self.targets.extend(other.targets);
+    }
+}
+
+fn main() -> Result<()> {
+    let Some(options) = options::from_arguments()? else {
+        print!("{}", options::HELP);
+        return Ok(());
+    };
+    println!("{}", options.describe());
+    let mut versions = Vec::new();
+    let mut findings = Findings::default();
+    for choice in &options.backends {
+        let (version, found) = match choice {
+            Choice::Postgres => parts::<PgConnection>(&options, Choice::Postgres)?,
+            Choice::Mysql => parts::<MysqlConnection>(&options, Choice::Mysql)?,
+            Choice::Sqlite => parts::<SqliteConnection>(&options, Choice::Sqlite)?,
+        };
+        versions.push(version);
+        findings.add(found);
+    }
+    targets::print(&findings.targets, options.quick);
+    if options.json {
+        let all = json!({
+            "versions": versions,
+            "cpus": thread::available_parallelism()?.get(),
+            "quick": options.quick,
+            "figures": findings.figures,
+            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
+        });
+        println!("{all}");
+    }
+    Ok(())
+}
+
+fn parts<C: Backend>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
+    let version = Crew::<C>::new(1)?.version()?;
+    println!("\n## {version}\n");
+    let mut findings = Findings::default();
+    if options.has(Part::Uncontended) {
+        findings.add(uncontended::compare::<C>(options, &version, engine)?);
+    }
+    if options.has(Part::Contention) && engine != Choice::Sqlite {
+        findings.add(contention::compare::<C>(options, &version, engine)?);
+    }
+    if options.has(Part::Growth) && engine == Choice::Postgres {
+        findings.add(growth::measure::<C>(options, &version)?);
+    }
+    Ok((version, findings))
+}

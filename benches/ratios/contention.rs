@@ -1,0 +1,87 @@
+//! Eight connections that all want one lock and have nothing to do under it.
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::Findings;
+use crate::options::Options;
+use crate::samples::{Samples, figure};
+use crate::support::backend::Backend;
+use crate::support::choice::Choice;
+use crate::support::crew::Crew;
+use crate::support::cycle::{Variant, cycle};
+use crate::targets::{Limit, Target};
+use crate::uncontended::order;
+
+const CONNECTIONS: u8 = 8;
+
+const VARIANTS: [Variant; 4] = [
+    Variant::Seed,
+    Variant::Advisory,
+    Variant::Transient,
+    Variant::Kept,
+];
+
+pub(crate) fn compare<C: Backend>(
+    options: &Options,
+    version: &str,
+    engine: Choice,
+) -> Result<Findings> {
+    let mut crew = Crew::<C>::new(CONNECTIONS.into())?;
+    let mut speeds = VARIANTS.map(|_| Samples::default());
+    let mut deadlocks = VARIANTS.map(|_| 0);
+    for round in 0..options.contended_rounds {
+        for place in order(VARIANTS.len(), round) {
+            let variant = VARIANTS[place];
+            let id = &variant.ids(1)[0];
+            let measured = crew.measure(
+                |_, time| time >= options.contended_round,
+                |conn, _| cycle(conn, variant, id, |_| Ok(())),
+            )?;
+            let seconds = measured.per_cycle().as_secs_f64();
+            speeds[place].push(f64::from(CONNECTIONS) / seconds);
+            deadlocks[place] += measured.deadlocks;
+        }
+    }
+
+    println!("{CONNECTIONS} connections on one id, nothing else to do:\n");
+    println!("| | cycles per second | deadlocks |");
+    println!("|---|---|---|");
+    for ((variant, speeds), deadlocks) in VARIANTS.iter().zip(&speeds).zip(&deadlocks) {
+        let name = variant.name();
+        println!("| {name} | {:.0} | {deadlocks} |", speeds.median());
+    }
+    println!();
+
+    let figures = VARIANTS.iter().zip(&speeds).zip(&deadlocks);
+    let figures = figures.map(|((variant, speeds), deadlocks)| {
+        json!({
+            "variant": variant.name(),
+            "cycles_per_second": speeds.median(),
+            "deadlocks": deadlocks,
+        })
+    });
+    let figures = json!({
+        "server": version,
+        "part": "contention",
+        "connections": CONNECTIONS,
+        "variants": figures.collect::<Vec<_>>(),
+    });
+    let [seed, advisory, transient, kept] = &speeds;
+    let target = |names, samples, limit| Target {
+        text: format!("{version}, {CONNECTIONS} connections on one id: cycles per second, {names}"),
+        ratio: figure(samples, |[one, other]| one.median() / other.median()),
+        limit,
+    };
+    let targets = match engine {
+        Choice::Postgres => vec![
+            target("kept / advisory", [kept, advisory], Limit::AtLeast(0.8)),
+            target("transient / seed", [transient, seed], Limit::AtLeast(1.6)),
+        ],
+        Choice::Mysql | Choice::Sqlite => Vec::new(),
+    };
+    Ok(Findings {
+        figures: vec![figures],
+        targets,
+    })
+}

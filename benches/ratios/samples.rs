@@ -1,0 +1,54 @@
+//! Medians, and how far they may be from the truth.
+
+/// Measurements of one quantity in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(Vec<f64>);
+
+/// A figure made of samples, and the least and greatest that a fifth of the samples alone would give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figure {
+    pub(crate) value: f64,
+    pub(crate) least: f64,
+    pub(crate) greatest: f64,
+}
+
+const PARTS: usize = 5;
+
+impl Samples {
+    pub(crate) fn push(&mut self, sample: f64) {
+        self.0.push(sample);
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        }
+    }
+
+    /// In the order of time; fewer than five when there are fewer samples.
+    pub(crate) fn fifths(&self) -> Vec<Self> {
+        let size = self.0.len().div_ceil(PARTS).max(1);
+        self.0.chunks(size).map(|part| Self(part.to_vec())).collect()
+    }
+}
+
+/// `of`, computed from all samples and from each fifth of the time. All have the same number of samples.
+pub(crate) fn figure<const N: usize>(
+    samples: [&Samples; N],
+    of: impl Fn([&Samples; N]) -> f64,
+) -> Figure {
+    let fifths = samples.map(Samples::fifths);
+    let parts: Vec<f64> = (0..fifths[0].len())
+        .map(|part| of(fifths.each_ref().map(|fifths| &fifths[part])))
+        .collect();
+    Figure {
+        value: of(samples),
+        least: parts.iter().copied().fold(f64::INFINITY, f64::min),
+        greatest: parts.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    }
+}

@@ -1,0 +1,70 @@
+//! The targets, and whether they are met.
+
+use serde_json::{Value, json};
+
+use crate::samples::Figure;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+pub(crate) struct Target {
+    pub(crate) text: String,
+    pub(crate) ratio: Figure,
+    pub(crate) limit: Limit,
+}
+
+impl Target {
+    fn limit(&self) -> String {
+        match self.limit {
+            Limit::AtMost(limit) => format!("≤ {limit:.2}"),
+            Limit::AtLeast(limit) => format!("≥ {limit:.2}"),
+        }
+    }
+
+    fn verdict(&self, quick: bool) -> &'static str {
+        let met = match self.limit {
+            Limit::AtMost(limit) => self.ratio.value <= limit,
+            Limit::AtLeast(limit) => self.ratio.value >= limit,
+        };
+        match (quick, met) {
+            (true, _) => "not judged",
+            (false, true) => "PASS",
+            (false, false) => "MISS",
+        }
+    }
+
+    pub(crate) fn json(&self, quick: bool) -> Value {
+        json!({
+            "target": self.text,
+            "ratio": self.ratio.value,
+            "least": self.ratio.least,
+            "greatest": self.ratio.greatest,
+            "limit": self.limit(),
+            "verdict": self.verdict(quick),
+        })
+    }
+}
+
+/// As a table in Markdown.
+pub(crate) fn print(targets: &[Target], quick: bool) {
+    println!("\n## Targets\n");
+    println!("The range is that of the same ratio in each fifth of the rounds.\n");
+    println!("| target | ratio | range | limit | |");
+    println!("|---|---|---|---|---|");
+    for target in targets {
+        let Figure {
+            value,
+            least,
+            greatest,
+        } = target.ratio;
+        println!(
+            "| {} | {value:.2} | {least:.2} to {greatest:.2} | {} | {} |",
+            target.text,
+            target.limit(),
+            target.verdict(quick)
+        );
+    }
+}

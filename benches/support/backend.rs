@@ -1,0 +1,31 @@
+//! What differs per engine.
+
+use anyhow::Result;
+use diesel::QueryResult;
+use diesel_locks::prelude::*;
+
+use super::cycle::Variant;
+use super::tables::Statements;
+
+pub(crate) trait Backend: ObjectLocks + Statements {
+    const NAME: &'static str;
+    /// What is compared on this engine.
+    const VARIANTS: &'static [Variant];
+
+    /// A database of the benchmark's own, dropped with the value.
+    type Database;
+
+    fn create_database() -> Result<Self::Database>;
+
+    fn connect_to(database: &Self::Database) -> Result<Self>;
+
+    /// Name and version of the server, or of the library.
+    fn version(&mut self) -> Result<String>;
+
+    /// Runs `work` in a transaction under the engine's advisory lock.
+    fn with_advisory_lock(
+        &mut self,
+        id: &str,
+        work: impl FnOnce(&mut Self) -> QueryResult<()>,
+    ) -> QueryResult<()>;
+}

@@ -1,0 +1,114 @@
+//! Connections to one database, each on a thread of its own while something is measured.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use diesel::QueryResult;
+use diesel_locks::Error;
+
+use super::backend::Backend;
+
+/// The connections are dropped before their database.
+pub(crate) struct Crew<C: Backend> {
+    connections: Vec<C>,
+    database: C::Database,
+}
+
+/// What all connections did together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    /// Cycles that ended well.
+    cycles: u32,
+    /// The time of each connection, added up; that of deadlocked cycles included.
+    time: Duration,
+    /// Cycles that the database ended as a deadlock's victim.
+    pub(crate) deadlocks: u32,
+}
+
+impl Measured {
+    /// What one connection needs for a cycle while the others are at work.
+    pub(crate) fn per_cycle(&self) -> Duration {
+        self.time / self.cycles.max(1)
+    }
+}
+
+impl<C: Backend> Crew<C> {
+    /// Connections to a new database with the tables of the crate, of the application and of the seed.
+    pub(crate) fn new(connections: usize) -> Result<Self> {
+        let database = C::create_database()?;
+        let mut first = C::connect_to(&database)?;
+        diesel_locks::migrate(&mut first)?;
+        first.create_tables()?;
+        let mut connections: Vec<_> = (1..connections)
+            .map(|_| C::connect_to(&database))
+            .collect::<Result<_>>()?;
+        connections.push(first);
+        Ok(Self {
+            connections,
+            database,
+        })
+    }
+
+    pub(crate) fn version(&mut self) -> Result<String> {
+        self.connections[0].version()
+    }
+
+    /// A further connection to the same database.
+    pub(crate) fn connect(&self) -> Result<C> {
+        C::connect_to(&self.database)
+    }
+
+    /// Repeats `cycle`, on all connections at the same time, until each has `enough`: it is asked with
+    /// the number of cycles that ended well and the time since the first began. `cycle` is told the
+    /// connection's number.
+    pub(crate) fn measure(
+        &mut self,
+        enough: impl Fn(u32, Duration) -> bool + Sync,
+        cycle: impl Fn(&mut C, usize) -> QueryResult<()> + Sync,
+    ) -> Result<Measured> {
+        let start = Barrier::new(self.connections.len());
+        let (start, enough, cycle) = (&start, &enough, &cycle);
+        thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .connections
+                .iter_mut()
+                .enumerate()
+                .map(|(number, conn)| {
+                    scope.spawn(move || {
+                        start.wait();
+                        repeat(enough, || cycle(conn, number))
+                    })
+                })
+                .collect();
+            let mut sum = Measured::default();
+            for thread in threads {
+                let one = thread.join().expect("the thread has not panicked")?;
+                sum.cycles += one.cycles;
+                sum.time += one.time;
+                sum.deadlocks += one.deadlocks;
+            }
+            Ok(sum)
+        })
+    }
+}
+
+fn repeat(
+    enough: impl Fn(u32, Duration) -> bool,
+    mut cycle: impl FnMut() -> QueryResult<()>,
+) -> Result<Measured> {
+    let begun = Instant::now();
+    let mut measured = Measured::default();
+    loop {
+        match cycle().map_err(Error::from) {
+            Ok(()) => measured.cycles += 1,
+            Err(error) if error.is_deadlock() => measured.deadlocks += 1,
+            Err(error) => return Err(error).context("a measured cycle failed"),
+        }
+        measured.time = begun.elapsed();
+        if enough(measured.cycles, measured.time) {
+            return Ok(measured);
+        }
+    }
+}

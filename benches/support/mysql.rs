@@ -1,0 +1,62 @@
+//! MySQL and MariaDB.
+
+use anyhow::Result;
+use diesel::dsl::select;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+
+use super::backend::Backend;
+use super::cycle::Variant;
+use super::server::ServerDatabase;
+
+pub(crate) const URL: &str = "MYSQL_DATABASE_URL";
+
+/// Seconds; longer than any wait of a benchmark.
+const PATIENCE: i32 = 600;
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    fn version() -> Text;
+    fn get_lock(name: Text, seconds: Integer) -> Nullable<BigInt>;
+    fn release_lock(name: Text) -> Nullable<BigInt>;
+}
+
+impl Backend for MysqlConnection {
+    const NAME: &'static str = "mysql";
+    const VARIANTS: &'static [Variant] = Variant::ALL;
+
+    type Database = ServerDatabase<Self>;
+
+    fn create_database() -> Result<Self::Database> {
+        ServerDatabase::create(URL, "")
+    }
+
+    fn connect_to(database: &Self::Database) -> Result<Self> {
+        database.connect()
+    }
+
+    fn version(&mut self) -> Result<String> {
+        let text: String = select(version()).get_result(self)?;
+        let number = text.split('-').next().unwrap_or_default();
+        let server = if text.contains("MariaDB") {
+            "MariaDB"
+        } else {
+            "MySQL"
+        };
+        Ok(format!("{server} {number}"))
+    }
+
+    /// The lock is the session's and outlives the transaction: whoever takes it must give it back.
+    fn with_advisory_lock(
+        &mut self,
+        id: &str,
+        work: impl FnOnce(&mut Self) -> QueryResult<()>,
+    ) -> QueryResult<()> {
+        let taken: Option<i64> = select(get_lock(id, PATIENCE)).get_result(self)?;
+        assert_eq!(taken, Some(1), "GET_LOCK");
+        let result = self.transaction(work);
+        let released: Option<i64> = select(release_lock(id)).get_result(self)?;
+        assert_eq!(released, Some(1), "RELEASE_LOCK");
+        result
+    }
+}

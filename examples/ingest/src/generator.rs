@@ -1,0 +1,158 @@
+//! Made-up documents: a pure function of seed, number of documents and number of ids, so that every
+//! process makes the same, and a second run can finish a first.
+
+use std::fmt::Write;
+
+use chrono::{DateTime, NaiveDateTime, TimeDelta};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::source::Elements;
+
+/// Every so many documents, one follows another version of itself at once, at another server.
+const FOLLOWS: usize = 4;
+
+/// How many versions a document may arrive early or late.
+const DISORDER: u64 = 3;
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Generator {
+    seed: u64,
+    documents: usize,
+    ids: usize,
+}
+
+/// A document, and what is known about it without parsing it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Generated {
+    pub(crate) id: String,
+    pub(crate) timestamp: NaiveDateTime,
+    pub(crate) xml: String,
+}
+
+pub(crate) fn elements() -> Elements {
+    Elements {
+        id: "doc:ID".to_owned(),
+        timestamp: "doc:SentAt".to_owned(),
+    }
+}
+
+impl Generator {
+    pub(crate) fn new(seed: u64, documents: usize, ids: usize) -> Self {
+        Self {
+            seed,
+            documents,
+            ids: ids.max(1),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.documents
+    }
+
+    /// The document that is the `index`th to arrive.
+    pub(crate) fn document(&self, index: usize) -> Generated {
+        let number = self.number(index);
+        let version = self.version(index);
+        let id = format!("generated|{}|{number:06}", self.seed);
+        let timestamp = DateTime::UNIX_EPOCH.naive_utc()
+            + TimeDelta::days(365 * 50)
+            + TimeDelta::seconds(i64::try_from(version).unwrap_or(i64::MAX));
+        let xml = xml(&id, timestamp, &mut self.chance(number, version));
+        Generated { id, timestamp, xml }
+    }
+
+    /// Which of the ids it is.
+    fn number(&self, index: usize) -> u64 {
+        let follows = index % FOLLOWS == FOLLOWS - 1;
+        let drawn = if follows { index - 1 } else { index };
+        let ids = self.ids as u64;
+        self.chance(drawn as u64, 0).random_range(0..ids)
+    }
+
+    /// Versions rise while the documents arrive, but not in order, and some come again. About half of
+    /// the documents are newer than all before them.
+    fn version(&self, index: usize) -> u64 {
+        let per_id = 2 * self.documents.div_ceil(self.ids);
+        let due = index as u64 * per_id as u64 / self.documents as u64;
+        due + self.chance(index as u64, 1).random_range(0..=2 * DISORDER)
+    }
+
+    /// Random numbers that depend on nothing but the seed and these two.
+    fn chance(&self, first: u64, second: u64) -> StdRng {
+        let mut seed = [0; 32];
+        for (part, number) in seed.chunks_mut(8).zip([self.seed, first, second]) {
+            part.copy_from_slice(&number.to_le_bytes());
+        }
+        StdRng::from_seed(seed)
+    }
+}
+
+fn xml(id: &str, timestamp: NaiveDateTime, chance: &mut StdRng) -> String {
+    let mut xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <Order xmlns=\"urn:example:order\" xmlns:doc=\"urn:example:document\">\n  \
+           <doc:ID>{id}</doc:ID>\n  \
+           <doc:SentAt>{}Z</doc:SentAt>\n",
+        timestamp.format("%FT%T")
+    );
+    for line in 1..=chance.random_range(1..=8) {
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            xml,
+            "  <Line number=\"{line}\"><Item>{:06}</Item><Quantity>{}</Quantity></Line>",
+            chance.random_range(0..1_000_000),
+            chance.random_range(1..100)
+        );
+    }
+    xml.push_str("</Order>\n");
+    xml
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn the_same_job_gives_the_same_documents() {
+        let one = Generator::new(7, 100, 10);
+        let other = Generator::new(7, 100, 10);
+        assert!((0..100).all(|index| one.document(index) == other.document(index)));
+        let another_seed = Generator::new(8, 100, 10);
+        assert_ne!(one.document(0), another_seed.document(0));
+    }
+
+    #[test]
+    fn one_version_of_an_id_has_one_text() {
+        let generator = Generator::new(1, 2000, 50);
+        let mut texts = HashMap::new();
+        for index in 0..generator.len() {
+            let document = generator.document(index);
+            let xml = document.xml.clone();
+            let text = texts.entry((document.id, document.timestamp)).or_insert(xml);
+            assert_eq!(*text, document.xml);
+        }
+        assert!(texts.len() < generator.len(), "no document came twice");
+    }
+
+    #[test]
+    fn versions_arrive_out_of_order_and_about_half_are_news() {
+        let generator = Generator::new(1, 2000, 100);
+        let mut newest = HashMap::new();
+        let mut news = 0;
+        let mut late = 0;
+        for index in 0..generator.len() {
+            let document = generator.document(index);
+            let newest = newest.entry(document.id).or_insert(NaiveDateTime::MIN);
+            news += usize::from(document.timestamp > *newest);
+            late += usize::from(document.timestamp < *newest);
+            *newest = document.timestamp.max(*newest);
+        }
+        assert_eq!(newest.len(), 100);
+        assert!((800..1600).contains(&news), "{news} of 2000 were news");
+        assert!(late > 200, "{late} of 2000 were late");
+    }
+}

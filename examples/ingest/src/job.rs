@@ -1,0 +1,20 @@
+//! What the coordinator tells a writer: one line of JSON on its standard input, so that a password in
+//! the database URL is in no list of processes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::registration::Locking;
+use crate::source::Source;
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Job {
+    pub(crate) database_url: String,
+    pub(crate) source: Source,
+    pub(crate) seed: u64,
+    pub(crate) repeat: usize,
+    pub(crate) locking: Locking,
+    pub(crate) threads: usize,
+    /// How many writers there are, and which one this is.
+    pub(crate) writers: usize,
+    pub(crate) writer: usize,
+}

@@ -1,0 +1,62 @@
+//! What a writer tells the coordinator: lines of JSON on its standard output.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::registration::{Fate, Registration};
+
+/// From when on the time to get a lock counts as a wait: twice what the statements themselves take on
+/// a busy machine.
+const WAIT: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Report {
+    /// Connected; waits for the word to begin.
+    Ready,
+    /// What has been done so far.
+    Progress(Totals),
+    /// The document with this index can't be read, and why.
+    Rejected { index: usize, reason: String },
+    /// Storing the document with this index failed.
+    Failed { index: usize, error: String },
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Totals {
+    /// Documents done, whatever became of them.
+    pub(crate) handled: usize,
+    pub(crate) inserted: usize,
+    pub(crate) updated: usize,
+    pub(crate) dropped: usize,
+    pub(crate) errors: usize,
+    pub(crate) retries: u32,
+    /// Locks that took at least [`WAIT`] to get.
+    pub(crate) waits: usize,
+    pub(crate) longest_wait: Duration,
+}
+
+impl Totals {
+    pub(crate) fn add_registration(&mut self, registration: &Registration) {
+        self.handled += 1;
+        match registration.fate {
+            Fate::Inserted => self.inserted += 1,
+            Fate::Updated => self.updated += 1,
+            Fate::Dropped => self.dropped += 1,
+        }
+        self.retries += registration.retries;
+        self.waits += usize::from(registration.waited >= WAIT);
+        self.longest_wait = self.longest_wait.max(registration.waited);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.handled += other.handled;
+        self.inserted += other.inserted;
+        self.updated += other.updated;
+        self.dropped += other.dropped;
+        self.errors += other.errors;
+        self.retries += other.retries;
+        self.waits += other.waits;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+    }
+}

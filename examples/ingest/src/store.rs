@@ -1,0 +1,207 @@
+//! The table of registered documents.
+//!
+//! The statements are the same for all databases, in Diesel's DSL, but for the type of the id: bytes on
+//! MySQL, whose collations take different texts for equal, and text elsewhere.
+
+use chrono::NaiveDateTime;
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::ObjectLocks;
+
+use crate::document::{Document, Version};
+
+/// The row of an id, as far as it takes to judge another document.
+#[derive(Queryable)]
+pub(crate) struct Registered {
+    pub(crate) seq: i64,
+    pub(crate) version: Version,
+}
+
+/// A whole row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) seq: i64,
+    pub(crate) id: String,
+    pub(crate) timestamp: NaiveDateTime,
+    pub(crate) body: Vec<u8>,
+    pub(crate) generated: bool,
+}
+
+/// A [`Row`] with the id as the database has it.
+type Stored<Id> = (i64, Id, NaiveDateTime, Vec<u8>, bool);
+
+pub(crate) trait Store: ObjectLocks + R2D2Connection + 'static {
+    /// As the output calls it.
+    const NAME: &'static str;
+
+    /// Creates the table when it is missing.
+    fn create_table(&mut self) -> QueryResult<()>;
+
+    /// Settings of the session, before it does anything else.
+    fn set_up(&mut self) -> QueryResult<()>;
+
+    fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>>;
+
+    fn insert(&mut self, document: &Document, generated: bool) -> QueryResult<usize>;
+
+    fn update(&mut self, seq: i64, document: &Document) -> QueryResult<usize>;
+
+    /// The next rows, by `seq`.
+    fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>>;
+
+    fn delete_all(&mut self) -> QueryResult<usize>;
+
+    fn delete_generated(&mut self) -> QueryResult<usize>;
+}
+
+macro_rules! store {
+    (
+        $module:ident, $connection:ty, $name:literal,
+        id: $sql_type:ident as $stored:ty, $as_stored:ident,
+        table: $table:literal,
+        set_up: [$($set_up:literal),*] $(,)?
+    ) => {
+        mod $module {
+            use diesel::connection::SimpleConnection;
+            use diesel::prelude::*;
+
+            use super::{Document, Registered, Row, Store, Stored};
+
+            diesel::table! {
+                ingest_documents (seq) {
+                    seq -> BigInt,
+                    id -> $sql_type,
+                    timestamp -> Timestamp,
+                    digest -> Binary,
+                    body -> Binary,
+                    generated -> Bool,
+                }
+            }
+            use ingest_documents::{dsl, table};
+
+            impl Store for $connection {
+                const NAME: &'static str = $name;
+
+                fn create_table(&mut self) -> QueryResult<()> {
+                    self.batch_execute(include_str!($table))
+                }
+
+                fn set_up(&mut self) -> QueryResult<()> {
+                    let statements: &[&str] = &[$($set_up),*];
+                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
+                }
+
+                fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>> {
+                    table
+                        .filter(dsl::id.eq(id.$as_stored()))
+                        .select((dsl::seq, (dsl::timestamp, dsl::digest)))
+                        .first(self)
+                        .optional()
+                }
+
+                fn insert(&mut self, document: &Document, generated: bool) -> QueryResult<usize> {
+                    diesel::insert_into(table)
+                        .values((
+                            dsl::id.eq(document.id.$as_stored()),
+                            dsl::timestamp.eq(document.version.timestamp),
+                            dsl::digest.eq(document.version.digest.as_slice()),
+                            dsl::body.eq(document.body.as_slice()),
+                            dsl::generated.eq(generated),
+                        ))
+                        .execute(self)
+                }
+
+                fn update(&mut self, seq: i64, document: &Document) -> QueryResult<usize> {
+                    diesel::update(table.filter(dsl::seq.eq(seq)))
+                        .set((
+                            dsl::timestamp.eq(document.version.timestamp),
+                            dsl::digest.eq(document.version.digest.as_slice()),
+                            dsl::body.eq(document.body.as_slice()),
+                        ))
+                        .execute(self)
+                }
+
+                fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>> {
+                    let rows: Vec<Stored<$stored>> = table
+                        .filter(dsl::seq.gt(seq))
+                        .order(dsl::seq)
+                        .limit(limit)
+                        .select((dsl::seq, dsl::id, dsl::timestamp, dsl::body, dsl::generated))
+                        .load(self)?;
+                    Ok(rows.into_iter().map(Row::from).collect())
+                }
+
+                fn delete_all(&mut self) -> QueryResult<usize> {
+                    diesel::delete(table).execute(self)
+                }
+
+                fn delete_generated(&mut self) -> QueryResult<usize> {
+                    diesel::delete(table.filter(dsl::generated)).execute(self)
+                }
+            }
+        }
+    };
+}
+
+store!(
+    sqlite, diesel::SqliteConnection, "sqlite",
+    id: Text as String, as_str,
+    table: "store/sqlite.sql",
+    set_up: ["PRAGMA busy_timeout = 10000", "PRAGMA synchronous = NORMAL"],
+);
+
+#[cfg(feature = "postgres")]
+store!(
+    postgres, diesel::PgConnection, "postgres",
+    id: Text as String, as_str,
+    table: "store/postgres.sql",
+    set_up: [],
+);
+
+#[cfg(feature = "mysql")]
+store!(
+    mysql, diesel::MysqlConnection, "mysql",
+    id: Binary as Vec<u8>, as_bytes,
+    table: "store/mysql.sql",
+    set_up: [],
+);
+
+impl<Id: Into<Vec<u8>>> From<Stored<Id>> for Row {
+    fn from((seq, id, timestamp, body, generated): Stored<Id>) -> Self {
+        // What is not text is no id that this program stored.
+        let id = String::from_utf8_lossy(&id.into()).into_owned();
+        Self {
+            seq,
+            id,
+            timestamp,
+            body,
+            generated,
+        }
+    }
+}
+
+/// Evaluates an expression with the connection type of an engine, which the program must support: see
+/// [`Database::require_support`](crate::database::Database::require_support).
+macro_rules! with_store {
+    ($engine:expr, $connection:ident => $value:expr) => {
+        match $engine {
+            crate::database::Engine::Sqlite => {
+                type $connection = diesel::SqliteConnection;
+                $value
+            }
+            #[cfg(feature = "postgres")]
+            crate::database::Engine::Postgres => {
+                type $connection = diesel::PgConnection;
+                $value
+            }
+            #[cfg(feature = "mysql")]
+            crate::database::Engine::Mysql => {
+                type $connection = diesel::MysqlConnection;
+                $value
+            }
+            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+            _ => anyhow::bail!("this program was built without support for that database"),
+        }
+    };
+}
+pub(crate) use with_store;

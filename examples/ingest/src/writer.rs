@@ -1,0 +1,164 @@
+//! A writer: a process with several threads that registers the documents it is given.
+//!
+//! It ends when it is through, on Ctrl-C, and when its standard input ends: the coordinator closes that
+//! to stop it, and its end does so too. A transaction in work is finished first.
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+
+use crate::database::Database;
+use crate::document::Document;
+use crate::job::Job;
+use crate::registration::register;
+use crate::report::{Report, Totals};
+use crate::schedule;
+use crate::source::Elements;
+use crate::store::{Store, with_store};
+
+/// How often a writer says how far it is.
+const TELLING: Duration = Duration::from_millis(100);
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// The writer's whole life.
+pub(crate) fn run() -> Result<ExitCode> {
+    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let job: Job = serde_json::from_str(&line).context("a writer is started by ingest itself")?;
+    let engine = Database::from_url(&job.database_url)?.engine;
+    with_store!(engine, C => write::<C>(&job))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write<C: Store>(job: &Job) -> Result<()> {
+    let size = u32::try_from(job.threads)?;
+    let pool = Pool::builder()
+        .max_size(size)
+        // A connection that broke makes its document fail; asking before each costs a round trip.
+        .test_on_check_out(false)
+        .connection_customizer(Box::new(SetUp))
+        .build(ConnectionManager::<C>::new(&job.database_url))
+        .context("can't connect to the database")?;
+    let work = Work {
+        job,
+        pool,
+        elements: job.source.elements(),
+        deliveries: schedule::deliveries(job),
+        next: AtomicUsize::new(0),
+        totals: Mutex::default(),
+    };
+    tell(&Report::Ready);
+    if io::stdin().read_line(&mut String::new())? == 0 {
+        return Ok(());
+    }
+    thread::spawn(|| {
+        let _ = io::stdin().lock().skip_until(0);
+        STOP.store(true, Ordering::Relaxed);
+    });
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..job.threads)
+            .map(|_| scope.spawn(|| work.run()))
+            .collect();
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            thread::park_timeout(TELLING);
+            work.tell_progress();
+        }
+    });
+    work.tell_progress();
+    Ok(())
+}
+
+struct Work<'a, C: Store> {
+    job: &'a Job,
+    pool: Pool<ConnectionManager<C>>,
+    elements: Elements,
+    deliveries: Vec<usize>,
+    next: AtomicUsize,
+    totals: Mutex<Totals>,
+}
+
+impl<C: Store> Work<'_, C> {
+    fn run(&self) {
+        while !STOP.load(Ordering::Relaxed) {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(index) = self.deliveries.get(next) else {
+                break;
+            };
+            self.handle(*index);
+        }
+    }
+
+    fn handle(&self, index: usize) {
+        let source = &self.job.source;
+        let document = source
+            .read(index)
+            .and_then(|body| Document::read(body, &self.elements));
+        let document = match document {
+            Ok(document) => document,
+            Err(reason) => {
+                tell(&Report::Rejected {
+                    index,
+                    reason: format!("{reason:#}"),
+                });
+                self.count(|totals| totals.handled += 1);
+                return;
+            }
+        };
+        // A connection for each document, as a handler of requests has one.
+        let registration = self.pool.get().map_err(anyhow::Error::from).and_then(|mut conn| {
+            let generated = source.is_generated();
+            Ok(register(&mut *conn, &document, generated, self.job.locking)?)
+        });
+        match registration {
+            Ok(registration) => self.count(|totals| totals.add_registration(&registration)),
+            Err(error) => {
+                tell(&Report::Failed {
+                    index,
+                    error: format!("{error:#}"),
+                });
+                self.count(|totals| {
+                    totals.handled += 1;
+                    totals.errors += 1;
+                });
+            }
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn tell_progress(&self) {
+        let mut totals = Totals::default();
+        self.count(|counted| totals = *counted);
+        tell(&Report::Progress(totals));
+    }
+}
+
+/// One line on standard output. When nobody reads it any more, there is nobody to work for.
+fn tell(report: &Report) {
+    let told = serde_json::to_string(report)
+        .map_err(io::Error::from)
+        .and_then(|line| writeln!(io::stdout(), "{line}"));
+    if told.is_err() {
+        STOP.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct SetUp;
+
+impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for SetUp {
+    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
+        conn.set_up().map_err(diesel::r2d2::Error::QueryError)
+    }
+}

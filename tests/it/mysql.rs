@@ -1,0 +1,205 @@
+//! MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::prelude::*;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::mysql::{Mysql, words};
+use crate::support::proxy::Proxy;
+use crate::support::threads::{Holder, meanwhile, result_of};
+
+crate::all_promises!(Mysql);
+
+fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
+    // Cached, other than a query made of text.
+    diesel_locks::schema::mysql::diesel_object_locks::table
+        .count()
+        .execute(conn)?;
+    Ok(())
+}
+
+#[test]
+fn round_trips_of_a_kept_lock_are_one() {
+    let database = Mysql::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = Mysql::connect_to(&url);
+    let lock = ObjectLock::on("a").retention(Retention::Kept);
+    // Prepares the statements, and makes the row.
+    conn.transaction(read).expect("commit");
+    conn.with_object_lock(&lock, read).expect("free");
+    let bare = proxy.count(|| conn.transaction(read).expect("commit"));
+    let locked = proxy.count(|| conn.with_object_lock(&lock, read).expect("free"));
+    assert_eq!(locked, bare + 1);
+    Mysql::in_transaction(&mut conn, |conn| {
+        let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));
+        assert_eq!(inside, 1);
+        Ok(())
+    })
+    .expect("commit");
+}
+
+/// Locks are taken in the transaction that `with_object_lock` began at READ COMMITTED, although the
+/// session's level is another.
+#[test]
+fn lock_object_works_inside_with_object_lock_at_the_default_level() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    assert_eq!(
+        words(
+            &mut conn,
+            "/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */"
+        ),
+        "REPEATABLE-READ"
+    );
+    for retention in [Retention::Transient, Retention::Kept] {
+        conn.with_object_lock("a", |conn| {
+            Mysql::counter(conn, 0);
+            conn.lock_object(ObjectLock::on("b").retention(retention))?;
+            Mysql::count_up(&mut database.connect(), 0);
+            let fresh = Mysql::counter(&mut database.connect(), 0);
+            assert_eq!(Mysql::counter(conn, 0), fresh, "not a snapshot of before");
+            Ok::<_, Error>(())
+        })
+        .expect("both free");
+        // Afterwards the session's level counts again.
+        let error = conn
+            .transaction(|conn| conn.lock_object(ObjectLock::on("b").retention(retention)))
+            .expect_err("REPEATABLE READ");
+        assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+        assert!(error.to_string().contains("REPEATABLE-READ"), "{error}");
+    }
+    assert_eq!(
+        words(
+            &mut conn,
+            "/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */"
+        ),
+        "REPEATABLE-READ",
+        "nothing leaks into the session"
+    );
+}
+
+/// `innodb_lock_wait_timeout` is not the end of a wait without limit.
+#[test]
+fn a_wait_without_limit_outlasts_innodbs() {
+    let database = Arc::new(Mysql::new());
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on("a").retention(retention);
+        let holder = Holder::of(&database, lock.clone());
+        let waiter = {
+            let database = Arc::clone(&database);
+            meanwhile(move || {
+                let mut conn = database.connect();
+                Mysql::sql(&mut conn, "SET SESSION innodb_lock_wait_timeout = 1");
+                let begun = Instant::now();
+                conn.with_object_lock(lock, |_| Ok::<_, Error>(begun.elapsed()))
+            })
+        };
+        database.await_waiting(1);
+        // Three times as long, by the waiter's own clock below.
+        std::thread::sleep(Duration::from_millis(3100));
+        holder.let_go();
+        let waited = result_of(&waiter).expect("the lock comes free");
+        assert!(waited > Duration::from_secs(3), "{waited:?}");
+    }
+}
+
+/// One who waits at the gate, where InnoDB does not see it, is part of the cycle: t1 holds a and wants
+/// b; t2 holds b and wants a; t3 wants b as well and has its gate.
+#[test]
+fn a_cycle_through_the_gate_is_found() {
+    let database = Arc::new(Mysql::new());
+    let open = |id: &str| {
+        let mut conn = database.connect();
+        Mysql::sql(
+            &mut conn,
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        );
+        AnsiTransactionManager::begin_transaction(&mut conn).expect("begin");
+        conn.lock_object(id).expect("free");
+        conn
+    };
+    let (mut t1, mut t2) = (open("a"), open("b"));
+    let t3 = {
+        let database = Arc::clone(&database);
+        meanwhile(move || {
+            database
+                .connect()
+                .with_object_lock("b", |_| Ok::<_, Error>(()))
+        })
+    };
+    database.await_waiting(1);
+    let t1 = meanwhile(move || {
+        let result = t1.lock_object("b");
+        let _ = AnsiTransactionManager::rollback_transaction(&mut t1);
+        result
+    });
+    database.await_waiting(2);
+    let begun = Instant::now();
+    let t2 = meanwhile(move || {
+        let result = t2.lock_object("a");
+        let _ = AnsiTransactionManager::rollback_transaction(&mut t2);
+        result
+    });
+    let results = [result_of(&t1), result_of(&t2)];
+    result_of(&t3).expect("it is not part of the cycle");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    let victims: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    assert_eq!(victims.len(), 1, "{victims:?}");
+    assert!(victims[0].is_deadlock(), "{victims:?}");
+}
+
+#[test]
+fn a_server_that_speaks_german_is_understood() {
+    let database = Arc::new(Mysql::new());
+    let german = |database: &Mysql| {
+        let mut conn = database.connect();
+        Mysql::sql(&mut conn, "SET lc_messages = 'de_DE'");
+        conn
+    };
+    let mut conn = german(&database);
+    let error = diesel::sql_query("SELECT 1 FROM nowhere")
+        .execute(&mut conn)
+        .expect_err("no table");
+    assert!(error.to_string().contains("existiert nicht"), "{error}");
+    let holder = Holder::of(&database, "a");
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on("a").retention(retention);
+        let tried = conn
+            .try_with_object_lock(&lock, |_| Ok::<_, Error>(()))
+            .expect("an answer");
+        assert_eq!(tried, None);
+        let lock = lock.wait(Wait::AtMost(Duration::from_millis(100)));
+        let error = conn
+            .with_object_lock(&lock, |_| Ok::<_, Error>(()))
+            .expect_err("held");
+        assert!(error.is_timeout(), "{error:?}");
+    }
+    holder.let_go();
+    Mysql::revert(&mut conn);
+    let error = conn
+        .with_object_lock("a", |_| Ok::<_, Error>(()))
+        .expect_err("no table");
+    assert!(error.is_missing_table(), "{error:?}");
+}
+
+/// A session that truncates too long values silently does not truncate ids.
+#[test]
+fn a_lax_session_keeps_ids_whole() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
+    let [one, other] = ["x", "y"].map(|end| "🔒".repeat(254) + end);
+    let lock = ObjectLock::on_all([one, other]).retention(Retention::Kept);
+    conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
+        .expect("free");
+    assert_eq!(database.rows(), 2);
+}

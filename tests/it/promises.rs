@@ -1,0 +1,13 @@
+//! The bodies.
+
+pub(crate) mod contention;
+pub(crate) mod endings;
+pub(crate) mod events;
+pub(crate) mod exclusion;
+pub(crate) mod ids;
+pub(crate) mod many;
+pub(crate) mod nesting;
+pub(crate) mod refusals;
+pub(crate) mod retention;
+pub(crate) mod tables;
+pub(crate) mod waiting;

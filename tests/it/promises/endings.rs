@@ -1,0 +1,166 @@
+//! How a closure ends, and what becomes of the lock.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+
+fn is_free<B: Backend>(database: &B) -> bool {
+    database
+        .connect()
+        .try_with_object_lock("a", |_| Ok::<_, Error>(()))
+        .expect("an answer")
+        .is_some()
+}
+
+pub(crate) fn an_error_of_the_closure_rolls_back_and_frees<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let result: Result<(), Error> = conn.with_object_lock("a", |conn| {
+        B::count_up(conn, 0);
+        Err(diesel::result::Error::NotFound.into())
+    });
+    assert!(matches!(
+        result,
+        Err(Error::Database(diesel::result::Error::NotFound))
+    ));
+    assert_eq!(B::counter(&mut conn, 0), 0);
+    assert!(is_free(&database));
+    assert_eq!(database.rows(), 0);
+}
+
+pub(crate) fn a_panic_rolls_back_frees_and_goes_on<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        conn.with_object_lock("a", |conn| -> Result<(), Error> {
+            B::count_up(conn, 0);
+            std::panic::panic_any("the closure's own");
+        })
+    }))
+    .expect_err("it goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"the closure's own"));
+    assert_eq!(B::counter(&mut conn, 0), 0);
+    assert!(is_free(&database));
+    conn.with_object_lock("a", |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(())
+    })
+    .expect("the connection is still good");
+    assert_eq!(B::counter(&mut conn, 0), 1);
+}
+
+pub(crate) fn a_pooled_connection_comes_back_without_the_lock<B: Backend>() {
+    let database = B::new();
+    let pool = Pool::builder()
+        .max_size(1)
+        .build(ConnectionManager::<B::Conn>::new(database.url()))
+        .expect("a pool");
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let mut conn = pool.get().expect("a connection");
+        conn.with_object_lock("a", |conn| -> Result<(), Error> {
+            B::count_up(conn, 0);
+            std::panic::panic_any("the closure's own");
+        })
+    }));
+    assert!(panic.is_err());
+    assert!(is_free(&database));
+    let mut conn = pool.get().expect("a connection");
+    let counted = conn
+        .with_object_lock("a", |conn| {
+            B::count_up(conn, 0);
+            diesel::QueryResult::Ok(B::counter(conn, 0))
+        })
+        .expect("the lock is free");
+    assert_eq!(counted, 1);
+    // A guard of a transaction left open is not handed out either.
+    crate::support::threads::begin(&mut *conn);
+    B::sql(&mut conn, "UPDATE counters SET n = 7 WHERE id = 0");
+    drop(conn);
+    let mut conn = pool.get().expect("a connection");
+    assert_eq!(B::counter(&mut conn, 0), 1);
+    assert!(is_free(&database));
+}
+
+/// An application's error.
+#[derive(Debug)]
+enum AppError {
+    Database(diesel::result::Error),
+    Lock(Error),
+    OutOfStock,
+}
+
+impl From<diesel::result::Error> for AppError {
+    fn from(error: diesel::result::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<Error> for AppError {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+pub(crate) fn closures_may_return_any_error_made_from_ours<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+
+    fn diesels<C: ObjectLocks>(conn: &mut C) -> diesel::QueryResult<u8> {
+        conn.with_object_lock("a", |_| Ok(1))
+    }
+    fn ours<C: ObjectLocks>(conn: &mut C) -> Result<u8, Error> {
+        conn.with_object_lock("a", |conn| {
+            let n = diesels(conn)?;
+            Ok(n + 1)
+        })
+    }
+    fn anyhows<C: ObjectLocks>(conn: &mut C) -> anyhow::Result<u8> {
+        conn.with_object_lock("a", |conn| {
+            let n = ours(conn)?;
+            anyhow::ensure!(n == 2, "two");
+            Ok(n + 1)
+        })
+    }
+    fn applications<C: ObjectLocks>(conn: &mut C, stock: u8) -> Result<u8, AppError> {
+        conn.with_object_lock("a", |conn| {
+            if stock == 0 {
+                return Err(AppError::OutOfStock);
+            }
+            Ok(diesels(conn)? + ours(conn)?)
+        })
+    }
+    assert_eq!(anyhows(&mut conn).expect("anyhow"), 3);
+    assert_eq!(applications(&mut conn, 1).expect("the application's"), 3);
+    assert!(matches!(
+        applications(&mut conn, 0),
+        Err(AppError::OutOfStock)
+    ));
+
+    // Ours keeps what it is on its way through Diesel's.
+    let through = conn
+        .with_object_lock("a", |conn| -> diesel::QueryResult<()> {
+            conn.purge_object_locks()?;
+            Ok(())
+        })
+        .expect_err("in a transaction");
+    assert!(matches!(Error::from(through), Error::InTransaction { .. }));
+    let error = applications_error(&mut conn);
+    assert!(
+        matches!(error, AppError::Lock(Error::InvalidObjectId(_))),
+        "{error:?}"
+    );
+    let error: AppError = diesel::result::Error::NotFound.into();
+    assert!(matches!(
+        error,
+        AppError::Database(diesel::result::Error::NotFound)
+    ));
+}
+
+fn applications_error<C: ObjectLocks>(conn: &mut C) -> AppError {
+    conn.with_object_lock("", |_| Err::<(), _>(AppError::OutOfStock))
+        .expect_err("an empty id")
+}

@@ -1,0 +1,66 @@
+//! What `tracing` is told.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::support::Backend;
+use crate::support::threads::Holder;
+
+/// Collects events as text.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Collector {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                write!(self.0, "{}={value:?} ", field.name()).expect("a string");
+            }
+        }
+        if event.metadata().target().starts_with("diesel_locks") {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.lock().expect("unpoisoned").push(text.0);
+        }
+    }
+}
+
+pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
+    let database = Arc::new(B::new());
+    let collector = Collector::default();
+    let subscriber = tracing_subscriber::registry().with(collector.clone());
+    let mut conn = database.connect();
+    tracing::subscriber::with_default(subscriber, || {
+        conn.with_object_lock("Bond:1", |_| Ok::<_, Error>(()))
+            .expect("free");
+        let holder = Holder::of(&database, "Bond:2");
+        conn.try_with_object_lock("Bond:2", |_| Ok::<_, Error>(()))
+            .expect("an answer");
+        conn.with_object_lock(
+            ObjectLock::on("Bond:2").wait(Wait::AtMost(Duration::from_millis(20))),
+            |_| Ok::<_, Error>(()),
+        )
+        .expect_err("held");
+        holder.let_go();
+    });
+    let told = collector.0.lock().expect("unpoisoned").join("\n");
+    for (id, what) in [
+        ("Bond:1", "acquired"),
+        ("Bond:1", "freed"),
+        ("Bond:2", "refused"),
+        ("Bond:2", "timed out"),
+    ] {
+        assert!(
+            told.lines()
+                .any(|line| line.contains(id) && line.contains(what)),
+            "{id} {what} in:\n{told}"
+        );
+    }
+    assert!(told.lines().any(|line| line.contains("waited=")), "{told}");
+}

@@ -1,0 +1,123 @@
+//! What an id may be, and which ids are one.
+
+use std::sync::{Arc, Mutex};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, InvalidObjectId};
+
+use crate::support::Backend;
+
+pub(crate) fn ids_are_compared_as_bytes<B: Backend>() {
+    let database = B::new();
+    // The last two are one letter in two spellings.
+    let four = ["a", "A", "á", "a ", "a\u{301}"];
+    let mut holder = database.connect();
+    for retention in [Retention::Kept, Retention::Transient] {
+        holder
+            .with_object_lock(ObjectLock::on(four[0]).retention(retention), |_| {
+                for other in &four[1..] {
+                    let tried = database.connect().try_with_object_lock(
+                        ObjectLock::on(*other).retention(retention),
+                        |_| Ok::<_, Error>(()),
+                    )?;
+                    assert_eq!(tried.is_none(), B::ONE_WRITER, "{other:?}");
+                }
+                Ok::<_, Error>(())
+            })
+            .expect("the lock is free");
+    }
+    let kept = ObjectLock::on_all(four).retention(Retention::Kept);
+    holder
+        .with_object_locks(kept, |_| Ok::<_, Error>(()))
+        .expect("free");
+    assert_eq!(database.rows(), 5);
+}
+
+pub(crate) fn the_longest_id_is_locked_whole<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for letter in ["x", "é", "漢", "🔒"] {
+        let longest = letter.repeat(255);
+        let almost = format!("{}y", letter.repeat(254));
+        let both = ObjectLock::on_all([&longest, &almost]).retention(Retention::Kept);
+        conn.with_object_locks(both, |_| Ok::<_, Error>(()))
+            .expect("free");
+        assert_eq!(database.rows(), 2, "{letter}");
+        assert_eq!(conn.purge_object_locks().expect("purge"), 2);
+
+        let error = conn
+            .with_object_lock(format!("{longest}{letter}"), |_| Ok::<_, Error>(()))
+            .expect_err("256 characters");
+        assert!(
+            matches!(
+                error,
+                Error::InvalidObjectId(InvalidObjectId::TooLong { chars: 256, .. })
+            ),
+            "{error:?}"
+        );
+    }
+}
+
+pub(crate) fn unusable_ids_are_refused_before_any_statement<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let statements = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&statements);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if matches!(
+            event,
+            InstrumentationEvent::StartQuery { .. } | InstrumentationEvent::BeginTransaction { .. }
+        ) {
+            *counted.lock().expect("unpoisoned") += 1;
+        }
+    });
+    let unusable = [
+        (ObjectId::from(""), "1 to 255 characters; this one is empty"),
+        (ObjectId::from("a\0b"), "NUL"),
+        (ObjectId::from("y".repeat(300)), "this one has 300"),
+        (ObjectId::new("Bond:BO", "1"), "\"Bond:BO\""),
+        (ObjectId::new("", "1"), "\":1\""),
+        (ObjectId::new("BondBO", ""), "\"BondBO:\""),
+    ];
+    for (id, said) in unusable {
+        let errors = [
+            conn.with_object_lock(&id, |_| Ok::<_, Error>(()))
+                .expect_err(said),
+            conn.try_with_object_lock(&id, |_| Ok::<_, Error>(()))
+                .expect_err(said),
+            conn.with_object_locks([&ObjectId::from("a"), &id], |_| Ok::<_, Error>(()))
+                .expect_err(said),
+            conn.lock_object(&id).expect_err(said),
+            conn.try_lock_object(&id).expect_err(said),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::InvalidObjectId(_)), "{error:?}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+    assert_eq!(*statements.lock().expect("unpoisoned"), 0);
+}
+
+pub(crate) fn hostile_ids_are_only_ids<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let hostile = [
+        "'; DROP TABLE counters; --",
+        "\\",
+        "\\x41",
+        "$1 ? :a {}",
+        "\u{202e}right to left\n\t\"quoted\" `ticks` %s",
+        "061828591|01/10/2020|0|1.1|0|1",
+        "*/ /*",
+    ];
+    for retention in [Retention::Transient, Retention::Kept] {
+        for id in hostile {
+            let lock = ObjectLock::on(id).retention(retention);
+            conn.with_object_lock(&lock, |conn| conn.lock_object(&lock))
+                .expect(id);
+        }
+    }
+    assert_eq!(database.rows(), i64::try_from(hostile.len()).expect("few"));
+    assert_eq!(B::counter(&mut conn, 0), 0, "the table is still there");
+}

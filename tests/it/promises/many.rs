@@ -1,0 +1,90 @@
+//! Several objects, all or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::threads::Holder;
+
+fn is_free<B: Backend>(database: &B, id: &str) -> bool {
+    database
+        .connect()
+        .try_with_object_lock(id, |_| Ok::<_, Error>(()))
+        .expect("an answer")
+        .is_some()
+}
+
+pub(crate) fn all_or_none<B: Backend>() {
+    let database = Arc::new(B::new());
+    let [a, b, c] = ["a", "b", "c"].map(|key| ObjectId::new("Bond", key));
+    let mut conn = database.connect();
+    conn.with_object_locks([&c, &a, &b], |_| {
+        for id in [&a, &b, &c] {
+            assert!(!is_free(&*database, id.as_str()), "{id}");
+        }
+        Ok::<_, Error>(())
+    })
+    .expect("all free");
+
+    let holder = Holder::of(&database, "Bond:b");
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on_all([&c, &a, &b])
+            .wait(Wait::AtMost(Duration::from_millis(200)))
+            .retention(retention);
+        let error = conn
+            .with_object_locks(lock, |_| Ok::<_, Error>(()))
+            .expect_err("one is held");
+        assert!(error.is_timeout(), "{error:?}");
+        assert!(
+            error.to_string().contains("Bond:a, Bond:b, Bond:c"),
+            "{error}"
+        );
+    }
+    if !B::ONE_WRITER {
+        assert!(is_free(&*database, "Bond:a"));
+        assert!(is_free(&*database, "Bond:c"));
+    }
+    holder.let_go();
+}
+
+pub(crate) fn duplicates_are_folded<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let lock = ObjectLock::on_all(["b", "a", "b", "a"]).retention(Retention::Kept);
+    conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
+        .expect("free");
+    assert_eq!(database.rows(), 2);
+}
+
+pub(crate) fn no_ids_lock_nothing<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    conn.with_object_locks(Vec::<ObjectId>::new(), |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(())
+    })
+    .expect("a plain transaction");
+    assert_eq!(B::counter(&mut conn, 0), 1);
+}
+
+pub(crate) fn trying_several_frees_those_that_were_free<B: Backend>() {
+    let database = Arc::new(B::new());
+    let holder = Holder::of(&database, "b");
+    let mut conn = database.connect();
+    let tried = conn
+        .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
+        .expect("an answer");
+    assert_eq!(tried, None);
+    if !B::ONE_WRITER {
+        assert!(is_free(&*database, "a"));
+        assert!(is_free(&*database, "c"));
+    }
+    holder.let_go();
+    let tried = conn
+        .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
+        .expect("an answer");
+    assert_eq!(tried, Some(()));
+}

@@ -1,0 +1,126 @@
+//! Locks in transactions, savepoints and each other.
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::threads::{meanwhile, result_of};
+
+fn is_free<B: Backend>(database: &B, id: &str) -> bool {
+    database
+        .connect()
+        .try_with_object_lock(id, |_| Ok::<_, Error>(()))
+        .expect("an answer")
+        .is_some()
+}
+
+pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let of = |retention| ObjectLock::on("a").retention(retention);
+    for first in [Retention::Transient, Retention::Kept] {
+        conn.with_object_lock(of(first), |conn| {
+            for again in [Retention::Transient, Retention::Kept] {
+                for wait in [
+                    Wait::Forever,
+                    Wait::AtMost(Duration::from_secs(9)),
+                    Wait::No,
+                ] {
+                    conn.lock_object(of(again).wait(wait))?;
+                }
+                assert!(conn.try_lock_object(of(again))?);
+                conn.with_object_lock(of(again), |_| Ok::<_, Error>(()))?;
+                assert_eq!(
+                    conn.try_with_object_lock(of(again), |_| Ok::<_, Error>(5))?,
+                    Some(5)
+                );
+            }
+            assert!(!is_free(&database, "a"));
+            Ok::<_, Error>(())
+        })
+        .expect("all granted");
+        assert!(is_free(&database, "a"));
+    }
+    assert_eq!(database.rows(), 1, "the kept one");
+}
+
+pub(crate) fn a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    B::in_transaction(&mut conn, |conn| {
+        B::count_up(conn, 0);
+        let rolled_back = conn.transaction(|conn| {
+            conn.lock_object("a")?;
+            Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
+        });
+        assert!(rolled_back.is_err());
+        assert_eq!(is_free(&database, "a"), B::SAVEPOINT_FREES);
+        conn.transaction(|conn| conn.lock_object("b"))?;
+        assert!(
+            !is_free(&database, "b"),
+            "a released savepoint frees nothing"
+        );
+        Ok(())
+    })
+    .expect("the transaction goes on");
+    assert!(is_free(&database, "a"));
+    assert!(is_free(&database, "b"));
+    assert_eq!(database.rows(), 0);
+}
+
+pub(crate) fn with_object_lock_in_a_transaction_is_a_savepoint<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    B::in_transaction(&mut conn, |conn| {
+        let failed = conn.with_object_lock("a", |conn| {
+            B::count_up(conn, 0);
+            Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
+        });
+        assert!(failed.is_err());
+        conn.with_object_lock("b", |conn| {
+            B::count_up(conn, 1);
+            Ok::<_, Error>(())
+        })?;
+        assert!(!is_free(&database, "b"), "held until the transaction ends");
+        Ok(())
+    })
+    .expect("the transaction goes on");
+    assert_eq!(B::counter(&mut conn, 0), 0);
+    assert_eq!(B::counter(&mut conn, 1), 1);
+    assert!(is_free(&database, "b"));
+}
+
+pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backend>() {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let database = Arc::new(B::new());
+        let both_hold_one = Arc::new(Barrier::new(2));
+        let transactions = [["a", "b"], ["b", "a"]].map(|[first, second]| {
+            let (database, both_hold_one) = (Arc::clone(&database), Arc::clone(&both_hold_one));
+            meanwhile(move || {
+                let of = |id| ObjectLock::on(id).retention(retention);
+                B::in_transaction(&mut database.connect(), |conn| {
+                    conn.lock_object(of(first))?;
+                    if !B::ONE_WRITER {
+                        both_hold_one.wait();
+                    }
+                    conn.lock_object(of(second))
+                })
+            })
+        });
+        let results = transactions.map(|transaction| result_of(&transaction));
+        let victims: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+        if B::ONE_WRITER {
+            assert!(victims.is_empty(), "{victims:?}");
+        } else {
+            assert_eq!(victims.len(), 1, "{victims:?}");
+            assert!(victims[0].is_deadlock(), "{victims:?}");
+            assert!(victims[0].is_retryable());
+        }
+        assert!(is_free(&*database, "a"));
+        assert!(is_free(&*database, "b"));
+    }
+}

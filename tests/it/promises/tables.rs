@@ -1,0 +1,57 @@
+//! The migrations.
+
+use std::sync::{Arc, Barrier};
+
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+
+pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
+    let database = Arc::new(B::empty());
+    let together = Arc::new(Barrier::new(8));
+    let servers: Vec<_> = (0..8)
+        .map(|_| {
+            let (database, together) = (Arc::clone(&database), Arc::clone(&together));
+            std::thread::spawn(move || {
+                together.wait();
+                let mut conn = database.connect();
+                let ran = diesel_locks::migrate(&mut conn).expect("migrate");
+                conn.with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+                    .expect("the table is there");
+                ran.len()
+            })
+        })
+        .collect();
+    let ran: usize = servers
+        .into_iter()
+        .map(|server| server.join().expect("no error"))
+        .sum();
+    assert_eq!(ran, 1, "each migration once");
+}
+
+pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    B::revert(&mut conn);
+    let error = conn
+        .with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+        .expect_err("no table");
+    assert!(error.is_missing_table(), "{error:?}");
+    assert_eq!(diesel_locks::migrate(&mut conn).expect("up again").len(), 1);
+    assert_eq!(database.rows(), 0);
+}
+
+pub(crate) fn our_migration_sorts_before_the_applications<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let ours = B::number(
+        &mut conn,
+        "SELECT count(*) FROM __diesel_schema_migrations WHERE version LIKE '00000000000000diesellocks%'",
+    );
+    assert_eq!(ours, 1);
+    let before = B::number(
+        &mut conn,
+        "SELECT count(*) FROM __diesel_schema_migrations WHERE version < '00000000000001'",
+    );
+    assert_eq!(before, 1);
+}

@@ -1,0 +1,223 @@
+//! How long a wait lasts, and what is left after it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::threads::Holder;
+
+const ID: &str = "BondBO:DK0015966592";
+
+/// What is allowed beyond the time asked for.
+const GRACE: Duration = Duration::from_millis(250);
+
+fn requests(wait: Wait) -> [ObjectLock; 2] {
+    [Retention::Transient, Retention::Kept]
+        .map(|retention| ObjectLock::on(ID).wait(wait).retention(retention))
+}
+
+fn assert_timed_out(result: Result<(), Error>, limit: Duration, took: Duration) {
+    let error = result.expect_err("another holds it");
+    assert!(error.is_timeout(), "{error:?}");
+    assert!(error.to_string().contains(ID), "{error}");
+    let Error::TimedOut { waited, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert!(waited >= limit, "{waited:?} is too early");
+    assert!(took <= limit + GRACE, "{took:?} is too late");
+}
+
+pub(crate) fn a_wait_ends_after_the_time_asked_for<B: Backend>() {
+    let database = Arc::new(B::new());
+    for held in requests(Wait::Forever) {
+        let holder = Holder::of(&database, held);
+        for millis in [0, 1, 30, 300, 1200] {
+            let limit = Duration::from_millis(millis);
+            for wanted in requests(Wait::AtMost(limit)) {
+                let mut conn = database.connect();
+                let begun = Instant::now();
+                let result = conn.with_object_lock(wanted, |_| Ok(()));
+                assert_timed_out(result, limit, begun.elapsed());
+                assert_eq!(B::counter(&mut conn, 0), 0, "the connection stays usable");
+            }
+        }
+        holder.let_go();
+    }
+    assert_eq!(database.connect().purge_object_locks().expect("purge"), 1);
+}
+
+pub(crate) fn a_transaction_survives_the_end_of_a_wait<B: Backend>() {
+    let database = Arc::new(B::new());
+    let limit = Duration::from_millis(200);
+    for (count, wanted) in (1..).zip(requests(Wait::AtMost(limit))) {
+        let holder = Holder::of(&database, ID);
+        let mut conn = database.connect();
+        B::in_transaction(&mut conn, |conn| {
+            if !B::ONE_WRITER {
+                B::count_up(conn, 1);
+            }
+            let begun = Instant::now();
+            let result = conn.lock_object(wanted);
+            assert_timed_out(result, limit, begun.elapsed());
+            if B::ONE_WRITER {
+                holder.let_go();
+                B::count_up(conn, 1);
+            } else {
+                B::count_up(conn, 1);
+                holder.let_go();
+            }
+            Ok(())
+        })
+        .expect("the transaction goes on");
+        let counted = if B::ONE_WRITER { count } else { 2 * count };
+        assert_eq!(B::counter(&mut conn, 1), counted);
+    }
+}
+
+/// Each holder lets go soon, and another gets it: the time asked for is for all of them together.
+pub(crate) fn a_wait_ends_in_time_while_the_lock_changes_hands<B: Backend>() {
+    let database = Arc::new(B::new());
+    let stop = Arc::new(AtomicBool::new(false));
+    let others: Vec<_> = (0..6)
+        .map(|_| {
+            let (database, stop) = (Arc::clone(&database), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut conn = database.connect();
+                while !stop.load(Ordering::Relaxed) {
+                    conn.with_object_lock(ID, |_| {
+                        std::thread::sleep(Duration::from_millis(20));
+                        diesel::QueryResult::Ok(())
+                    })
+                    .expect("the lock comes free");
+                }
+            })
+        })
+        .collect();
+    database.await_waiting(3);
+    let limit = Duration::from_millis(100);
+    for wanted in (0..3).flat_map(|_| requests(Wait::AtMost(limit))) {
+        let mut conn = database.connect();
+        let begun = Instant::now();
+        let mut granted = None;
+        let result = conn.with_object_lock(wanted, |_| {
+            granted = Some(begun.elapsed());
+            Ok(())
+        });
+        match granted {
+            Some(granted) => assert!(granted <= limit + GRACE, "{granted:?} is too late"),
+            None => assert_timed_out(result, limit, begun.elapsed()),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for other in others {
+        other.join().expect("no error");
+    }
+}
+
+pub(crate) fn no_wait_is_an_error_that_says_held<B: Backend>() {
+    let database = Arc::new(B::new());
+    let holder = Holder::of(&database, ID);
+    for wanted in requests(Wait::No) {
+        let error = database
+            .connect()
+            .with_object_lock(wanted, |_| Ok::<_, Error>(()))
+            .expect_err("another holds it");
+        assert!(error.is_held(), "{error:?}");
+        assert!(error.to_string().contains(ID), "{error}");
+    }
+    holder.let_go();
+}
+
+pub(crate) fn trying_a_held_lock_answers_at_once<B: Backend>() {
+    let database = Arc::new(B::new());
+    for held in requests(Wait::Forever) {
+        let holder = Holder::of(&database, held);
+        for wanted in requests(Wait::Forever) {
+            let mut conn = database.connect();
+            let answers = (0..5).map(|_| {
+                let begun = Instant::now();
+                let tried = conn
+                    .try_with_object_lock(&wanted, |_| Ok::<_, Error>(()))
+                    .expect("an answer");
+                assert_eq!(tried, None);
+                begun.elapsed()
+            });
+            // The best of five: the promise is about the database, not about a busy machine.
+            let fastest = answers.min().expect("five");
+            assert!(fastest <= Duration::from_millis(50), "{fastest:?}");
+        }
+        holder.let_go();
+        let tried = database
+            .connect()
+            .try_with_object_lock(ID, |_| Ok::<_, Error>(4))
+            .expect("an answer");
+        assert_eq!(tried, Some(4));
+    }
+}
+
+pub(crate) fn trying_in_a_transaction_leaves_it_usable<B: Backend>() {
+    let database = Arc::new(B::new());
+    for wanted in requests(Wait::Forever) {
+        let holder = Holder::of(&database, ID);
+        let mut conn = database.connect();
+        let before = B::counter(&mut conn, 1);
+        B::in_transaction(&mut conn, |conn| {
+            assert!(!conn.try_lock_object(&wanted)?);
+            holder.let_go();
+            assert!(conn.try_lock_object(&wanted)?);
+            B::count_up(conn, 1);
+            Ok(())
+        })
+        .expect("the transaction goes on");
+        assert_eq!(B::counter(&mut conn, 1), before + 1);
+    }
+}
+
+pub(crate) fn the_sessions_limits_are_as_before_after_a_wait<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    B::set_limits(&mut conn);
+    let before = B::limits(&mut conn);
+    for wait in [Wait::AtMost(Duration::from_millis(50)), Wait::No] {
+        for wanted in requests(wait) {
+            let holder = Holder::of(&database, ID);
+            conn.with_object_lock(&wanted, |_| Ok::<_, Error>(()))
+                .expect_err("another holds it");
+            assert_eq!(B::limits(&mut conn), before);
+            holder.let_go();
+            conn.with_object_lock(&wanted, |conn| {
+                assert_eq!(B::limits(conn), before, "inside the closure too");
+                Ok::<_, Error>(())
+            })
+            .expect("the lock is free");
+            assert_eq!(B::limits(&mut conn), before);
+            B::in_transaction(&mut conn, |conn| {
+                conn.lock_object(&wanted)?;
+                assert_eq!(B::limits(conn), before);
+                Ok(())
+            })
+            .expect("the lock is free");
+        }
+    }
+}
+
+pub(crate) fn a_wait_that_is_too_long_is_refused<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let asked = Wait::LONGEST + Duration::from_millis(1);
+    let error = conn
+        .with_object_lock(ObjectLock::on(ID).wait(Wait::AtMost(asked)), |_| {
+            Ok::<_, Error>(())
+        })
+        .expect_err("more than the servers can count");
+    assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
+    assert!(error.to_string().contains("2147483.647"), "{error}");
+    conn.with_object_lock(ObjectLock::on(ID).wait(Wait::AtMost(Wait::LONGEST)), |_| {
+        Ok::<_, Error>(())
+    })
+    .expect("the longest is fine");
+}

@@ -1,0 +1,134 @@
+//! What a test body needs of an engine.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::prelude::*;
+
+/// A database of the test's own, dropped with the value.
+pub(crate) trait Backend: Sized + Send + Sync + 'static {
+    type Conn: ObjectLocks + R2D2Connection + Send + 'static;
+
+    /// As the peer process knows it.
+    const NAME: &'static str;
+    /// One writer for the whole database: different ids wait for each other, and nothing can deadlock.
+    const ONE_WRITER: bool;
+    /// Rolling back to a savepoint frees a lock taken after it.
+    const SAVEPOINT_FREES: bool;
+
+    /// An empty database.
+    fn empty() -> Self;
+
+    fn url(&self) -> String;
+
+    fn connect_to(url: &str) -> Self::Conn;
+
+    /// Runs statements.
+    fn sql(conn: &mut Self::Conn, sql: &str);
+
+    /// One number.
+    fn number(conn: &mut Self::Conn, sql: &str) -> i64;
+
+    /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
+    fn waiting(&self) -> Option<i64>;
+
+    /// Begins a transaction in which `lock_object` works, runs `work`, commits.
+    fn in_transaction<T>(
+        conn: &mut Self::Conn,
+        work: impl FnOnce(&mut Self::Conn) -> Result<T, diesel_locks::Error>,
+    ) -> Result<T, diesel_locks::Error>;
+
+    /// A connection whose transactions can't write.
+    fn read_only(&self) -> Self::Conn;
+
+    /// Begins a transaction that can't promise fresh reads, has read in it, and lets another commit.
+    fn stale_transaction(&self) -> Self::Conn;
+
+    /// The session's own limits on waiting, as text.
+    fn limits(conn: &mut Self::Conn) -> String;
+
+    /// Sets limits other than the defaults.
+    fn set_limits(conn: &mut Self::Conn);
+
+    /// Reverts the last migration of the crate's.
+    fn revert(conn: &mut Self::Conn);
+
+    /// A database with the crate's tables and `counters(id, n)` with ids 0 to 9.
+    fn new() -> Self {
+        let database = Self::empty();
+        let mut conn = database.connect();
+        diesel_locks::migrate(&mut conn).expect("migrate");
+        Self::sql(
+            &mut conn,
+            "CREATE TABLE counters (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+        );
+        for id in 0..10 {
+            Self::sql(&mut conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
+        }
+        database
+    }
+
+    fn connect(&self) -> Self::Conn {
+        Self::connect_to(&self.url())
+    }
+
+    fn rows(&self) -> i64 {
+        Self::number(
+            &mut self.connect(),
+            "SELECT count(*) FROM diesel_object_locks",
+        )
+    }
+
+    fn counter(conn: &mut Self::Conn, id: usize) -> i64 {
+        Self::number(conn, &format!("SELECT n FROM counters WHERE id = {id}"))
+    }
+
+    /// Reads, and writes one more: loses updates of others unless they wait.
+    fn count_up(conn: &mut Self::Conn, id: usize) {
+        let n = Self::counter(conn, id) + 1;
+        Self::sql(
+            conn,
+            &format!("UPDATE counters SET n = {n} WHERE id = {id}"),
+        );
+    }
+
+    /// Returns when `sessions` wait, as the database sees it. SQLite has no list of them; there the
+    /// bodies are still right, only less likely to catch a waiter that does not wait.
+    fn await_waiting(&self, sessions: i64) {
+        let begun = Instant::now();
+        while self.waiting().is_some_and(|waiting| waiting < sessions) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A name for a database that no other test has, in no other process.
+pub(crate) fn fresh_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("diesel_locks_test_{}_{next}", std::process::id())
+}
+
+/// The URL of a server to make databases on.
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!(
+            "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+             or set it to the URL of a server on which databases may be created"
+        )
+    })
+}
+
+/// The same URL with another database.
+pub(crate) fn with_database(url: &str, database: &str) -> String {
+    let (base, query) = url
+        .split_once('?')
+        .map_or((url, None), |(b, q)| (b, Some(q)));
+    let (base, _) = base.rsplit_once('/').expect("a URL with a database");
+    match query {
+        Some(query) => format!("{base}/{database}?{query}"),
+        None => format!("{base}/{database}"),
+    }
+}

@@ -1,0 +1,145 @@
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use diesel_migrations::MigrationHarness;
+
+use super::backend::{Backend, fresh_name, server, with_database};
+use super::threads::begin;
+
+/// MySQL or MariaDB.
+pub(crate) struct Mysql {
+    name: String,
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+#[derive(QueryableByName)]
+struct Words {
+    #[diesel(sql_type = Text)]
+    words: String,
+}
+
+fn admin() -> MysqlConnection {
+    MysqlConnection::establish(&server("MYSQL_DATABASE_URL")).expect("MYSQL_DATABASE_URL answers")
+}
+
+pub(crate) fn words(conn: &mut MysqlConnection, sql: &str) -> String {
+    diesel::sql_query(format!("SELECT CAST(({sql}) AS CHAR) AS words"))
+        .get_result::<Words>(conn)
+        .expect(sql)
+        .words
+}
+
+impl Backend for Mysql {
+    type Conn = MysqlConnection;
+
+    const NAME: &'static str = "mysql";
+    const ONE_WRITER: bool = false;
+    const SAVEPOINT_FREES: bool = false;
+
+    fn empty() -> Self {
+        let name = fresh_name();
+        admin()
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("create a database");
+        Self { name }
+    }
+
+    fn url(&self) -> String {
+        with_database(&server("MYSQL_DATABASE_URL"), &self.name)
+    }
+
+    fn connect_to(url: &str) -> MysqlConnection {
+        MysqlConnection::establish(url).expect("connect")
+    }
+
+    fn sql(conn: &mut MysqlConnection, sql: &str) {
+        // Not batch_execute, which takes three round trips.
+        diesel::sql_query(sql).execute(conn).expect(sql);
+    }
+
+    fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
+        diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
+            .get_result::<Number>(conn)
+            .expect(sql)
+            .number
+    }
+
+    fn waiting(&self) -> Option<i64> {
+        Some(Self::number(
+            &mut admin(),
+            &format!(
+                "SELECT COUNT(*) FROM information_schema.processlist p \
+                 LEFT JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id \
+                 WHERE p.db = '{}' AND (p.state = 'User lock' OR t.trx_state = 'LOCK WAIT')",
+                self.name
+            ),
+        ))
+    }
+
+    /// At READ COMMITTED, which `lock_object` asks for on MySQL.
+    fn in_transaction<T>(
+        conn: &mut MysqlConnection,
+        work: impl FnOnce(&mut MysqlConnection) -> Result<T, diesel_locks::Error>,
+    ) -> Result<T, diesel_locks::Error> {
+        Self::sql(
+            conn,
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        );
+        let result = conn.transaction(work);
+        Self::sql(
+            conn,
+            "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        );
+        result
+    }
+
+    fn read_only(&self) -> MysqlConnection {
+        let mut conn = self.connect();
+        Self::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
+        conn
+    }
+
+    /// At REPEATABLE READ, the default.
+    fn stale_transaction(&self) -> MysqlConnection {
+        let mut conn = self.connect();
+        begin(&mut conn);
+        Self::counter(&mut conn, 0);
+        Self::count_up(&mut self.connect(), 0);
+        conn
+    }
+
+    fn limits(conn: &mut MysqlConnection) -> String {
+        words(
+            conn,
+            "CONCAT(/*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
+             ' ', @@SESSION.innodb_lock_wait_timeout)",
+        )
+    }
+
+    fn set_limits(conn: &mut MysqlConnection) {
+        Self::sql(
+            conn,
+            "SET SESSION /*!80000 max_execution_time = 61000 *//*M!100100 max_statement_time = 61 */, \
+             SESSION innodb_lock_wait_timeout = 62",
+        );
+    }
+
+    fn revert(conn: &mut MysqlConnection) {
+        conn.revert_last_migration(diesel_locks::migrations::MYSQL)
+            .expect("revert");
+    }
+}
+
+impl Drop for Mysql {
+    fn drop(&mut self) {
+        let dropped = admin().batch_execute(&format!("DROP DATABASE {}", self.name));
+        if !std::thread::panicking() {
+            dropped.expect("drop the database");
+        }
+    }
+}

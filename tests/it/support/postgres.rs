@@ -1,0 +1,135 @@
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use diesel_migrations::MigrationHarness;
+
+use super::backend::{Backend, fresh_name, server, with_database};
+use super::threads::begin;
+
+pub(crate) struct Postgres {
+    name: String,
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+#[derive(QueryableByName)]
+struct Words {
+    #[diesel(sql_type = Text)]
+    words: String,
+}
+
+fn admin() -> PgConnection {
+    PgConnection::establish(&server("PG_DATABASE_URL")).expect("PG_DATABASE_URL answers")
+}
+
+pub(crate) fn words(conn: &mut PgConnection, sql: &str) -> String {
+    diesel::sql_query(format!("SELECT ({sql})::text AS words"))
+        .get_result::<Words>(conn)
+        .expect(sql)
+        .words
+}
+
+impl Backend for Postgres {
+    type Conn = PgConnection;
+
+    const NAME: &'static str = "postgres";
+    const ONE_WRITER: bool = false;
+    const SAVEPOINT_FREES: bool = true;
+
+    fn empty() -> Self {
+        let name = fresh_name();
+        // A database is made by copying a template, one at a time.
+        let mut admin = admin();
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
+            .expect("create a database");
+        Self { name }
+    }
+
+    fn url(&self) -> String {
+        with_database(&server("PG_DATABASE_URL"), &self.name)
+    }
+
+    fn connect_to(url: &str) -> PgConnection {
+        PgConnection::establish(url).expect("connect")
+    }
+
+    fn sql(conn: &mut PgConnection, sql: &str) {
+        conn.batch_execute(sql).expect(sql);
+    }
+
+    fn number(conn: &mut PgConnection, sql: &str) -> i64 {
+        diesel::sql_query(format!("SELECT ({sql})::bigint AS number"))
+            .get_result::<Number>(conn)
+            .expect(sql)
+            .number
+    }
+
+    fn waiting(&self) -> Option<i64> {
+        Some(Self::number(
+            &mut admin(),
+            &format!(
+                "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = '{}' AND wait_event_type = 'Lock'",
+                self.name
+            ),
+        ))
+    }
+
+    fn in_transaction<T>(
+        conn: &mut PgConnection,
+        work: impl FnOnce(&mut PgConnection) -> Result<T, diesel_locks::Error>,
+    ) -> Result<T, diesel_locks::Error> {
+        conn.transaction(work)
+    }
+
+    fn read_only(&self) -> PgConnection {
+        let mut conn = self.connect();
+        Self::sql(&mut conn, "SET default_transaction_read_only = on");
+        conn
+    }
+
+    fn stale_transaction(&self) -> PgConnection {
+        let mut conn = self.connect();
+        Self::sql(
+            &mut conn,
+            "SET default_transaction_isolation = 'repeatable read'",
+        );
+        begin(&mut conn);
+        Self::counter(&mut conn, 0);
+        Self::count_up(&mut self.connect(), 0);
+        conn
+    }
+
+    fn limits(conn: &mut PgConnection) -> String {
+        words(
+            conn,
+            "current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')",
+        )
+    }
+
+    fn set_limits(conn: &mut PgConnection) {
+        Self::sql(
+            conn,
+            "SET lock_timeout = '61s'; SET statement_timeout = '62s'",
+        );
+    }
+
+    fn revert(conn: &mut PgConnection) {
+        conn.revert_last_migration(diesel_locks::migrations::POSTGRES)
+            .expect("revert");
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let dropped = admin().batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        if !std::thread::panicking() {
+            dropped.expect("drop the database");
+        }
+    }
+}

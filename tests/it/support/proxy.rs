@@ -1,0 +1,78 @@
+//! Counts round trips: a proxy between client and server that counts how often the client speaks after
+//! the server has.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Serves one connection.
+pub(crate) struct Proxy {
+    port: u16,
+    turns: Arc<AtomicU32>,
+}
+
+impl Proxy {
+    /// `server`: host and port.
+    pub(crate) fn to(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let turns = Arc::new(AtomicU32::new(0));
+        let (counted, server) = (Arc::clone(&turns), server.to_owned());
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().expect("a client");
+            let server = TcpStream::connect(server).expect("the server answers");
+            for end in [&client, &server] {
+                end.set_nodelay(true).expect("a TCP socket");
+            }
+            let server_spoke = Arc::new(AtomicBool::new(true));
+            let (from, to) = (clone(&server), clone(&client));
+            let spoke = Arc::clone(&server_spoke);
+            std::thread::spawn(move || {
+                pump(from, to, || spoke.store(true, Ordering::SeqCst));
+            });
+            pump(client, server, || {
+                if server_spoke.swap(false, Ordering::SeqCst) {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        });
+        Self { port, turns }
+    }
+
+    /// The URL of a server, by way of the proxy.
+    pub(crate) fn url(url: &str) -> (Self, String) {
+        let (scheme, rest) = url.split_once("://").expect("a URL");
+        let (authority, path) = rest.split_once('/').expect("a database");
+        let (user, address) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let proxy = Self::to(address);
+        let url = format!("{scheme}://{user}@127.0.0.1:{}/{path}", proxy.port);
+        (proxy, url)
+    }
+
+    /// Round trips of `work`.
+    pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> u32 {
+        let before = self.turns.load(Ordering::SeqCst);
+        work();
+        self.turns.load(Ordering::SeqCst) - before
+    }
+}
+
+fn clone(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a socket")
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, heard: impl Fn()) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(read) = from.read(&mut buffer) {
+        if read == 0 {
+            break;
+        }
+        heard();
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    // The other side learns that there is nothing more to come.
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}

@@ -1,0 +1,102 @@
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Integer};
+use diesel_migrations::MigrationHarness;
+
+use super::backend::Backend;
+use super::threads::begin;
+
+/// A file of its own, in WAL mode.
+pub(crate) struct Sqlite {
+    folder: tempfile::TempDir,
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+#[derive(QueryableByName)]
+struct Timeout {
+    #[diesel(sql_type = Integer)]
+    timeout: i32,
+}
+
+impl Backend for Sqlite {
+    type Conn = SqliteConnection;
+
+    const NAME: &'static str = "sqlite";
+    const ONE_WRITER: bool = true;
+    const SAVEPOINT_FREES: bool = false;
+
+    fn empty() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self { folder }
+    }
+
+    fn url(&self) -> String {
+        let file = self.folder.path().join("test.sqlite3");
+        file.to_str().expect("a path in UTF-8").to_owned()
+    }
+
+    fn connect_to(url: &str) -> SqliteConnection {
+        let mut conn = SqliteConnection::establish(url).expect("open");
+        conn.batch_execute(
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+        )
+        .expect("pragmas");
+        conn
+    }
+
+    fn sql(conn: &mut SqliteConnection, sql: &str) {
+        conn.batch_execute(sql).expect(sql);
+    }
+
+    fn number(conn: &mut SqliteConnection, sql: &str) -> i64 {
+        diesel::sql_query(format!("SELECT ({sql}) AS number"))
+            .get_result::<Number>(conn)
+            .expect(sql)
+            .number
+    }
+
+    fn waiting(&self) -> Option<i64> {
+        None
+    }
+
+    fn in_transaction<T>(
+        conn: &mut SqliteConnection,
+        work: impl FnOnce(&mut SqliteConnection) -> Result<T, diesel_locks::Error>,
+    ) -> Result<T, diesel_locks::Error> {
+        conn.transaction(work)
+    }
+
+    fn read_only(&self) -> SqliteConnection {
+        SqliteConnection::establish(&format!("file:{}?mode=ro", self.url())).expect("open")
+    }
+
+    fn stale_transaction(&self) -> SqliteConnection {
+        let mut conn = self.connect();
+        begin(&mut conn);
+        Self::counter(&mut conn, 0);
+        Self::count_up(&mut self.connect(), 0);
+        conn
+    }
+
+    fn limits(conn: &mut SqliteConnection) -> String {
+        diesel::sql_query("PRAGMA busy_timeout")
+            .get_result::<Timeout>(conn)
+            .expect("busy_timeout")
+            .timeout
+            .to_string()
+    }
+
+    fn set_limits(conn: &mut SqliteConnection) {
+        Self::sql(conn, "PRAGMA busy_timeout = 6100");
+    }
+
+    fn revert(conn: &mut SqliteConnection) {
+        conn.revert_last_migration(diesel_locks::migrations::SQLITE)
+            .expect("revert");
+    }
+}

@@ -1,0 +1,95 @@
+//! Sessions that act at the same time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use diesel::connection::{Connection, TransactionManager};
+use diesel_locks::prelude::*;
+
+use super::Backend;
+
+/// Nothing that is to happen takes longer.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) fn begin<C: Connection>(conn: &mut C) {
+    C::TransactionManager::begin_transaction(conn).expect("begin");
+}
+
+pub(crate) fn roll_back<C: Connection>(conn: &mut C) {
+    C::TransactionManager::rollback_transaction(conn).expect("rollback");
+}
+
+/// A thread that holds a lock until it is told to let go.
+pub(crate) struct Holder {
+    let_go: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Holder {
+    /// Returns when the lock is held.
+    pub(crate) fn of<B: Backend>(database: &Arc<B>, lock: impl Into<HeldLock>) -> Self {
+        Self::ending::<B>(database, lock, Ok(()))
+    }
+
+    /// The same, with the outcome of the closure.
+    pub(crate) fn ending<B: Backend>(
+        database: &Arc<B>,
+        lock: impl Into<HeldLock>,
+        outcome: Result<(), diesel::result::Error>,
+    ) -> Self {
+        let (let_go, told) = channel::<()>();
+        let (held, is_held) = channel();
+        let database = Arc::clone(database);
+        let HeldLock(lock) = lock.into();
+        let thread = std::thread::spawn(move || {
+            let mut conn = database.connect();
+            let rolled_back = outcome.is_err();
+            let result = conn.with_object_lock(lock, |_| {
+                held.send(()).expect("the test waits for it");
+                told.recv().expect("the test says when");
+                outcome
+            });
+            assert_eq!(result.is_err(), rolled_back, "{result:?}");
+        });
+        is_held.recv_timeout(LONG).expect("the lock is free");
+        Self { let_go, thread }
+    }
+
+    /// Ends the transaction, and returns when it has ended.
+    pub(crate) fn let_go(self) {
+        self.let_go.send(()).expect("the holder waits for it");
+        self.thread.join().expect("the holder ends well");
+    }
+}
+
+pub(crate) struct HeldLock(ObjectLock);
+
+impl From<&str> for HeldLock {
+    fn from(id: &str) -> Self {
+        Self(ObjectLock::on(id))
+    }
+}
+
+impl From<ObjectLock> for HeldLock {
+    fn from(lock: ObjectLock) -> Self {
+        Self(lock)
+    }
+}
+
+/// Runs `work` on a thread; the receiver gets its result.
+pub(crate) fn meanwhile<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        // The test may have failed and gone.
+        let _ = sender.send(work());
+    });
+    receiver
+}
+
+pub(crate) fn result_of<T>(receiver: &Receiver<T>) -> T {
+    receiver.recv_timeout(LONG).expect("it comes to an end")
+}
