@@ -7,6 +7,8 @@
 //!
 //! Options follow `--`; `--help` lists them.
 
+#[path = "ratios/commits.rs"]
+mod commits;
 #[path = "ratios/contention.rs"]
 mod contention;
 #[path = "ratios/growth.rs"]

@@ -62,7 +62,8 @@ pub(crate) fn compare<C: Backend>(
         })
     });
     let figures = json!({
-        "server": version,
+        "backend": C::NAME,
+    "server": version,
         "part": "contention",
         "connections": CONNECTIONS,
         "variants": figures.collect::<Vec<_>>(),

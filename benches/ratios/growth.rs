@@ -39,7 +39,8 @@ pub(crate) fn measure<C: Backend>(options: &Options, version: &str) -> Result<Fi
             cells.join(" | ")
         );
         findings.figures.push(json!({
-            "server": version,
+            "backend": C::NAME,
+        "server": version,
             "part": "growth",
             "variant": variant.name(),
             "cycles": cycles,
@@ -47,7 +48,9 @@ pub(crate) fn measure<C: Backend>(options: &Options, version: &str) -> Result<Fi
         }));
         if variant == Variant::Kept {
             findings.targets.push(Target {
-                text: format!("{version}, {cycles} cycles under an old snapshot: kept, last fifth / first"),
+                text: format!(
+                    "{version}, {cycles} cycles under an old snapshot: kept, last fifth / first"
+                ),
                 ratio: Figure {
                     value: growth,
                     least: growth,

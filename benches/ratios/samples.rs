@@ -33,7 +33,10 @@ impl Samples {
     /// In the order of time; fewer than five when there are fewer samples.
     pub(crate) fn fifths(&self) -> Vec<Self> {
         let size = self.0.len().div_ceil(PARTS).max(1);
-        self.0.chunks(size).map(|part| Self(part.to_vec())).collect()
+        self.0
+            .chunks(size)
+            .map(|part| Self(part.to_vec()))
+            .collect()
     }
 }
 

@@ -51,7 +51,10 @@ impl Target {
 /// As a table in Markdown.
 pub(crate) fn print(targets: &[Target], quick: bool) {
     println!("\n## Targets\n");
-    println!("The range is that of the same ratio in each fifth of the rounds.\n");
+    println!(
+        "The range is that of the same ratio in each fifth of the rounds. Writing is judged by the time \
+         outside COMMIT, where all wait for the disk alike.\n"
+    );
     println!("| target | ratio | range | limit | |");
     println!("|---|---|---|---|---|");
     for target in targets {

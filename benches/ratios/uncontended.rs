@@ -1,14 +1,17 @@
 //! The time that a lock adds to a transaction when nobody else wants it: each connection has its own id.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::json;
 
 use crate::Findings;
+use crate::commits::Commits;
 use crate::options::Options;
 use crate::samples::{Figure, Samples, figure};
 use crate::support::backend::Backend;
 use crate::support::choice::Choice;
-use crate::support::crew::Crew;
+use crate::support::crew::{Crew, Measured};
 use crate::support::cycle::{Variant, Work, cycle};
 use crate::targets::{Limit, Target};
 
@@ -19,8 +22,29 @@ const WARM_UP: u32 = 30;
 struct Row {
     variant: Variant,
     ids: Vec<String>,
-    times: Samples,
+    whole: Samples,
+    /// Without the time in COMMIT.
+    before_commit: Samples,
     deadlocks: u32,
+}
+
+impl Row {
+    fn add(&mut self, measured: Measured, in_commit: Duration) {
+        let microseconds =
+            |time: Duration| time.as_secs_f64() * 1_000_000.0 / f64::from(measured.cycles);
+        self.whole.push(microseconds(measured.time));
+        self.before_commit
+            .push(microseconds(measured.time.saturating_sub(in_commit)));
+        self.deadlocks += measured.deadlocks;
+    }
+
+    /// The times by which the targets for this closure are judged.
+    fn judged(&self, work: Work) -> &Samples {
+        match work {
+            Work::ReadOnly => &self.whole,
+            Work::Writing => &self.before_commit,
+        }
+    }
 }
 
 pub(crate) fn compare<C: Backend>(
@@ -35,33 +59,37 @@ pub(crate) fn compare<C: Backend>(
     for connections in [1, 8] {
         for work in Work::ALL {
             let rows = measure::<C>(options, connections, work)?;
-            print(&rows, connections, work);
+            print(&rows, connections, work.name(), |row| &row.whole);
+            if work == Work::Writing {
+                let name = "writing, without COMMIT";
+                print(&rows, connections, name, |row| &row.before_commit);
+            }
             findings.figures.push(json!({
+                "backend": C::NAME,
                 "server": version,
                 "part": "uncontended",
                 "connections": connections,
                 "closure": work.name(),
                 "variants": rows.iter().map(|row| json!({
                     "variant": row.variant.name(),
-                    "microseconds": row.times.median(),
+                    "microseconds": row.whole.median(),
+                    "microseconds_without_commit": row.before_commit.median(),
                     "deadlocks": row.deadlocks,
                 })).collect::<Vec<_>>(),
             }));
-            findings.targets.extend(
-                targets(engine, work)
-                    .iter()
-                    .map(|&(variant, other, limit)| Target {
-                        text: format!(
-                            "{version}, {}, {connections} connection{}: time added by {} / by {}",
-                            work.name(),
-                            if connections == 1 { "" } else { "s" },
-                            variant.name(),
-                            other.name(),
-                        ),
-                        ratio: added_ratio(&rows, variant, other),
-                        limit,
-                    }),
-            );
+            for &(variant, other, limit) in targets(engine, work) {
+                findings.targets.push(Target {
+                    text: format!(
+                        "{version}, {}, {connections} connection{}: time added by {} / by {}",
+                        work.name(),
+                        if connections == 1 { "" } else { "s" },
+                        variant.name(),
+                        other.name(),
+                    ),
+                    ratio: added_ratio(&rows, work, variant, other),
+                    limit,
+                });
+            }
         }
     }
     println!();
@@ -70,8 +98,7 @@ pub(crate) fn compare<C: Backend>(
 
 /// Whose added time is compared with whose, and the limit.
 fn targets(engine: Choice, work: Work) -> &'static [(Variant, Variant, Limit)] {
-    const KEPT: (Variant, Variant, Limit) =
-        (Variant::Kept, Variant::Advisory, Limit::AtMost(1.1));
+    const KEPT: (Variant, Variant, Limit) = (Variant::Kept, Variant::Advisory, Limit::AtMost(1.1));
     match (engine, work) {
         (Choice::Postgres, Work::ReadOnly) => &[
             (Variant::Transient, Variant::Seed, Limit::AtMost(0.35)),
@@ -91,41 +118,42 @@ fn measure<C: Backend>(options: &Options, connections: usize, work: Work) -> Res
         .map(|&variant| Row {
             variant,
             ids: variant.ids(connections),
-            times: Samples::default(),
+            whole: Samples::default(),
+            before_commit: Samples::default(),
             deadlocks: 0,
         })
         .collect();
     for row in &rows {
-        crew.measure(
-            |done, _| done >= WARM_UP,
-            |conn, number| {
-                cycle(conn, row.variant, &row.ids[number], |conn| {
-                    work.run(conn, number)
-                })
-            },
-        )?;
+        run(&mut crew, row, work, |done, _| done >= WARM_UP)?;
     }
+    let commits = Commits::watch(&mut crew)?;
     for round in 0..options.rounds {
         for place in order(rows.len(), round) {
             let row = &mut rows[place];
-            let (variant, ids) = (row.variant, &row.ids);
-            let measured = crew.measure(
-                |_, time| time >= options.round,
-                |conn, number| cycle(conn, variant, &ids[number], |conn| work.run(conn, number)),
-            )?;
-            row.times
-                .push(measured.per_cycle().as_secs_f64() * 1_000_000.0);
-            row.deadlocks += measured.deadlocks;
+            let measured = run(&mut crew, row, work, |_, time| time >= options.round)?;
+            row.add(measured, commits.take());
         }
     }
     Ok(rows)
+}
+
+fn run<C: Backend>(
+    crew: &mut Crew<C>,
+    row: &Row,
+    work: Work,
+    enough: impl Fn(u32, Duration) -> bool + Sync,
+) -> Result<Measured> {
+    let (variant, ids) = (row.variant, &row.ids);
+    crew.measure(enough, |conn, number| {
+        cycle(conn, variant, &ids[number], |conn| work.run(conn, number))
+    })
 }
 
 /// Each round begins with another variant, and every second one goes backwards: what a variant leaves to
 /// be done behind it (a flush, a vacuum) does not always meet the same one.
 pub(crate) fn order(variants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..variants).map(move |step| {
-        let step = if round % 2 == 0 {
+        let step = if round.is_multiple_of(2) {
             step
         } else {
             variants - 1 - step
@@ -134,41 +162,33 @@ pub(crate) fn order(variants: usize, round: usize) -> impl Iterator<Item = usize
     })
 }
 
-fn times(rows: &[Row], variant: Variant) -> Option<&Row> {
+fn row_of(rows: &[Row], variant: Variant) -> Option<&Row> {
     rows.iter().find(|row| row.variant == variant)
 }
 
 /// The times that two variants add to the bare transaction, divided.
-fn added_ratio(rows: &[Row], variant: Variant, other: Variant) -> Figure {
+fn added_ratio(rows: &[Row], work: Work, variant: Variant, other: Variant) -> Figure {
     let times = [variant, other, Variant::Bare]
-        .map(|variant| &times(rows, variant).expect("measured").times);
+        .map(|variant| row_of(rows, variant).expect("measured").judged(work));
     figure(times, |[one, other, bare]| {
         (one.median() - bare.median()) / (other.median() - bare.median())
     })
 }
 
-fn print(rows: &[Row], connections: usize, work: Work) {
-    let bare = times(rows, Variant::Bare)
-        .expect("measured")
-        .times
-        .median();
+fn print(rows: &[Row], connections: usize, closure: &str, times: impl Fn(&Row) -> &Samples) {
+    let median = |row| times(row).median();
+    let bare = row_of(rows, Variant::Bare).map_or(0.0, median);
     let cells: Vec<_> = Variant::ALL
         .iter()
-        .map(|&variant| match times(rows, variant) {
+        .map(|&variant| match row_of(rows, variant) {
             None => "-".to_owned(),
-            Some(row) if variant == Variant::Bare => format!("{:.0}", row.times.median()),
+            Some(row) if variant == Variant::Bare => format!("{:.0}", median(row)),
+            Some(row) if row.deadlocks == 0 => format!("{:+.0}", median(row) - bare),
             Some(row) => {
-                let added = row.times.median() - bare;
-                match row.deadlocks {
-                    0 => format!("{added:+.0}"),
-                    deadlocks => format!("{added:+.0} ({deadlocks} deadlocks)"),
-                }
+                let added = median(row) - bare;
+                format!("{added:+.0} ({} deadlocks)", row.deadlocks)
             }
         })
         .collect();
-    println!(
-        "| {connections} | {} | {} |",
-        work.name(),
-        cells.join(" | ")
-    );
+    println!("| {connections} | {closure} | {} |", cells.join(" | "));
 }

@@ -19,10 +19,10 @@ pub(crate) struct Crew<C: Backend> {
 /// What all connections did together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
-    /// Cycles that ended well.
-    cycles: u32,
+    /// Cycles that ended well; at least one for each connection.
+    pub(crate) cycles: u32,
     /// The time of each connection, added up; that of deadlocked cycles included.
-    time: Duration,
+    pub(crate) time: Duration,
     /// Cycles that the database ended as a deadlock's victim.
     pub(crate) deadlocks: u32,
 }
@@ -30,25 +30,24 @@ pub(crate) struct Measured {
 impl Measured {
     /// What one connection needs for a cycle while the others are at work.
     pub(crate) fn per_cycle(&self) -> Duration {
-        self.time / self.cycles.max(1)
+        self.time / self.cycles
     }
 }
 
 impl<C: Backend> Crew<C> {
     /// Connections to a new database with the tables of the crate, of the application and of the seed.
     pub(crate) fn new(connections: usize) -> Result<Self> {
-        let database = C::create_database()?;
-        let mut first = C::connect_to(&database)?;
-        diesel_locks::migrate(&mut first)?;
+        let mut crew = Self {
+            connections: Vec::new(),
+            database: C::create_database()?,
+        };
+        for _ in 0..connections {
+            crew.connections.push(crew.connect()?);
+        }
+        let first = &mut crew.connections[0];
+        diesel_locks::migrate(first)?;
         first.create_tables()?;
-        let mut connections: Vec<_> = (1..connections)
-            .map(|_| C::connect_to(&database))
-            .collect::<Result<_>>()?;
-        connections.push(first);
-        Ok(Self {
-            connections,
-            database,
-        })
+        Ok(crew)
     }
 
     pub(crate) fn version(&mut self) -> Result<String> {
@@ -107,7 +106,7 @@ fn repeat(
             Err(error) => return Err(error).context("a measured cycle failed"),
         }
         measured.time = begun.elapsed();
-        if enough(measured.cycles, measured.time) {
+        if measured.cycles > 0 && enough(measured.cycles, measured.time) {
             return Ok(measured);
         }
     }

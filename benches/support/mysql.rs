@@ -3,7 +3,7 @@
 use anyhow::Result;
 use diesel::dsl::select;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::sql_types::{Integer, Text};
 
 use super::backend::Backend;
 use super::cycle::Variant;

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use diesel::connection::SimpleConnection;
 use diesel::dsl::select;
 use diesel::prelude::*;
-use diesel::sql_types::Text;
 use tempfile::TempDir;
 
 use super::backend::Backend;

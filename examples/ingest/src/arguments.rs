@@ -24,7 +24,12 @@ use crate::source::{Elements, Source};
 /// start from nothing, unless an earlier run of the same documents was stopped half-way: then they
 /// finish it. Generated and real documents leave each other alone.
 #[derive(Parser)]
-#[command(name = "ingest", version, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+#[command(
+    name = "ingest",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) role: Option<Role>,
@@ -124,7 +129,9 @@ impl Options {
             (&self.input, &self.id_element, &self.timestamp_element)
         else {
             let documents = self.documents.get();
-            let ids = self.ids.map_or(documents / DOCUMENTS_PER_ID, NonZeroUsize::get);
+            let ids = self
+                .ids
+                .map_or(documents / DOCUMENTS_PER_ID, NonZeroUsize::get);
             return Ok(Source::Generated(Generator::new(self.seed, documents, ids)));
         };
         let elements = Elements {

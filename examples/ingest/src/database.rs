@@ -31,7 +31,9 @@ impl Database {
             Some(("mysql", _)) => (Engine::Mysql, url),
             Some(("sqlite", path)) => (Engine::Sqlite, path),
             Some((scheme, _)) => {
-                bail!("a database URL begins with postgres://, mysql:// or sqlite://, not {scheme}://")
+                bail!(
+                    "a database URL begins with postgres://, mysql:// or sqlite://, not {scheme}://"
+                )
             }
             None => (Engine::Sqlite, url.strip_prefix("sqlite:").unwrap_or(url)),
         };
@@ -50,7 +52,12 @@ impl Database {
     pub(crate) fn require_support(&self) -> Result<()> {
         let (name, feature, debian_package, supported) = match self.engine {
             Engine::Sqlite => return Ok(()),
-            Engine::Postgres => ("PostgreSQL", "postgres", "libpq-dev", cfg!(feature = "postgres")),
+            Engine::Postgres => (
+                "PostgreSQL",
+                "postgres",
+                "libpq-dev",
+                cfg!(feature = "postgres"),
+            ),
             Engine::Mysql => ("MySQL", "mysql", "libmariadb-dev", cfg!(feature = "mysql")),
         };
         if supported {
@@ -64,7 +71,9 @@ impl Database {
                  (needs {debian_package} on Debian and Ubuntu)"
             )
         })?;
-        eprintln!("{program} was built without {name}: building it again with --features {feature}");
+        eprintln!(
+            "{program} was built without {name}: building it again with --features {feature}"
+        );
         let built = again(&cargo, "build", feature)
             .status()
             .context("can't start cargo")?;
@@ -84,7 +93,11 @@ impl Database {
 
 fn again(cargo: &OsString, action: &str, feature: &str) -> Command {
     let mut command = Command::new(cargo);
-    command.args([action, "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    command.args([
+        action,
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+    ]);
     command.args(["--features", feature]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
@@ -95,7 +108,10 @@ fn again(cargo: &OsString, action: &str, feature: &str) -> Command {
 /// Where the database is: a given one, which stays, or an SQLite file that lives as long as this value.
 pub(crate) enum Place {
     Given(Database),
-    Temporary(Database, #[expect(dead_code, reason = "held for its Drop")] TempDir),
+    Temporary(
+        Database,
+        #[expect(dead_code, reason = "held for its Drop")] TempDir,
+    ),
 }
 
 impl Place {
@@ -108,7 +124,9 @@ impl Place {
             .tempdir()
             .context("can't create a directory for temporary files")?;
         let path = directory.path().join("database.sqlite");
-        let url = path.to_str().context("the directory for temporary files is not UTF-8")?;
+        let url = path
+            .to_str()
+            .context("the directory for temporary files is not UTF-8")?;
         Ok(Self::Temporary(Database::from_url(url)?, directory))
     }
 

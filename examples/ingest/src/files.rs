@@ -36,7 +36,11 @@ impl Files {
                 others += 1;
             }
         }
-        ensure!(!paths.is_empty(), "no *.xml files in {}", directory.display());
+        ensure!(
+            !paths.is_empty(),
+            "no *.xml files in {}",
+            directory.display()
+        );
         paths.sort();
         Ok(Self {
             paths,

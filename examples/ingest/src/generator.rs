@@ -132,7 +132,9 @@ mod tests {
         for index in 0..generator.len() {
             let document = generator.document(index);
             let xml = document.xml.clone();
-            let text = texts.entry((document.id, document.timestamp)).or_insert(xml);
+            let text = texts
+                .entry((document.id, document.timestamp))
+                .or_insert(xml);
             assert_eq!(*text, document.xml);
         }
         assert!(texts.len() < generator.len(), "no document came twice");

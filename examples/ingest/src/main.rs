@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use arguments::{Arguments, Role};
+use database::Place;
 
 mod arguments;
 mod check;
@@ -14,6 +15,7 @@ mod database;
 mod document;
 mod encoding;
 mod files;
+mod gathered;
 mod generator;
 mod job;
 mod outcome;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = &arguments.options;
-    let place = database::Place::of(options.database_url.as_deref())?;
+    let place = Place::of(options.database_url.as_deref())?;
     place.database().require_support()?;
     let source = options.source()?;
     let outcome = coordinator::ingest(options, &place, source)?;
@@ -52,8 +54,10 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         println!("{outcome}");
     }
-    if outcome.interrupted && place.is_temporary() {
-        eprintln!("The database was a temporary file and is gone; --database-url names one that stays.");
+    if outcome.interrupted && matches!(place, Place::Temporary(..)) {
+        eprintln!(
+            "The database was a temporary file and is gone; --database-url names one that stays."
+        );
     }
     Ok(outcome.exit_code())
 }

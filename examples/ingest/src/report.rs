@@ -8,7 +8,7 @@ use crate::registration::{Fate, Registration};
 
 /// From when on the time to get a lock counts as a wait: twice what the statements themselves take on
 /// a busy machine.
-const WAIT: Duration = Duration::from_millis(5);
+pub(crate) const WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Report {

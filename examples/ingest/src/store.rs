@@ -57,7 +57,7 @@ pub(crate) trait Store: ObjectLocks + R2D2Connection + 'static {
 macro_rules! store {
     (
         $module:ident, $connection:ty, $name:literal,
-        id: $sql_type:ident as $stored:ty, $as_stored:ident,
+        id: $sql_type:ident from $borrowed:ty,
         table: $table:literal,
         set_up: [$($set_up:literal),*] $(,)?
     ) => {
@@ -93,7 +93,7 @@ macro_rules! store {
 
                 fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>> {
                     table
-                        .filter(dsl::id.eq(id.$as_stored()))
+                        .filter(dsl::id.eq(AsRef::<$borrowed>::as_ref(id)))
                         .select((dsl::seq, (dsl::timestamp, dsl::digest)))
                         .first(self)
                         .optional()
@@ -102,7 +102,7 @@ macro_rules! store {
                 fn insert(&mut self, document: &Document, generated: bool) -> QueryResult<usize> {
                     diesel::insert_into(table)
                         .values((
-                            dsl::id.eq(document.id.$as_stored()),
+                            dsl::id.eq(AsRef::<$borrowed>::as_ref(&document.id)),
                             dsl::timestamp.eq(document.version.timestamp),
                             dsl::digest.eq(document.version.digest.as_slice()),
                             dsl::body.eq(document.body.as_slice()),
@@ -122,7 +122,7 @@ macro_rules! store {
                 }
 
                 fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>> {
-                    let rows: Vec<Stored<$stored>> = table
+                    let rows: Vec<Stored<<$borrowed as ToOwned>::Owned>> = table
                         .filter(dsl::seq.gt(seq))
                         .order(dsl::seq)
                         .limit(limit)
@@ -144,24 +144,24 @@ macro_rules! store {
 }
 
 store!(
-    sqlite, diesel::SqliteConnection, "sqlite",
-    id: Text as String, as_str,
+    sqlite, SqliteConnection, "sqlite",
+    id: Text from str,
     table: "store/sqlite.sql",
     set_up: ["PRAGMA busy_timeout = 10000", "PRAGMA synchronous = NORMAL"],
 );
 
 #[cfg(feature = "postgres")]
 store!(
-    postgres, diesel::PgConnection, "postgres",
-    id: Text as String, as_str,
+    postgres, PgConnection, "postgres",
+    id: Text from str,
     table: "store/postgres.sql",
     set_up: [],
 );
 
 #[cfg(feature = "mysql")]
 store!(
-    mysql, diesel::MysqlConnection, "mysql",
-    id: Binary as Vec<u8>, as_bytes,
+    mysql, MysqlConnection, "mysql",
+    id: Binary from [u8],
     table: "store/mysql.sql",
     set_up: [],
 );

@@ -7,7 +7,10 @@ use chrono::{DateTime, Datelike, NaiveDateTime};
 /// can store.
 pub(crate) fn parse(text: &str) -> Result<NaiveDateTime> {
     let text = text.trim();
-    let dated = match (text.contains('T'), text.split_at_checked("2020-10-01".len())) {
+    let dated = match (
+        text.contains('T'),
+        text.split_at_checked("2020-10-01".len()),
+    ) {
         (false, Some((date, zone))) => format!("{date}T00:00:00{zone}"),
         _ => text.to_owned(),
     };
@@ -44,13 +47,23 @@ mod tests {
 
     #[test]
     fn cuts_off_what_is_finer_than_a_microsecond() {
-        assert_eq!(read("2020-10-01T12:30:00.1234567Z"), "2020-10-01 12:30:00.123456");
+        assert_eq!(
+            read("2020-10-01T12:30:00.1234567Z"),
+            "2020-10-01 12:30:00.123456"
+        );
     }
 
     #[test]
     fn refuses_what_is_no_timestamp() {
         let neither = "is neither an xs:date nor an xs:dateTime";
-        for text in ["", "yesterday", "2020-13-01", "01/10/2020", "2020-10-01T25:00:00", "zehnter Oktöber"] {
+        for text in [
+            "",
+            "yesterday",
+            "2020-13-01",
+            "01/10/2020",
+            "2020-10-01T25:00:00",
+            "zehnter Oktöber",
+        ] {
             assert_eq!(read(text), format!("{text:?} {neither}"));
         }
         assert!(read("0999-12-31").contains("years 1000 to 9999"));

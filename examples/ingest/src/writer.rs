@@ -6,12 +6,12 @@
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 
 use crate::database::Database;
@@ -64,12 +64,17 @@ fn write<C: Store>(job: &Job) -> Result<()> {
         let _ = io::stdin().lock().skip_until(0);
         STOP.store(true, Ordering::Relaxed);
     });
+    let (working, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..job.threads)
-            .map(|_| scope.spawn(|| work.run()))
-            .collect();
-        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
-            thread::park_timeout(TELLING);
+        for _ in 0..job.threads {
+            let working = working.clone();
+            scope.spawn(|| {
+                let _working = working;
+                work.run();
+            });
+        }
+        drop(working);
+        while ended.recv_timeout(TELLING) == Err(RecvTimeoutError::Timeout) {
             work.tell_progress();
         }
     });
@@ -114,16 +119,25 @@ impl<C: Store> Work<'_, C> {
             }
         };
         // A connection for each document, as a handler of requests has one.
-        let registration = self.pool.get().map_err(anyhow::Error::from).and_then(|mut conn| {
-            let generated = source.is_generated();
-            Ok(register(&mut *conn, &document, generated, self.job.locking)?)
-        });
+        let registration = self
+            .pool
+            .get()
+            .map_err(anyhow::Error::from)
+            .and_then(|mut conn| {
+                let generated = source.is_generated();
+                Ok(register(
+                    &mut *conn,
+                    &document,
+                    generated,
+                    self.job.locking,
+                )?)
+            });
         match registration {
             Ok(registration) => self.count(|totals| totals.add_registration(&registration)),
             Err(error) => {
                 tell(&Report::Failed {
                     index,
-                    error: format!("{error:#}"),
+                    error: error.to_string(),
                 });
                 self.count(|totals| {
                     totals.handled += 1;

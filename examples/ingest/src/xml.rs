@@ -53,17 +53,23 @@ pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Res
             }
             Event::GeneralRef(reference) => match (character(&reference)?, &mut wanted) {
                 (Some(character), Some((_, wanted))) => wanted.push(character),
-                (Some(_), None) => ensure!(depth > 0, "it is not XML: text outside of the root element"),
+                (Some(_), None) => {
+                    ensure!(depth > 0, "it is not XML: text outside of the root element")
+                }
                 (None, None) if declares_entities => {}
                 (None, _) => bail!("the entity &{}; is not known", &*reference),
             },
             Event::DocType(_) => declares_entities = true,
             Event::Eof => break,
-            Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
+            // Empty elements arrive as start and end.
+            Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
         }
     }
     ensure!(rooted, "it is not XML: no root element");
-    ensure!(depth == 0, "it is not well-formed XML: {depth} elements are not closed");
+    ensure!(
+        depth == 0,
+        "it is not well-formed XML: {depth} elements are not closed"
+    );
     for (name, text) in names.iter().zip(&texts) {
         ensure!(text.is_some(), "the root has no child <{name}>");
     }
@@ -129,14 +135,23 @@ mod tests {
 
     #[test]
     fn refuses_elements_inside_of_a_wanted_one() {
-        assert_eq!(refusal("<r><id>1<b/></id><at>2</at></r>"), "<id> holds other elements");
+        assert_eq!(
+            refusal("<r><id>1<b/></id><at>2</at></r>"),
+            "<id> holds other elements"
+        );
     }
 
     #[test]
     fn refuses_what_is_not_xml() {
         assert_eq!(refusal(""), "it is not XML: no root element");
-        assert_eq!(refusal("hello"), "it is not XML: text outside of the root element");
-        assert_eq!(refusal("&amp;<r/>"), "it is not XML: text outside of the root element");
+        assert_eq!(
+            refusal("hello"),
+            "it is not XML: text outside of the root element"
+        );
+        assert_eq!(
+            refusal("&amp;<r/>"),
+            "it is not XML: text outside of the root element"
+        );
         assert_eq!(
             refusal("<r><id>1</id><at>2</at>"),
             "it is not well-formed XML: 1 elements are not closed"
@@ -149,8 +164,14 @@ mod tests {
             "<r><id>1</id><at>2</at><x:y/></r>",
             "</r>",
         ] {
-            assert!(refusal(broken).starts_with("it is not well-formed XML"), "{broken}");
+            assert!(
+                refusal(broken).starts_with("it is not well-formed XML"),
+                "{broken}"
+            );
         }
-        assert_eq!(refusal("<r><id>&who;</id></r>"), "the entity &who; is not known");
+        assert_eq!(
+            refusal("<r><id>&who;</id></r>"),
+            "the entity &who; is not known"
+        );
     }
 }

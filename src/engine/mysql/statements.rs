@@ -129,7 +129,8 @@ macro_rules! statement {
 /// The name of an object's gate. Names of GET_LOCK belong to the whole server, have at most 64
 /// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
 /// share a digest, one would wait a moment longer; the lock itself is the row.
-const GATE: &str = "CONCAT('diesel:', SHA2(CONCAT(COALESCE(DATABASE(), ''), '.', ";
+const GATE: &str =
+    "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
 
 /// What tells the cached statements apart.
 mod marker {
@@ -151,7 +152,7 @@ statement! {
         out.push_sql("SELECT GET_LOCK(");
         out.push_sql(GATE);
         out.push_bind_param::<Binary, _>(&self.id)?;
-        out.push_sql("), 224)), ");
+        out.push_sql(" AS BINARY)), 224)), ");
         out.push_bind_param::<Integer, _>(&self.seconds)?;
         out.push_sql(")");
     }
@@ -164,7 +165,7 @@ statement! {
         out.push_sql("SELECT RELEASE_LOCK(");
         out.push_sql(GATE);
         out.push_bind_param::<Binary, _>(&self.id)?;
-        out.push_sql("), 224)))");
+        out.push_sql(" AS BINARY)), 224)))");
     }
 }
 

@@ -1,7 +1,8 @@
 //! What `tracing` is told.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use diesel_locks::Error;
@@ -11,9 +12,31 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use crate::support::Backend;
 use crate::support::threads::Holder;
 
-/// Collects events as text.
+/// Collects events of every thread. One for the whole run: subscribers that come and go while other
+/// tests use the same places in the code miss events.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<String>>>);
+struct Collector(Arc<Mutex<Vec<(ThreadId, String)>>>);
+
+impl Collector {
+    fn global() -> &'static Self {
+        static GLOBAL: OnceLock<Collector> = OnceLock::new();
+        GLOBAL.get_or_init(|| {
+            let collector = Self::default();
+            tracing::subscriber::set_global_default(
+                tracing_subscriber::registry().with(collector.clone()),
+            )
+            .expect("the only one");
+            collector
+        })
+    }
+
+    fn of_this_thread(&self) -> String {
+        let this = std::thread::current().id();
+        let events = self.0.lock().expect("unpoisoned");
+        let own = events.iter().filter(|(thread, _)| *thread == this);
+        own.map(|(_, text)| format!("{text}\n")).collect()
+    }
+}
 
 impl<S: tracing::Subscriber> Layer<S> for Collector {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
@@ -26,30 +49,28 @@ impl<S: tracing::Subscriber> Layer<S> for Collector {
         if event.metadata().target().starts_with("diesel_locks") {
             let mut text = Text(String::new());
             event.record(&mut text);
-            self.0.lock().expect("unpoisoned").push(text.0);
+            let entry = (std::thread::current().id(), text.0);
+            self.0.lock().expect("unpoisoned").push(entry);
         }
     }
 }
 
 pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
     let database = Arc::new(B::new());
-    let collector = Collector::default();
-    let subscriber = tracing_subscriber::registry().with(collector.clone());
+    let collector = Collector::global();
     let mut conn = database.connect();
-    tracing::subscriber::with_default(subscriber, || {
-        conn.with_object_lock("Bond:1", |_| Ok::<_, Error>(()))
-            .expect("free");
-        let holder = Holder::of(&database, "Bond:2");
-        conn.try_with_object_lock("Bond:2", |_| Ok::<_, Error>(()))
-            .expect("an answer");
-        conn.with_object_lock(
-            ObjectLock::on("Bond:2").wait(Wait::AtMost(Duration::from_millis(20))),
-            |_| Ok::<_, Error>(()),
-        )
-        .expect_err("held");
-        holder.let_go();
-    });
-    let told = collector.0.lock().expect("unpoisoned").join("\n");
+    conn.with_object_lock("Bond:1", |_| Ok::<_, Error>(()))
+        .expect("free");
+    let holder = Holder::of(&database, "Bond:2");
+    conn.try_with_object_lock("Bond:2", |_| Ok::<_, Error>(()))
+        .expect("an answer");
+    conn.with_object_lock(
+        ObjectLock::on("Bond:2").wait(Wait::AtMost(Duration::from_millis(20))),
+        |_| Ok::<_, Error>(()),
+    )
+    .expect_err("held");
+    holder.let_go();
+    let told = collector.of_this_thread();
     for (id, what) in [
         ("Bond:1", "acquired"),
         ("Bond:1", "freed"),

@@ -49,27 +49,38 @@ pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
 }
 
 pub(crate) fn a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says<B: Backend>() {
-    let database = B::new();
-    let mut conn = database.connect();
-    B::in_transaction(&mut conn, |conn| {
-        B::count_up(conn, 0);
-        let rolled_back = conn.transaction(|conn| {
-            conn.lock_object("a")?;
-            Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
-        });
-        assert!(rolled_back.is_err());
-        assert_eq!(is_free(&database, "a"), B::SAVEPOINT_FREES);
-        conn.transaction(|conn| conn.lock_object("b"))?;
-        assert!(
-            !is_free(&database, "b"),
-            "a released savepoint frees nothing"
-        );
-        Ok(())
-    })
-    .expect("the transaction goes on");
-    assert!(is_free(&database, "a"));
-    assert!(is_free(&database, "b"));
-    assert_eq!(database.rows(), 0);
+    for (retention, freed) in [
+        (Retention::Transient, B::SAVEPOINT_FREES_TRANSIENT),
+        (Retention::Kept, B::SAVEPOINT_FREES_KEPT),
+    ] {
+        let of = |id| ObjectLock::on(id).retention(retention);
+        let database = B::new();
+        let mut conn = database.connect();
+        for id in ["a", "b"] {
+            conn.with_object_lock(of(id), |_| Ok::<_, Error>(()))
+                .expect("free");
+        }
+        B::in_transaction(&mut conn, |conn| {
+            B::count_up(conn, 0);
+            let rolled_back = conn.transaction(|conn| {
+                conn.lock_object(of("a"))?;
+                Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
+            });
+            assert!(rolled_back.is_err());
+            if let Some(freed) = freed {
+                assert_eq!(is_free(&database, "a"), freed, "{retention:?}");
+            }
+            conn.transaction(|conn| conn.lock_object(of("b")))?;
+            assert!(
+                !is_free(&database, "b"),
+                "a released savepoint frees nothing"
+            );
+            Ok(())
+        })
+        .expect("the transaction goes on");
+        assert!(is_free(&database, "a"));
+        assert!(is_free(&database, "b"));
+    }
 }
 
 pub(crate) fn with_object_lock_in_a_transaction_is_a_savepoint<B: Backend>() {

@@ -14,8 +14,11 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// One writer for the whole database: different ids wait for each other, and nothing can deadlock.
     const ONE_WRITER: bool;
-    /// Rolling back to a savepoint frees a lock taken after it.
-    const SAVEPOINT_FREES: bool;
+    /// Whether rolling back to a savepoint frees a transient lock taken after it. `None`: on InnoDB it
+    /// depends on whether an earlier row of the id has been cleared away already.
+    const SAVEPOINT_FREES_TRANSIENT: Option<bool>;
+    /// The same for a kept lock, in a transaction that has written before.
+    const SAVEPOINT_FREES_KEPT: Option<bool>;
 
     /// An empty database.
     fn empty() -> Self;

@@ -39,7 +39,8 @@ impl Backend for Mysql {
 
     const NAME: &'static str = "mysql";
     const ONE_WRITER: bool = false;
-    const SAVEPOINT_FREES: bool = false;
+    const SAVEPOINT_FREES_TRANSIENT: Option<bool> = None;
+    const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
 
     fn empty() -> Self {
         let name = fresh_name();
@@ -69,13 +70,15 @@ impl Backend for Mysql {
             .number
     }
 
+    /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
+    /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut admin(),
             &format!(
-                "SELECT COUNT(*) FROM information_schema.processlist p \
-                 LEFT JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id \
-                 WHERE p.db = '{}' AND (p.state = 'User lock' OR t.trx_state = 'LOCK WAIT')",
+                "SELECT COUNT(*) FROM information_schema.processlist \
+                 WHERE db = '{}' AND (state = 'User lock' \
+                 OR (command <> 'Sleep' AND info LIKE '%diesel_object_locks%FOR UPDATE'))",
                 self.name
             ),
         ))

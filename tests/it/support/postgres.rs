@@ -38,7 +38,8 @@ impl Backend for Postgres {
 
     const NAME: &'static str = "postgres";
     const ONE_WRITER: bool = false;
-    const SAVEPOINT_FREES: bool = true;
+    const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(true);
+    const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
 
     fn empty() -> Self {
         let name = fresh_name();

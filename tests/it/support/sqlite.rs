@@ -28,7 +28,8 @@ impl Backend for Sqlite {
 
     const NAME: &'static str = "sqlite";
     const ONE_WRITER: bool = true;
-    const SAVEPOINT_FREES: bool = false;
+    const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(false);
+    const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,0 +1,54 @@
+//! What is shown while the writers work.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Errors and rejections that are printed, of each kind.
+const PRINTED: usize = 20;
+
+/// The progress bar, and the messages above it. Both go to standard error.
+pub(crate) struct Screen {
+    bar: ProgressBar,
+    errors: usize,
+}
+
+impl Screen {
+    /// Without a terminal, or with `quiet`, only messages are printed.
+    pub(crate) fn new(documents: usize, quiet: bool) -> Self {
+        let bar = if quiet {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(documents as u64)
+        };
+        let style = ProgressStyle::with_template(
+            "{wide_bar} {human_pos}/{human_len} documents, {per_sec}, {eta} left",
+        );
+        // The default style stays when the template is refused.
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Self { bar, errors: 0 }
+    }
+
+    pub(crate) fn progress(&self, handled: usize) {
+        self.bar.set_position(handled as u64);
+    }
+
+    pub(crate) fn say(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("{message}"));
+    }
+
+    /// Prints the first errors; there may be thousands of a kind.
+    pub(crate) fn error(&mut self, message: &str) {
+        self.errors += 1;
+        if self.errors <= PRINTED {
+            self.say(&format!("error: {message}"));
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+        if self.errors > PRINTED {
+            self.say(&format!("{} more errors", self.errors - PRINTED));
+        }
+    }
+}
