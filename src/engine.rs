@@ -22,7 +22,7 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Lives as long as the closure that runs in a transaction of this crate's making.
     type Scope;
 
-    /// Opens a transaction at READ COMMITTED (SQLite: immediate) and takes the locks in it. Anything
+    /// Opens a transaction at READ COMMITTED (`SQLite`: immediate) and takes the locks in it. Anything
     /// but [`Grant::Locked`] leaves no transaction open.
     fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error>;
 
@@ -50,10 +50,7 @@ pub enum Grant {
 
 /// What an error of the database means to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    expect(dead_code, reason = "no engine has all of them")
-)]
+#[allow(dead_code, reason = "no engine has all of them")]
 pub(crate) enum Class {
     Deadlock,
     SerializationFailure,
@@ -65,6 +62,15 @@ pub(crate) enum Class {
     Other,
 }
 
+const MESSAGES: &[fn(&str) -> Option<Class>] = &[
+    #[cfg(feature = "postgres")]
+    postgres::messages::classify,
+    #[cfg(feature = "mysql")]
+    mysql::messages::classify,
+    #[cfg(feature = "sqlite")]
+    sqlite::messages::classify,
+];
+
 /// What an error means, whichever engine it comes from: messages of different engines differ.
 pub(crate) fn classify(error: &diesel::result::Error) -> Class {
     use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
@@ -72,16 +78,9 @@ pub(crate) fn classify(error: &diesel::result::Error) -> Class {
     let DatabaseError(kind, information) = error else {
         return Class::Other;
     };
-    let message = information.message();
-    let known = None;
-    #[cfg(feature = "postgres")]
-    let known = known.or_else(|| postgres::messages::classify(message));
-    #[cfg(feature = "mysql")]
-    let known = known.or_else(|| mysql::messages::classify(message));
-    #[cfg(feature = "sqlite")]
-    let known = known.or_else(|| sqlite::messages::classify(message));
-    #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-    let _ = message;
+    let known = MESSAGES
+        .iter()
+        .find_map(|classify| classify(information.message()));
     // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
     known.unwrap_or(match kind {
         DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,

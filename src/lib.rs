@@ -1,5 +1,10 @@
 //! Object locks as methods on Diesel connections.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    allow(dead_code, reason = "without an engine there is nobody to use it")
+)]
+
 mod engine;
 mod error;
 mod events;

@@ -1,4 +1,4 @@
-//! PostgreSQL: the row's insert, or its row lock, made by a function that the migrations install.
+//! `PostgreSQL`: the row's insert, or its row lock, made by a function that the migrations install.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
@@ -37,7 +37,7 @@ impl Engine for PgConnection {
                     return Ok(Grant::Held);
                 }
                 // It has done nothing yet and may start over without anyone noticing.
-                Err(error) if classify(&error) == Class::Deadlock => continue,
+                Err(error) if classify(&error) == Class::Deadlock => {}
                 Err(error) => return Err(failed(request, error)),
             }
         }

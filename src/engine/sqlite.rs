@@ -1,4 +1,4 @@
-//! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
+//! `SQLite`: whoever writes holds the whole database, so that an object lock is the right to write.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use diesel::prelude::*;
 
 use super::{Class, Engine, Grant, classify};
 use crate::request::Request;
-use crate::{Error, Wait, migrations};
+use crate::{Error, ObjectId, ObjectLock, Wait, migrations};
 
 pub(super) mod messages;
 mod statements;
 
-/// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
+/// How long a statement of a deferred transaction lets `SQLite`'s own busy handler wait at a time.
 const STEP: Duration = Duration::from_millis(10);
 
 impl Engine for SqliteConnection {
@@ -46,30 +46,36 @@ impl Engine for SqliteConnection {
     fn enter(&mut self) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {
-        let forever = Request::new(crate::ObjectLock::on_all(Vec::<crate::ObjectId>::new()))?;
-        crate::transaction::run(self, &forever, |conn| {
-            Ok(statements::delete_kept().execute(conn)?)
-        })
-        .map(Option::unwrap_or_default)
+        in_turn(self, |conn| Ok(statements::delete_kept().execute(conn)?))
     }
 
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        let forever = Request::new(crate::ObjectLock::on_all(Vec::<crate::ObjectId>::new()))?;
-        with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, &forever))?;
-        match migrations::run_pending(self, migrations::SQLITE) {
-            Ok(ran) => {
-                AnsiTransactionManager::commit_transaction(self)?;
-                Ok(ran)
-            }
-            Err(error) => {
-                AnsiTransactionManager::rollback_transaction(self)?;
-                Err(error)
-            }
+        in_turn(self, |conn| {
+            migrations::run_pending(conn, migrations::SQLITE)
+        })
+    }
+}
+
+/// Runs `work` in a transaction of its own, after those that write now.
+fn in_turn<T>(
+    conn: &mut SqliteConnection,
+    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let nothing = Request::new(ObjectLock::on_all(Vec::<ObjectId>::new()))?;
+    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &nothing))?;
+    match work(conn) {
+        Ok(value) => {
+            AnsiTransactionManager::commit_transaction(conn)?;
+            Ok(value)
+        }
+        Err(error) => {
+            AnsiTransactionManager::rollback_transaction(conn)?;
+            Err(error)
         }
     }
 }
 
-/// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
+/// Takes the right to write with the transaction's first statement. Polls: `SQLite` has no queue, and its
 /// own busy handler sleeps up to 100 ms at a time.
 fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
     for attempt in 0.. {
@@ -106,9 +112,8 @@ fn become_writer(
 ) -> Result<Grant, Error> {
     loop {
         let begun = std::time::Instant::now();
-        let error = match statements::become_writer().execute(conn) {
-            Ok(_) => return Ok(Grant::Locked),
-            Err(error) => error,
+        let Err(error) = statements::become_writer().execute(conn) else {
+            return Ok(Grant::Locked);
         };
         if classify(&error) != Class::LockTimeout {
             return Err(error.into());

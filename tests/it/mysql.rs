@@ -1,4 +1,4 @@
-//! MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names.
+//! MySQL or `MariaDB`, whichever `MYSQL_DATABASE_URL` names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,8 +103,8 @@ fn a_wait_without_limit_outlasts_innodbs() {
         // Three times as long, by the waiter's own clock below.
         std::thread::sleep(Duration::from_millis(3100));
         holder.let_go();
-        let waited = result_of(&waiter).expect("the lock comes free");
-        assert!(waited > Duration::from_secs(3), "{waited:?}");
+        let took = result_of(&waiter).expect("the lock comes free");
+        assert!(took > Duration::from_secs(3), "{took:?}");
     }
 }
 

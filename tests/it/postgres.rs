@@ -1,4 +1,4 @@
-//! PostgreSQL.
+//! `PostgreSQL`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn waiting_puts_nothing_into_the_servers_log() {
 }
 
 /// Errors in the server's language are told apart all the same. Servers of others may lack the locale;
-/// then DIESEL_LOCKS_TEST_WITHOUT_LOCALES says so.
+/// then `DIESEL_LOCKS_TEST_WITHOUT_LOCALES` says so.
 #[test]
 fn a_server_that_speaks_german_is_understood() {
     if std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_LOCALES").is_some() {

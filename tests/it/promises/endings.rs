@@ -105,34 +105,38 @@ impl From<Error> for AppError {
     }
 }
 
+fn diesels<C: ObjectLocks>(conn: &mut C) -> diesel::QueryResult<u8> {
+    conn.with_object_lock("a", |_| Ok(1))
+}
+
+fn ours<C: ObjectLocks>(conn: &mut C) -> Result<u8, Error> {
+    conn.with_object_lock("a", |conn| {
+        let n = diesels(conn)?;
+        Ok(n + 1)
+    })
+}
+
+fn anyhows<C: ObjectLocks>(conn: &mut C) -> anyhow::Result<u8> {
+    conn.with_object_lock("a", |conn| {
+        let n = ours(conn)?;
+        anyhow::ensure!(n == 2, "two");
+        Ok(n + 1)
+    })
+}
+
+fn applications<C: ObjectLocks>(conn: &mut C, stock: u8) -> Result<u8, AppError> {
+    conn.with_object_lock("a", |conn| {
+        if stock == 0 {
+            return Err(AppError::OutOfStock);
+        }
+        Ok(diesels(conn)? + ours(conn)?)
+    })
+}
+
 pub(crate) fn closures_may_return_any_error_made_from_ours<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
 
-    fn diesels<C: ObjectLocks>(conn: &mut C) -> diesel::QueryResult<u8> {
-        conn.with_object_lock("a", |_| Ok(1))
-    }
-    fn ours<C: ObjectLocks>(conn: &mut C) -> Result<u8, Error> {
-        conn.with_object_lock("a", |conn| {
-            let n = diesels(conn)?;
-            Ok(n + 1)
-        })
-    }
-    fn anyhows<C: ObjectLocks>(conn: &mut C) -> anyhow::Result<u8> {
-        conn.with_object_lock("a", |conn| {
-            let n = ours(conn)?;
-            anyhow::ensure!(n == 2, "two");
-            Ok(n + 1)
-        })
-    }
-    fn applications<C: ObjectLocks>(conn: &mut C, stock: u8) -> Result<u8, AppError> {
-        conn.with_object_lock("a", |conn| {
-            if stock == 0 {
-                return Err(AppError::OutOfStock);
-            }
-            Ok(diesels(conn)? + ours(conn)?)
-        })
-    }
     assert_eq!(anyhows(&mut conn).expect("anyhow"), 3);
     assert_eq!(applications(&mut conn, 1).expect("the application's"), 3);
     assert!(matches!(

@@ -34,7 +34,8 @@ impl Collector {
         let this = std::thread::current().id();
         let events = self.0.lock().expect("unpoisoned");
         let own = events.iter().filter(|(thread, _)| *thread == this);
-        own.map(|(_, text)| format!("{text}\n")).collect()
+        let own: Vec<_> = own.map(|(_, text)| text.as_str()).collect();
+        own.join("\n")
     }
 }
 

@@ -88,8 +88,8 @@ pub(crate) fn purge_works_while_others_lock<B: Backend>() {
         worker.join().expect("no error");
     }
     stop.store(true, Ordering::Relaxed);
-    let purged = purger.join().expect("no error");
-    assert!(purged > 0, "it had something to do");
+    let removed = purger.join().expect("no error");
+    assert!(removed > 0, "it had something to do");
     let mut conn = database.connect();
     let counted: i64 = (0..3).map(|id| B::counter(&mut conn, id)).sum();
     assert_eq!(counted, 240);

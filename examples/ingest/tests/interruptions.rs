@@ -1,0 +1,142 @@
+//! Runs that are stopped half-way, and the same command again.
+
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Run, ingest};
+use diesel::prelude::*;
+use tempfile::TempDir;
+
+mod common;
+
+/// Long enough to be interrupted.
+const DOCUMENTS: &str = "60000";
+
+struct Started {
+    child: Child,
+    arguments: Vec<String>,
+    path: String,
+    _directory: TempDir,
+}
+
+impl Started {
+    /// A run that has stored some documents.
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let path = directory.path().join("documents.sqlite");
+        let path = path.to_str().expect("UTF-8").to_owned();
+        let arguments = ["--documents", DOCUMENTS, "--database-url", &path].map(str::to_owned);
+        let child = ingest(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ingest starts");
+        let started = Self {
+            child,
+            arguments: arguments.into(),
+            path,
+            _directory: directory,
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while started.stored().unwrap_or(0) < 100 {
+            assert!(Instant::now() < deadline, "nothing is stored");
+            thread::sleep(Duration::from_millis(10));
+        }
+        started
+    }
+
+    /// How many rows there are; an error while the table is missing or locked.
+    fn stored(&self) -> QueryResult<i64> {
+        diesel::table! {
+            ingest_documents (seq) {
+                seq -> BigInt,
+            }
+        }
+        let mut conn = SqliteConnection::establish(&self.path).map_err(|_| diesel::NotFound)?;
+        ingest_documents::table.count().get_result(&mut conn)
+    }
+
+    /// The ids of the writers' processes.
+    fn writers(&self) -> Vec<String> {
+        let parent = self.child.id().to_string();
+        let listed = Command::new("ps")
+            .args(["-o", "pid=", "--ppid", &parent])
+            .output();
+        let listed = listed.expect("ps").stdout;
+        let pids = String::from_utf8_lossy(&listed);
+        pids.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// The run's end, and the same command again.
+    fn end_and_repeat(self) -> (Run, Run) {
+        let ended = Run::from(self.child.wait_with_output().expect("ingest ends"));
+        (ended, Run::of(&self.arguments))
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    let status = Command::new("kill").args(["-s", name, process]).status();
+    assert!(status.expect("kill").success());
+}
+
+#[test]
+fn a_killed_writer_is_an_error_and_the_next_run_completes() {
+    let run = Started::new();
+    let writers = run.writers();
+    assert_eq!(writers.len(), 3);
+    signal("KILL", &writers[1]);
+    let (killed, repeated) = run.end_and_repeat();
+
+    assert_eq!(killed.code, Some(1), "{killed:?}");
+    assert_eq!(killed.number("writers_died"), 1);
+    assert_eq!(killed.number("errors"), 1);
+    assert_eq!(killed.number("duplicates"), 0);
+    assert!(killed.messages.contains(&writers[1]), "{killed:?}");
+    assert!(
+        killed.number("handled") < killed.number("documents"),
+        "{killed:?}"
+    );
+
+    repeated.assert_right();
+    assert!(repeated.messages.contains("continuing"), "{repeated:?}");
+}
+
+#[test]
+fn interrupting_ends_soon_with_what_was_done_and_the_next_run_completes() {
+    let run = Started::new();
+    signal("INT", &run.child.id().to_string());
+    let interrupted_at = Instant::now();
+    let (interrupted, repeated) = run.end_and_repeat();
+
+    assert!(interrupted_at.elapsed() < Duration::from_secs(30));
+    assert_eq!(interrupted.code, Some(130), "{interrupted:?}");
+    assert_eq!(interrupted.outcome["interrupted"], true);
+    assert_eq!(interrupted.number("errors"), 0, "{interrupted:?}");
+    assert_eq!(interrupted.number("duplicates"), 0);
+    let handled = interrupted.number("handled");
+    assert!((1..60_000).contains(&handled), "{interrupted:?}");
+
+    repeated.assert_right();
+}
+
+#[test]
+fn writers_end_with_a_killed_coordinator() {
+    let run = Started::new();
+    let writers = run.writers();
+    signal("KILL", &run.child.id().to_string());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Signal 0 asks whether the process is there.
+    let is_alive = |process: &String| {
+        let asked = Command::new("kill")
+            .args(["-0", process])
+            .stderr(Stdio::null())
+            .status();
+        asked.expect("kill").success()
+    };
+    while writers.iter().any(is_alive) {
+        assert!(Instant::now() < deadline, "writers outlive the coordinator");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Run::of(&run.arguments).assert_right();
+}
