@@ -1,9 +1,61 @@
-//! Object locks as methods on Diesel connections.
+//! Object locks as methods on Diesel connections: PostgreSQL, MySQL, MariaDB, SQLite.
+//!
+//! An object lock is an exclusive lock on any business object, existing or not, for one transaction.
+//! Several servers that share a database use it to handle one document, order or account at a time,
+//! whichever of them receives it.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use diesel::prelude::*;
+//! use diesel_locks::prelude::*;
+//!
+//! let mut conn = SqliteConnection::establish(":memory:")?;
+//! diesel_locks::migrate(&mut conn)?; // when the application starts
+//!
+//! let bond = ObjectId::new("BondBO", "DK0015966592");
+//! conn.with_object_lock(&bond, |conn| -> QueryResult<()> {
+//!     // Read, decide, write: nobody else is at this bond. COMMIT or ROLLBACK frees it.
+//!     # let _ = conn;
+//!     Ok(())
+//! })?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Organization
+//!
+//! - [`ObjectLocks`]: the methods. Start there: when they block, what they return, what differs per
+//!   engine.
+//! - [`ObjectId`], [`ObjectLock`], [`Wait`], [`Retention`]: what is asked for.
+//! - [`Error`]: one type for all engines.
+//! - [`migrate`], [`migrations`]: the tables. [`schema`], [`models`]: the tables for queries of your own.
+//! - [`prelude`]: what an application imports.
+//!
+//! # Crate features
+//!
+//! None is on by default.
+//!
+//! - `postgres`, `mysql`, `sqlite`: the engine, by way of Diesel's feature of the same name. `mysql` is
+//!   for MariaDB too.
+//! - `r2d2`: Diesel's connection pool. The methods are there on a `PooledConnection`, and closures get the
+//!   connection inside.
+//!
+//! # Rights
+//!
+//! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`, and on
+//! PostgreSQL EXECUTE on the functions `diesel_locks_acquire` and `diesel_locks_try_acquire`, which
+//! everybody has unless it was revoked.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, reason = "without an engine there is nobody to use it")
 )]
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 mod engine;
 mod error;
@@ -23,3 +75,8 @@ pub use migrations::migrate;
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
 pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wait};
 pub use object_locks::ObjectLocks;
+
+/// The examples of the README, compiled.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

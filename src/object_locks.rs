@@ -83,16 +83,14 @@ pub trait ObjectLocks: Engine {
     ///
     /// /// Registers a document, or a newer version of it, although others do the same at the same time.
     /// fn register(conn: &mut SqliteConnection, id: &str, version: i32) -> QueryResult<bool> {
-    ///     use self::documents::dsl;
-    ///
     ///     conn.with_object_lock(&ObjectId::new("Document", id), |conn| {
     ///         let known: Option<i32> =
-    ///             dsl::documents.find(id).select(dsl::version).first(conn).optional()?;
+    ///             documents::table.find(id).select(documents::version).first(conn).optional()?;
     ///         if known.is_some_and(|known| known >= version) {
     ///             return Ok(false);
     ///         }
-    ///         diesel::replace_into(dsl::documents)
-    ///             .values((dsl::id.eq(id), dsl::version.eq(version)))
+    ///         diesel::replace_into(documents::table)
+    ///             .values((documents::id.eq(id), documents::version.eq(version)))
     ///             .execute(conn)?;
     ///         Ok(true)
     ///     })

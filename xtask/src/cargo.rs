@@ -23,15 +23,19 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    forget_own_package(&mut command);
+    command
+}
+
+/// Keeps from the command what the outer cargo told this program about its own package.
+pub(crate) fn forget_own_package(command: &mut Command) {
     for (name, _) in env::vars_os() {
-        // What the outer cargo told this program about its own package; it is no business of another package's build.
-        if name.to_str().is_some_and(|name| {
-            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-        }) {
+        let own =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(own) {
             command.env_remove(name);
         }
     }
-    command
 }
 
 /// What `cargo metadata` says.

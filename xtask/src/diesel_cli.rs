@@ -1,6 +1,7 @@
 //! The `diesel` command, with which a test compares the migrations with the schema that the code uses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -61,12 +62,29 @@ fn installed() -> Result<PathBuf> {
     Ok(tools()?.join("bin").join("diesel"))
 }
 
-fn fits(path: &std::path::Path) -> bool {
-    // `Diesel CLI 2.3.2` or `diesel 2.3.2`, depending on its version, with a list of databases in other lines.
-    programs::version(path).is_some_and(|version| {
-        version.split_whitespace().any(|word| {
-            word.trim_start_matches('v')
-                .starts_with(&format!("{VERSION}."))
-        })
-    })
+fn fits(program: &Path) -> bool {
+    let printed = run::output(Command::new(program).arg("--version"));
+    printed.is_ok_and(|printed| has_version(&printed))
+}
+
+/// Told by any word of what it prints, as that looks different from version to version.
+fn has_version(printed: &str) -> bool {
+    let begin = format!("{VERSION}.");
+    printed
+        .split_whitespace()
+        .any(|word| word.starts_with(&begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_version;
+
+    #[test]
+    fn versions() {
+        assert!(has_version(
+            "diesel \n Version: 2.3.14\n Supported Backends: postgres mysql sqlite"
+        ));
+        assert!(has_version("diesel 2.3.0"));
+        assert!(!has_version("diesel \n Version: 2.2.3\n"));
+    }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::german;
 use crate::greeting;
-use crate::guard::Guard;
+use crate::guard;
 use crate::interrupt;
 use crate::servers::Server;
 use crate::{mysql, postgres, run};
@@ -19,7 +19,7 @@ const MARIADB: &str = "mariadb:11.8";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts PostgreSQL.
-pub(crate) fn start_postgres(durable: bool, guard: &mut Guard) -> Result<Server> {
+pub(crate) fn start_postgres(durable: bool) -> Result<Server> {
     // The image has no German locale, but what it is made of.
     let script = "localedef -i de_DE -c -f UTF-8 -A /usr/share/locale/locale.alias de_DE.UTF-8; exec docker-entrypoint.sh \"$@\"";
     let mut arguments = vec!["bash", "-c", script, "bash", "postgres"];
@@ -29,7 +29,6 @@ pub(crate) fn start_postgres(durable: bool, guard: &mut Guard) -> Result<Server>
         "POSTGRES_HOST_AUTH_METHOD=trust",
         "5432",
         &arguments,
-        guard,
     )?;
     // By TCP: while the image prepares its data, a server listens on the socket only.
     let psql = [
@@ -63,14 +62,13 @@ pub(crate) fn start_postgres(durable: bool, guard: &mut Guard) -> Result<Server>
 }
 
 /// Starts MariaDB.
-pub(crate) fn start_mariadb(durable: bool, guard: &mut Guard) -> Result<Server> {
+pub(crate) fn start_mariadb(durable: bool) -> Result<Server> {
     let arguments: Vec<&str> = mysql::settings(durable).collect();
     let name = start(
         MARIADB,
         "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1",
         "3306",
         &arguments,
-        guard,
     )?;
     let port = port(&name, "3306")?;
     let title = wait(&name, || {
@@ -84,16 +82,10 @@ pub(crate) fn start_mariadb(durable: bool, guard: &mut Guard) -> Result<Server> 
     })
 }
 
-fn start(
-    image: &str,
-    variable: &str,
-    port: &str,
-    arguments: &[&str],
-    guard: &mut Guard,
-) -> Result<String> {
+fn start(image: &str, variable: &str, port: &str, arguments: &[&str]) -> Result<String> {
     let name = format!("diesel-locks-{}-{port}", std::process::id());
     println!("xtask: starting a container of {image}");
-    guard.watch_container(&name);
+    guard::watch_container(&name);
     let publish = format!("127.0.0.1::{port}");
     let mut command = docker(&[
         "run",

@@ -8,8 +8,8 @@ use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::interrupt;
+use crate::{interrupt, run};
 
 /// How long servers may take to end before they are killed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -117,13 +117,53 @@ pub(crate) fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What the guard has been told, and how to tell it more.
+struct Notes {
+    pipe: ChildStdin,
+    /// The same notes, in case someone kills the guard.
+    charges: Charges,
+}
+
+/// There is one guard at most, for all that this process starts.
+static NOTES: Mutex<Option<Notes>> = Mutex::new(None);
+
+/// The process group ends with this process: with `stop`, or else SIGKILL.
+pub(crate) fn watch_group(pid: Pid, stop: Signal) {
+    tell(&format!("group {pid} {stop}"));
+}
+
+/// The process group has ended.
+pub(crate) fn forget_group(pid: Pid) {
+    tell(&format!("forget {pid}"));
+}
+
+/// The container ends with this process.
+pub(crate) fn watch_container(name: &str) {
+    tell(&format!("container {name}"));
+}
+
+/// The directory is removed at the end of this process.
+pub(crate) fn watch_directory(directory: &Path) {
+    tell(&format!("directory {}", directory.display()));
+}
+
+/// Does nothing when there is no guard: what then runs leaves nothing behind.
+fn tell(line: &str) {
+    if let Some(notes) = &mut *notes() {
+        notes.charges.note(line);
+        // When the guard is gone, `Guard::drop` does its work.
+        let _ = writeln!(notes.pipe, "{line}");
+    }
+}
+
+fn notes() -> MutexGuard<'static, Option<Notes>> {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The guard as seen from the process that it guards. Dropping it stops and removes everything.
 pub(crate) struct Guard {
     process: Child,
-    pipe: Option<ChildStdin>,
     servers: Vec<Child>,
-    /// The same notes, in case someone killed the guard.
-    charges: Charges,
 }
 
 impl Guard {
@@ -139,22 +179,18 @@ impl Guard {
         let mut process = command
             .spawn()
             .context("cannot start the process that guards the servers")?;
-        let pipe = process.stdin.take();
+        let pipe = process.stdin.take().context("the guard has no pipe")?;
+        let charges = Charges::default();
+        *notes() = Some(Notes { pipe, charges });
         Ok(Self {
             process,
-            pipe,
             servers: Vec::new(),
-            charges: Charges::default(),
         })
     }
 
     /// Starts a server that is ended with `stop`; the number returned is for [`Self::wait_for`].
     pub(crate) fn start_server(&mut self, command: &mut Command, stop: Signal) -> Result<usize> {
-        let child = command.stdin(Stdio::null()).process_group(0).spawn();
-        let child =
-            child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        self.note(&format!("group {} {stop}", child.id()));
-        self.servers.push(child);
+        self.servers.push(run::start_server(command, stop)?);
         Ok(self.servers.len() - 1)
     }
 
@@ -169,11 +205,7 @@ impl Guard {
             interrupt::check()?;
             let answer = attempt();
             // Looked at after the answer, which may be that of somebody else who was quicker to take the port.
-            if let Some(status) = self
-                .servers
-                .get_mut(server)
-                .and_then(|server| server.try_wait().ok().flatten())
-            {
+            if let Ok(Some(status)) = self.servers[server].try_wait() {
                 bail!("it has ended by itself ({status})");
             }
             match answer {
@@ -182,35 +214,12 @@ impl Guard {
             }
         }
     }
-
-    pub(crate) fn watch_group(&mut self, pid: Pid) {
-        self.note(&format!("group {pid} SIGTERM"));
-    }
-
-    pub(crate) fn forget_group(&mut self, pid: Pid) {
-        self.note(&format!("forget {pid}"));
-    }
-
-    pub(crate) fn watch_container(&mut self, name: &str) {
-        self.note(&format!("container {name}"));
-    }
-
-    pub(crate) fn watch_directory(&mut self, directory: &Path) {
-        self.note(&format!("directory {}", directory.display()));
-    }
-
-    fn note(&mut self, line: &str) {
-        self.charges.note(line);
-        if let Some(pipe) = &mut self.pipe {
-            // When the guard is gone, `drop` does its work.
-            let _ = writeln!(pipe, "{line}");
-        }
-    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.pipe.take());
+        // This closes the pipe.
+        let charges = notes().take().map(|notes| notes.charges);
         let ending = loop {
             // The guard waits until the servers are gone, and they are not before their parent has asked how they ended.
             for server in &mut self.servers {
@@ -223,9 +232,11 @@ impl Drop for Guard {
         };
         if !matches!(ending, Ok(Some(status)) if status.success()) {
             eprintln!(
-                "xtask: the process that guards the servers was killed; stopping them without it"
+                "xtask: somebody killed the process that stops the servers; stopping them without it"
             );
-            self.charges.clean_up();
+            if let Some(charges) = charges {
+                charges.clean_up();
+            }
         }
     }
 }

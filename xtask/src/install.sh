@@ -21,7 +21,7 @@ trap restore EXIT
 
 get() {
     # --no-remove: rather fail than replace something that the machine has, such as MySQL by MariaDB.
-    apt-get install -y -qq --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$@"
+    apt-get install -y -qq --no-install-recommends --no-remove -o Dpkg::Use-Pty=0 "$@" >/dev/null
 }
 
 # No daemon starts while this file says so.
@@ -58,7 +58,7 @@ if [ "$german" = yes ]; then
         # the package again would restart the machine's own server.
         work=$(mktemp -d)
         chmod 755 "$work"
-        if (cd "$work" && apt-get download -qq "postgresql-$version"); then
+        if (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "postgresql-$version"); then
             dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C / "./usr/share/locale/$file"
         fi
         rm -rf "$work"

@@ -106,8 +106,14 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("xtask: {error:?}");
-            ExitCode::from(interrupt::exit_code(&error).unwrap_or(1))
+            let interrupted = interrupt::exit_code(&error);
+            if interrupted.is_some() {
+                // Whatever else the signal made fail does not matter.
+                eprintln!("xtask: {}", error.root_cause());
+            } else {
+                eprintln!("xtask: {error:#}");
+            }
+            ExitCode::from(interrupted.unwrap_or(1))
         }
     }
 }

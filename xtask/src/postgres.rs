@@ -47,7 +47,8 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
         "--no-sync",
         "--pgdata",
     ]);
-    run::output(initdb.arg(&data))?;
+    // Killed, it would leave a piece of shared memory behind.
+    run::uninterrupted_output(initdb.arg(&data))?;
 
     let port = free_port()?;
     let mut command = workplace.server(&programs.join("postgres"), account, LOG)?;
@@ -86,20 +87,19 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
 }
 
 /// A server that is there already.
-pub(crate) fn external(url: &str, origin: &str) -> Result<Server> {
-    let title = if let Some(psql) = programs::find("psql") {
-        let version = version(&psql, url);
-        let version = version.context("the PostgreSQL of PG_DATABASE_URL does not answer")?;
-        format!("PostgreSQL {version}")
-    } else {
-        if let Some(address) = greeting::address(url, 5432) {
-            greeting::connect(&address)?;
-        }
-        "PostgreSQL (of unknown version, as there is no psql)".into()
-    };
+pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
+    if let Some(address) = greeting::address(url, 5432) {
+        greeting::connect(&address)
+            .with_context(|| format!("the server of {variable} does not answer"))?;
+    }
+    // It tells its version after a login only, which psql knows all about; the tests will see for themselves.
+    let version = programs::find("psql").and_then(|psql| version(&psql, url).ok());
     Ok(Server {
-        title,
-        origin: origin.into(),
+        title: format!(
+            "PostgreSQL {}",
+            version.as_deref().unwrap_or("of unknown version")
+        ),
+        origin: format!("of {variable}"),
         url: url.into(),
         german: false,
     })

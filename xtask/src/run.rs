@@ -6,43 +6,30 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::guard::Guard;
+use crate::guard;
 use crate::interrupt::{self, Current};
 
 /// Runs the command with the output of this process and without input.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
-    command.stdin(Stdio::null()).process_group(0);
-    wait(start(command, Current::Group)?)
-}
-
-/// As [`run`], in the care of `guard`: the command ends with this process.
-pub(crate) fn run_guarded(guard: &mut Guard, command: &mut Command) -> Result<ExitStatus> {
-    command.stdin(Stdio::null()).process_group(0);
-    let child = start(command, Current::Group)?;
-    let pid = pid(&child);
-    guard.watch_group(pid);
-    let status = wait(child);
-    guard.forget_group(pid);
-    status
+    wait(start(command.stdin(Stdio::null()))?)
 }
 
 /// Runs the command for the person at the terminal, who may type into it.
 ///
-/// Without a terminal it is the same as [`run_guarded`], but for the input, which is that of this process.
-pub(crate) fn run_foreground(guard: &mut Guard, command: &mut Command) -> Result<ExitStatus> {
+/// Without a terminal it is the same as [`run`], but for the input, which is that of this process.
+pub(crate) fn run_foreground(command: &mut Command) -> Result<ExitStatus> {
     if !std::io::stdin().is_terminal() {
-        command.process_group(0);
-        let child = start(command, Current::Group)?;
-        let pid = pid(&child);
-        guard.watch_group(pid);
-        let status = wait(child);
-        guard.forget_group(pid);
-        return status;
+        return wait(start(command)?);
     }
     // Only the foreground process group may read from a terminal, so the command stays in that of this process.
-    let mut child = start(command, Current::Foreground)?;
+    let mut child = interrupt::start(|| {
+        let child = spawn(command)?;
+        let pid = pid(&child);
+        Ok((child, Current::Foreground(pid)))
+    })?;
     let status = child.wait();
     interrupt::ended();
     // Ctrl-C is the command's own business here: its exit code says how it took it.
@@ -52,6 +39,38 @@ pub(crate) fn run_foreground(guard: &mut Guard, command: &mut Command) -> Result
 /// Runs the command silently and returns what it printed; its error messages become the error when it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let (status, printed, errors) = capture(command)?;
+    succeeded(command, status, printed, &errors)
+}
+
+/// As [`output`], for a short command that would leave something behind if a signal ended it.
+pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // The guard sends what has no effect on a running process, then waits for its end.
+    let child = spawn(command.process_group(0))?;
+    let pid = pid(&child);
+    guard::watch_group(pid, Signal::SIGCONT);
+    let output = child.wait_with_output();
+    guard::forget_group(pid);
+    interrupt::check()?;
+    let output = output?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    succeeded(
+        command,
+        output.status,
+        printed,
+        &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+fn succeeded(
+    command: &Command,
+    status: ExitStatus,
+    printed: String,
+    errors: &str,
+) -> Result<String> {
     if !status.success() {
         bail!(
             "{command:?} failed ({status})\n{}{}",
@@ -67,9 +86,8 @@ pub(crate) fn capture(command: &mut Command) -> Result<(ExitStatus, String, Stri
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    let mut child = start(command, Current::Group)?;
+        .stderr(Stdio::piped());
+    let mut child = start(command)?;
     let errors = child
         .stderr
         .take()
@@ -90,26 +108,38 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// The process's number, as `nix` wants it.
-pub(crate) fn pid(child: &Child) -> Pid {
+fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-fn start(command: &mut Command, current: fn(Pid) -> Current) -> Result<Child> {
+fn spawn(command: &mut Command) -> Result<Child> {
+    let child = command.spawn();
+    child.with_context(|| format!("cannot run {}", command.get_program().display()))
+}
+
+/// Starts the command in a process group of its own, which ends with this process.
+fn start(command: &mut Command) -> Result<Child> {
     interrupt::start(|| {
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        let child = spawn(command.process_group(0))?;
         let pid = pid(&child);
-        Ok((child, current(pid)))
+        guard::watch_group(pid, Signal::SIGTERM);
+        Ok((child, Current::Group(pid)))
     })
 }
 
 fn wait(mut child: Child) -> Result<ExitStatus> {
     let status = child.wait();
     interrupt::ended();
+    guard::forget_group(pid(&child));
     interrupt::check()?;
     Ok(status?)
+}
+
+/// Starts a server, which runs until the guard stops it with `stop`.
+pub(crate) fn start_server(command: &mut Command, stop: Signal) -> Result<Child> {
+    let child = spawn(command.stdin(Stdio::null()).process_group(0))?;
+    guard::watch_group(pid(&child), stop);
+    Ok(child)
 }
 
 fn read(mut pipe: impl Read) -> String {

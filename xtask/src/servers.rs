@@ -98,7 +98,7 @@ pub(crate) struct Server {
 pub(crate) struct Servers {
     pub(crate) postgres: Option<Server>,
     pub(crate) mysql: Vec<Server>,
-    pub(crate) guard: Guard,
+    _guard: Guard,
 }
 
 impl Servers {
@@ -106,14 +106,14 @@ impl Servers {
     pub(crate) fn start(arguments: &ServerArguments, plan: &Plan) -> Result<Self> {
         let mut guard = Guard::start()?;
         let durable = arguments.durable;
-        let workplace = Workplace::create(durable, &mut guard)?;
+        let workplace = Workplace::create(durable)?;
         let postgres = match &plan.postgres {
             Some(Source::Url(variable)) => Some(postgres::external(
                 &setup::required_url(variable)?,
-                &format!("of {variable}"),
+                variable,
             )?),
             Some(Source::Private) => Some(postgres::start(&workplace, &mut guard)?),
-            Some(Source::Docker) => Some(docker::start_postgres(durable, &mut guard)?),
+            Some(Source::Docker) => Some(docker::start_postgres(durable)?),
             None => None,
         };
         let mut mysql = Vec::new();
@@ -123,13 +123,13 @@ impl Servers {
                     mysql::external(&setup::required_url(variable)?, variable)?
                 }
                 Source::Private => mysql::start(&workplace, &mut guard)?,
-                Source::Docker => docker::start_mariadb(durable, &mut guard)?,
+                Source::Docker => docker::start_mariadb(durable)?,
             });
         }
         let servers = Self {
             postgres,
             mysql,
-            guard,
+            _guard: guard,
         };
         for server in servers.all() {
             println!(

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::cargo::{PACKAGE, cargo, root};
+use crate::cargo::{PACKAGE, cargo, forget_own_package, root};
 use crate::engine::Engine;
 use crate::servers::{Plan, Servers};
 use crate::{ServerArguments, diesel_cli, run, setup};
@@ -31,7 +31,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     let start = Instant::now();
     let plan = setup::prepare(Plan::wanted(arguments))?;
     let diesel_cli = diesel_cli::path()?;
-    let mut servers = Servers::start(arguments, &plan)?;
+    let servers = Servers::start(arguments, &plan)?;
 
     let mut steps = Vec::new();
     if arguments.only.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         others
             .args(["--features", EXAMPLE_FEATURES, "--"])
             .args(test_arguments);
-        steps.push(("tests of the programs", others, 0));
+        steps.push(("tests of the other packages", others, 0));
     } else {
         steps.push((
             "integration tests",
@@ -78,7 +78,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         servers.name_to(&mut command, mysql);
         command.env(diesel_cli::VARIABLE, &diesel_cli);
         println!("xtask: {name}");
-        let status = run::run_guarded(&mut servers.guard, &mut command)?;
+        let status = run::run(&mut command)?;
         let result = if status.success() { "passed" } else { "FAILED" };
         report.push(format!(
             "{result}: {name}, on {}",
@@ -100,17 +100,15 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
 /// `cargo xtask with-servers`: the exit code is that of the command.
 pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Result<u8> {
     let plan = setup::prepare(Plan::wanted_once(arguments))?;
-    let mut servers = Servers::start(arguments, &plan)?;
+    let servers = Servers::start(arguments, &plan)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
+    forget_own_package(&mut command);
     servers.name_to(&mut command, 0);
     if let Some(path) = diesel_cli::found()? {
         command.env(diesel_cli::VARIABLE, path);
     }
-    Ok(run::code(run::run_foreground(
-        &mut servers.guard,
-        &mut command,
-    )?))
+    Ok(run::code(run::run_foreground(&mut command)?))
 }
 
 /// The integration tests of these databases only.

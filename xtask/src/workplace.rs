@@ -11,7 +11,7 @@ use std::{env, net};
 use anyhow::{Context, Result};
 use nix::unistd::{User, geteuid};
 
-use crate::guard::Guard;
+use crate::guard;
 
 /// How many lines of a log are shown when its server has failed.
 const LOG_LINES: usize = 20;
@@ -23,7 +23,7 @@ pub(crate) struct Workplace {
 }
 
 impl Workplace {
-    pub(crate) fn create(durable: bool, guard: &mut Guard) -> Result<Self> {
+    pub(crate) fn create(durable: bool) -> Result<Self> {
         // Not `TMPDIR`: the path of a Unix socket has 107 characters at most. And `/tmp` may be in memory, where being
         // durable means nothing.
         let parent = if durable { "/var/tmp" } else { "/tmp" };
@@ -31,7 +31,7 @@ impl Workplace {
             .prefix("diesel-locks-")
             .tempdir_in(parent)?
             .keep();
-        guard.watch_directory(&directory);
+        guard::watch_directory(&directory);
         // The servers run as other users when this process is root's.
         fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
         Ok(Self { directory, durable })

@@ -169,3 +169,95 @@ fn text_of(document: &Document, name: &str) -> Result<String> {
         .filter_map(|part| part.is_text().then(|| part.text())?)
         .collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::Generator;
+
+    fn delivered() -> (Delivered, Generator) {
+        let generator = Generator::new(1, 300, 10);
+        let delivered = Delivered::read(&Source::Generated(generator.clone()));
+        (delivered, generator)
+    }
+
+    fn row(generator: &Generator, index: usize) -> Row {
+        let document = generator.document(index);
+        Row {
+            seq: 1,
+            id: document.id,
+            timestamp: document.timestamp,
+            body: document.xml.into_bytes(),
+            generated: true,
+        }
+    }
+
+    /// What must be in the table: of each id the row with the latest timestamp.
+    fn right_rows(generator: &Generator) -> Vec<Row> {
+        let mut rows: Vec<_> = (0..generator.len())
+            .map(|index| row(generator, index))
+            .collect();
+        rows.sort_by(|a, b| (&a.id, b.timestamp).cmp(&(&b.id, a.timestamp)));
+        rows.dedup_by(|later, earlier| later.id == earlier.id);
+        rows
+    }
+
+    fn verdict(change: impl FnOnce(&mut Vec<Row>, &Generator)) -> (usize, usize, usize, usize) {
+        let (delivered, generator) = delivered();
+        let mut rows = right_rows(&generator);
+        change(&mut rows, &generator);
+        let verdict = delivered.expected(&BTreeMap::new(), &[]).compare(&rows);
+        (
+            verdict.stored,
+            verdict.missing,
+            verdict.stale,
+            verdict.duplicates,
+        )
+    }
+
+    #[test]
+    fn the_newest_of_each_id_is_right() {
+        assert_eq!(verdict(|_, _| ()), (10, 0, 0, 0));
+    }
+
+    #[test]
+    fn finds_missing_ids_and_duplicates() {
+        assert_eq!(verdict(|rows, _| drop(rows.pop())), (9, 1, 0, 0));
+        assert_eq!(verdict(|rows, _| rows.push(rows[0].clone())), (10, 0, 0, 1));
+        assert_eq!(verdict(|rows, _| rows.clear()), (0, 10, 0, 0));
+    }
+
+    #[test]
+    fn finds_old_versions_and_half_texts() {
+        let first = |rows: &mut Vec<Row>, generator: &Generator| {
+            let old = row(generator, 0);
+            *rows.iter_mut().find(|row| row.id == old.id).unwrap() = old;
+        };
+        assert_eq!(verdict(first), (10, 0, 1, 0));
+        assert_eq!(verdict(|rows, _| rows[0].body.truncate(100)), (10, 0, 1, 0));
+    }
+
+    #[test]
+    fn what_was_stored_before_may_be_newer() {
+        let (delivered, generator) = delivered();
+        let mut rows = right_rows(&generator);
+        rows[0].timestamp += chrono::TimeDelta::days(1);
+        let expected = delivered.expected(&BTreeMap::new(), &rows[..1]);
+        assert_eq!(expected.compare(&rows).stale, 0);
+    }
+
+    #[test]
+    fn tells_a_begun_run_from_a_finished_one_and_from_another() {
+        let (delivered, generator) = delivered();
+        let mut rows = right_rows(&generator);
+        assert!(!delivered.were_begun(&[]));
+        assert!(!delivered.were_begun(&rows), "finished");
+        let last = rows.pop().unwrap();
+        assert!(delivered.were_begun(&rows));
+        rows.push(row(&Generator::new(2, 300, 10), 0));
+        assert!(!delivered.were_begun(&rows), "another run's row");
+        rows.pop();
+        rows.extend([last.clone(), last]);
+        assert!(!delivered.were_begun(&rows), "a duplicate");
+    }
+}

@@ -1,6 +1,6 @@
 //! The timestamps that XML documents carry.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use chrono::{DateTime, Datelike, NaiveDateTime};
 
 /// Reads an `xs:date` or `xs:dateTime` as a moment in UTC, in whole microseconds: what all databases
@@ -17,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<NaiveDateTime> {
     let moment = DateTime::parse_from_rfc3339(&dated)
         .map(|moment| moment.naive_utc())
         .or_else(|_| NaiveDateTime::parse_from_str(&dated, "%Y-%m-%dT%H:%M:%S%.f"))
-        .with_context(|| format!("{text:?} is neither an xs:date nor an xs:dateTime"))?;
+        .map_err(|_| anyhow!("{text:?} is neither an xs:date nor an xs:dateTime"))?;
     ensure!(
         (1000..=9999).contains(&moment.year()),
         "{text:?} is outside of the years 1000 to 9999"

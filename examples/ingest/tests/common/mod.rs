@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// The program with `--json` and these arguments.
-pub fn ingest<S: AsRef<str>>(arguments: &[S]) -> Command {
+pub(crate) fn ingest<S: AsRef<str>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ingest"));
     command
         .arg("--json")
@@ -15,10 +15,10 @@ pub fn ingest<S: AsRef<str>>(arguments: &[S]) -> Command {
 
 /// What a run printed and how it ended.
 #[derive(Debug)]
-pub struct Run {
-    pub outcome: Value,
-    pub messages: String,
-    pub code: Option<i32>,
+pub(crate) struct Run {
+    pub(crate) outcome: Value,
+    pub(crate) messages: String,
+    pub(crate) code: Option<i32>,
 }
 
 impl From<Output> for Run {
@@ -36,17 +36,17 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    pub fn of<S: AsRef<str>>(arguments: &[S]) -> Self {
+    pub(crate) fn of<S: AsRef<str>>(arguments: &[S]) -> Self {
         ingest(arguments).output().expect("ingest starts").into()
     }
 
-    pub fn number(&self, field: &str) -> u64 {
+    pub(crate) fn number(&self, field: &str) -> u64 {
         self.outcome[field]
             .as_u64()
             .unwrap_or_else(|| panic!("no number {field} in {self:?}"))
     }
 
-    pub fn assert_right(&self) {
+    pub(crate) fn assert_right(&self) {
         assert_eq!(self.code, Some(0), "{self:?}");
         for field in ["missing", "stale", "duplicates", "errors"] {
             assert_eq!(self.number(field), 0, "{field}: {self:?}");
