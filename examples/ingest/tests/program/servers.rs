@@ -1,14 +1,10 @@
 //! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
 //! database of its own.
 
-#![cfg(any(feature = "postgres", feature = "mysql"))]
-
 use std::env;
 
-use common::Run;
+use crate::run::Run;
 use diesel::prelude::*;
-
-mod common;
 
 /// A database that is dropped again.
 struct OwnDatabase<C: Connection> {

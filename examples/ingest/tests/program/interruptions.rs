@@ -4,11 +4,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Run, ingest};
+use crate::run::{Run, ingest};
 use diesel::prelude::*;
 use tempfile::TempDir;
-
-mod common;
 
 /// Long enough to be interrupted.
 const DOCUMENTS: &str = "60000";

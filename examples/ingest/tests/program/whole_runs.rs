@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use common::{Run, ingest};
+use crate::run::{Run, ingest};
 use tempfile::TempDir;
-
-mod common;
 
 fn document(id: &str, date: &str) -> String {
     format!("<r xmlns:c='urn:c'><c:ID>{id}</c:ID><c:Date>{date}</c:Date></r>")
