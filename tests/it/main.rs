@@ -68,6 +68,7 @@ macro_rules! all_promises {
             },
             many::{
                 all_or_none,
+                the_order_of_names_does_not_matter,
                 duplicates_are_folded,
                 no_ids_lock_nothing,
                 trying_several_frees_those_that_were_free,

@@ -17,12 +17,12 @@ impl Engine {
     /// All of them, in the order in which they are reported.
     pub(crate) const ALL: [Self; 3] = [Self::Postgres, Self::Mysql, Self::Sqlite];
 
-    /// What the names of its integration tests begin with: their module.
-    pub(crate) fn test_filter(self) -> &'static str {
+    /// Parts of the names of its integration tests: their module, and those of the schemas.
+    pub(crate) fn test_filters(self) -> [&'static str; 2] {
         match self {
-            Self::Postgres => "postgres::",
-            Self::Mysql => "mysql::",
-            Self::Sqlite => "sqlite::",
+            Self::Postgres => ["postgres::", "schema::postgres_"],
+            Self::Mysql => ["mysql::", "schema::mysql_"],
+            Self::Sqlite => ["sqlite::", "schema::sqlite_"],
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{ServerArguments, diesel_cli, run, setup};
 /// Features of the package's own tests; each of its backends.
 const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
 /// Features of the example programs' tests.
-const EXAMPLE_FEATURES: &str = "ingest/postgres,ingest/mysql";
+const EXAMPLE_FEATURES: &str = "ingest/postgres,ingest/mysql,timeline/postgres,timeline/mysql";
 /// Options of test programs that take a value in the next argument, which is then not a test's name.
 const OPTIONS_WITH_VALUE: [&str; 8] = [
     "--test-threads",
@@ -125,14 +125,14 @@ fn integration_tests(engines: &[Engine], test_arguments: &[String]) -> Command {
     ]);
     if names_tests(test_arguments) {
         // Several names mean any of them, so the other databases' tests are left out instead.
-        for other in Engine::ALL
-            .iter()
-            .filter(|engine| !engines.contains(engine))
-        {
-            command.args(["--skip", other.test_filter()]);
+        let others = Engine::ALL
+            .into_iter()
+            .filter(|engine| !engines.contains(engine));
+        for filter in others.flat_map(Engine::test_filters) {
+            command.args(["--skip", filter]);
         }
     } else {
-        command.args(engines.iter().map(|engine| engine.test_filter()));
+        command.args(engines.iter().copied().flat_map(Engine::test_filters));
     }
     command.args(test_arguments);
     command

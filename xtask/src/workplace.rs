@@ -51,13 +51,7 @@ impl Workplace {
         let path = self.path(name);
         fs::create_dir(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-        if let Some(account) = account {
-            chown(
-                &path,
-                Some(account.uid.as_raw()),
-                Some(account.gid.as_raw()),
-            )?;
-        }
+        give(&path, account)?;
         Ok(path)
     }
 
@@ -89,7 +83,10 @@ impl Workplace {
         account: Option<&User>,
         name: &str,
     ) -> Result<Command> {
-        let log = File::create(self.path(name))?;
+        let path = self.path(name);
+        let log = File::create(&path)?;
+        // Ubuntu's AppArmor lets MySQL write to its own files only.
+        give(&path, account)?;
         let mut command = self.command(program, account);
         command.stdout(log.try_clone()?).stderr(log);
         Ok(command)
@@ -102,6 +99,13 @@ impl Workplace {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
+}
+
+fn give(path: &Path, account: Option<&User>) -> io::Result<()> {
+    let Some(account) = account else {
+        return Ok(());
+    };
+    chown(path, Some(account.uid.as_raw()), Some(account.gid.as_raw()))
 }
 
 /// The user to run a server as: the first of `names` that exists when this process is root's, which servers refuse to be.

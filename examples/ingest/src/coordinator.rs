@@ -40,19 +40,19 @@ pub(crate) fn ingest(options: &Options, place: &Place, source: Source) -> Result
         writers: options.processes.get(),
         writer: 0,
     };
-    with_store!(database.engine, C => run::<C>(options, database, job, &sender, &events))
+    with_store!(database.engine, C => run::<C>(options, database, &job, &sender, &events))
 }
 
 fn run<C: Store>(
     options: &Options,
     database: &Database,
-    job: Job,
+    job: &Job,
     sender: &Sender<Event>,
     events: &Receiver<Event>,
 ) -> Result<Outcome> {
     let mut conn = C::establish(&database.url).context("can't connect to the database")?;
     conn.set_up()?;
-    let mut screen = Screen::new(schedule::total(&job), options.json);
+    let mut screen = Screen::new(schedule::total(job), options.json);
     if let Source::Files(files) = &job.source
         && files.others > 0
     {
@@ -89,5 +89,5 @@ fn run<C: Store>(
     screen.end();
     let expected = delivered.expected(&gathered.rejected, &before);
     let verdict = expected.compare(&all_rows(&mut conn)?);
-    Ok(Outcome::new(C::NAME, &job, &gathered, &verdict))
+    Ok(Outcome::new(C::NAME, job, &gathered, &verdict))
 }

@@ -60,10 +60,11 @@ impl Gathered {
                     screen.progress(gathered.total().handled);
                 }
                 Event::Told(_, Report::Rejected { index, reason }) => {
-                    if !gathered.rejected.contains_key(&index) {
+                    // Every writer rejects it, each time.
+                    gathered.rejected.entry(index).or_insert_with(|| {
                         screen.say(&format!("rejected: {}: {reason}", source.name(index)));
-                        gathered.rejected.insert(index, reason);
-                    }
+                        reason
+                    });
                 }
                 Event::Told(_, Report::Failed { index, error }) => {
                     screen.error(&format!("{}: {error}", source.name(index)));

@@ -1,5 +1,7 @@
 //! What is in the database before the writers begin.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use diesel::QueryResult;
 
@@ -45,7 +47,7 @@ pub(crate) fn prepare<C: Store>(
         }
     }
     let duplicates = delivered
-        .expected(&Default::default(), &[])
+        .expected(&BTreeMap::new(), &[])
         .compare(&rows)
         .duplicates;
     ensure!(

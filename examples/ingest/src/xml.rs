@@ -51,14 +51,15 @@ pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Res
                     wanted.push_str(&text.xml10_content());
                 }
             }
-            Event::GeneralRef(reference) => match (character(&reference)?, &mut wanted) {
-                (Some(character), Some((_, wanted))) => wanted.push(character),
-                (Some(_), None) => {
-                    ensure!(depth > 0, "it is not XML: text outside of the root element")
+            Event::GeneralRef(reference) => {
+                ensure!(depth > 0, "it is not XML: text outside of the root element");
+                match (character(&reference)?, &mut wanted) {
+                    (Some(character), Some((_, wanted))) => wanted.push(character),
+                    (Some(_), None) => {}
+                    (None, None) if declares_entities => {}
+                    (None, _) => bail!("the entity &{}; is not known", &*reference),
                 }
-                (None, None) if declares_entities => {}
-                (None, _) => bail!("the entity &{}; is not known", &*reference),
-            },
+            }
             Event::DocType(_) => declares_entities = true,
             Event::Eof => break,
             // Empty elements arrive as start and end.

@@ -1,13 +1,13 @@
 //! Several objects, all or none.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::Holder;
+use crate::support::threads::{Holder, meanwhile, result_of};
 
 fn is_free<B: Backend>(database: &B, id: &str) -> bool {
     database
@@ -48,6 +48,28 @@ pub(crate) fn all_or_none<B: Backend>() {
         assert!(is_free(&*database, "Bond:c"));
     }
     holder.let_go();
+}
+
+/// Inside transactions, where a deadlock would not be tried again unseen.
+pub(crate) fn the_order_of_names_does_not_matter<B: Backend>() {
+    let database = Arc::new(B::new());
+    let together = Arc::new(Barrier::new(2));
+    let threads = [["a", "b", "c"], ["c", "b", "a"]].map(|names| {
+        let (database, together) = (Arc::clone(&database), Arc::clone(&together));
+        meanwhile(move || {
+            let mut conn = database.connect();
+            for _ in 0..30 {
+                together.wait();
+                B::in_transaction(&mut conn, |conn| {
+                    conn.with_object_locks(names, |_| Ok::<_, Error>(()))
+                })
+                .expect("no deadlock");
+            }
+        })
+    });
+    for thread in threads {
+        result_of(&thread);
+    }
 }
 
 pub(crate) fn duplicates_are_folded<B: Backend>() {
