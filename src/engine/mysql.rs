@@ -4,12 +4,12 @@
 //! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only
 //! made behind a gate (`GET_LOCK`), which is held while acquiring and no longer.
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
 use super::{Engine, Grant};
 use crate::request::Request;
-use crate::{Error, migrations};
+use crate::{Error, Wait, migrations};
 
 mod acquire;
 pub(super) mod messages;
@@ -27,6 +27,9 @@ impl Engine for MysqlConnection {
     type Scope = scope::Scope;
 
     fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
+        if !request.kept() && request.wait != Wait::No && begin_if_free(self, request)? {
+            return Ok(Grant::Locked);
+        }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
         let mut gate = !request.kept();
         loop {
@@ -90,6 +93,24 @@ impl Engine for MysqlConnection {
         statements::LeaveMigrations {}.get_result::<Option<i64>>(self)?;
         ran
     }
+}
+
+/// Everything in the message that carries BEGIN. `false` when somebody or something is in the way: the
+/// way step by step waits, or tells what it is.
+fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
+    let batch = statements::begin_and_acquire(&request.ids);
+    if AnsiTransactionManager::begin_transaction_sql(conn, &batch).is_ok() {
+        return Ok(true);
+    }
+    // Without the second, a server that lacks GET_LOCK would leave the transaction open.
+    let undone = conn
+        .batch_execute(&statements::undo(&request.ids))
+        .or_else(|_| conn.batch_execute("ROLLBACK"));
+    if let Err(error) = undone {
+        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        return Err(error.into());
+    }
+    Ok(false)
 }
 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.

@@ -24,7 +24,7 @@ fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
 }
 
 #[test]
-fn round_trips_of_a_kept_lock_are_one() {
+fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     let database = Mysql::new();
     let (proxy, url) = Proxy::url(&database.url());
     let mut conn = Mysql::connect_to(&url);
@@ -35,6 +35,11 @@ fn round_trips_of_a_kept_lock_are_one() {
     let bare = proxy.count(|| conn.transaction(read).expect("commit"));
     let locked = proxy.count(|| conn.with_object_lock(&lock, read).expect("free"));
     assert_eq!(locked, bare + 1);
+    for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
+        let transient = ObjectLock::on_all(["b", "c"]).wait(wait);
+        let locked = proxy.count(|| conn.with_object_locks(transient, read).expect("free"));
+        assert_eq!(locked, bare);
+    }
     Mysql::in_transaction(&mut conn, |conn| {
         let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));
         assert_eq!(inside, 1);
