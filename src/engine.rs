@@ -22,7 +22,7 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Lives as long as the closure that runs in a transaction of this crate's making.
     type Scope;
 
-    /// Opens a transaction at READ COMMITTED (`SQLite`: immediate) and takes the locks in it. Anything
+    /// Opens a transaction at READ COMMITTED (SQLite: immediate) and takes the locks in it. Anything
     /// but [`Grant::Locked`] leaves no transaction open.
     fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error>;
 

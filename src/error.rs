@@ -13,9 +13,9 @@ use crate::{InvalidObjectId, Wait};
 /// either, or any error of the application's that is made from this one. Errors of the database are
 /// kept whole as [`source`](std::error::Error::source), with its own message, details and hint.
 ///
-/// Diesel does not hand on the numbers of errors (SQLSTATE, errno). On MySQL and `MariaDB` this crate
-/// asks the server for the number; on `PostgreSQL` it compares messages with the server's own in all
-/// languages that `PostgreSQL` 15 to 18 ship; on `SQLite` there is one language. A message that it does
+/// Diesel does not hand on the numbers of errors (SQLSTATE, errno). On MySQL and MariaDB this crate
+/// asks the server for the number; on PostgreSQL it compares messages with the server's own in all
+/// languages that PostgreSQL 15 to 18 ship; on SQLite there is one language. A message that it does
 /// not know stays [`Error::Database`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -68,7 +68,7 @@ pub enum Error {
         source: Option<diesel::result::Error>,
     },
 
-    /// The transaction's isolation level, or on `SQLite` its snapshot, is older than the lock: what it
+    /// The transaction's isolation level, or on SQLite its snapshot, is older than the lock: what it
     /// reads could be older than what the last holder committed.
     #[error("can't lock {what} in this transaction: {why}")]
     Isolation {
@@ -112,7 +112,7 @@ pub enum Error {
     },
 
     /// A limit of the session's ended another statement: `lock_timeout`, `statement_timeout`,
-    /// `innodb_lock_wait_timeout`, `max_execution_time`, `SQLite`'s `busy_timeout`.
+    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`.
     #[error("a statement's time was up: {source}")]
     StatementTimedOut {
         /// The database's error.

@@ -6,17 +6,17 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use crate::engine::Engine;
 use crate::{Error, transaction};
 
-/// The migrations for `PostgreSQL`.
+/// The migrations for PostgreSQL.
 #[cfg(feature = "postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
 pub const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
-/// The migrations for MySQL and `MariaDB`.
+/// The migrations for MySQL and MariaDB.
 #[cfg(feature = "mysql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
 pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
-/// The migrations for `SQLite`.
+/// The migrations for SQLite.
 #[cfg(feature = "sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -32,7 +32,7 @@ pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 /// An application that would rather run them with its own finds them as [`POSTGRES`], [`MYSQL`] and
 /// [`SQLITE`].
 ///
-/// The user needs the right to create tables and, on `PostgreSQL`, functions.
+/// The user needs the right to create tables and, on PostgreSQL, functions.
 ///
 /// # Errors
 ///

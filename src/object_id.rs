@@ -134,7 +134,7 @@ pub enum InvalidObjectId {
         /// Its length in characters.
         chars: usize,
     },
-    /// The id contains a NUL character, which `PostgreSQL` can't store.
+    /// The id contains a NUL character, which PostgreSQL can't store.
     #[error("an object id has no NUL character; this one has: {id:?}")]
     Nul {
         /// The id.

@@ -9,8 +9,8 @@ use crate::ObjectId;
 pub enum Wait {
     /// Until the lock is free.
     ///
-    /// On `PostgreSQL` the session's own `lock_timeout` and `statement_timeout` still apply, on MySQL and
-    /// `MariaDB` `max_execution_time` and `max_statement_time`; they end the wait with
+    /// On PostgreSQL the session's own `lock_timeout` and `statement_timeout` still apply, on MySQL and
+    /// MariaDB `max_execution_time` and `max_statement_time`; they end the wait with
     /// [`Error::TimedOut`](crate::Error::TimedOut). `innodb_lock_wait_timeout`, which every MySQL
     /// session has (50 s), does not.
     #[default]
@@ -27,7 +27,7 @@ pub enum Wait {
 
 impl Wait {
     /// The longest duration for [`Wait::AtMost`]: 2,147,483,647 ms, about 24.8 days
-    /// (`PostgreSQL`'s limit for `statement_timeout`).
+    /// (PostgreSQL's limit for `statement_timeout`).
     pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 }
 
@@ -41,7 +41,7 @@ pub enum Retention {
     #[default]
     Transient,
     /// The row stays and is only locked the next time: faster, and its cost does not grow while some
-    /// other session holds an old snapshot (`PostgreSQL`). For hot ids, of which there are not too many;
+    /// other session holds an old snapshot (PostgreSQL). For hot ids, of which there are not too many;
     /// [`purge_object_locks`](crate::ObjectLocks::purge_object_locks) removes them.
     Kept,
 }

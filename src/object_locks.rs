@@ -27,37 +27,38 @@ use crate::{Error, transaction};
 /// # Isolation
 ///
 /// What a closure reads is never older than the moment at which it got the lock. At top level the
-/// transaction therefore runs at READ COMMITTED on `PostgreSQL`, MySQL and `MariaDB`, whatever the
-/// session's default, and is an immediate one on `SQLite`. Inside a transaction of the application's,
+/// transaction therefore runs at READ COMMITTED on PostgreSQL, MySQL and MariaDB, whatever the
+/// session's default, and is an immediate one on SQLite. Inside a transaction of the application's,
 /// which may have read before, the methods check that it can keep the promise, and return
 /// [`Error::Isolation`] where it can't: at REPEATABLE READ and SERIALIZABLE (REPEATABLE READ is the
-/// default on MySQL), and on `SQLite` in a deferred transaction that has read already while another
+/// default on MySQL), and on SQLite in a deferred transaction that has read already while another
 /// wrote.
 ///
 /// # Two locks and deadlock
 ///
 /// Two transactions that take two locks one after the other in opposite orders wait for each other. The
-/// server notices (`PostgreSQL` after `deadlock_timeout`, 1 s; InnoDB at once, or after 1 s when one of
+/// server notices (PostgreSQL after `deadlock_timeout`, 1 s; InnoDB at once, or after 1 s when one of
 /// them waits behind a third), and one of them gets an error with
 /// [`is_deadlock`](Error::is_deadlock). Take all locks at once with
-/// [`with_object_locks`](Self::with_object_locks), which has one order for everybody. On `SQLite` there is
+/// [`with_object_locks`](Self::with_object_locks), which has one order for everybody. On SQLite there is
 /// one writer at a time, and no deadlock.
 pub trait ObjectLocks: Engine {
     /// Opens a transaction, waits for the lock, runs `work`, and commits; rolls back when `work` returns
     /// an error or panics (the panic goes on). Either way the lock is free afterwards.
     ///
     /// `lock` is an id, or an [`ObjectLock`](crate::ObjectLock) that also says how long to wait and what
-    /// becomes of the row. Different ids do not wait for each other, except on `SQLite`, which has one
+    /// becomes of the row. Different ids do not wait for each other, except on SQLite, which has one
     /// writer per database.
     ///
     /// In an open transaction it opens a savepoint. When the closure succeeds, the lock is held until
     /// the outer transaction ends. When it fails, the savepoint is rolled back; that frees the lock on
-    /// `PostgreSQL`; on `SQLite` it stays until the outer transaction ends, and on MySQL and `MariaDB` it may.
+    /// PostgreSQL; on SQLite it stays until the outer transaction ends, and on MySQL and MariaDB it may.
     ///
     /// A transaction that already holds the lock gets it again at once.
     ///
-    /// Round trips beyond those of a bare transaction, at top level: `PostgreSQL` none (BEGIN carries the
-    /// lock); MySQL and `MariaDB` one for a kept lock whose row is there, five for a transient one.
+    /// Round trips beyond those of a bare transaction, at top level: PostgreSQL none (BEGIN carries the
+    /// lock); MySQL and MariaDB one for a kept lock whose row is there, none for a transient one that is
+    /// free, eleven for one that has to be waited for.
     ///
     /// # Errors
     ///
@@ -129,8 +130,8 @@ pub trait ObjectLocks: Engine {
     /// another transaction holds the lock. Answers within 50 ms, without an error in an outer
     /// transaction.
     ///
-    /// On `PostgreSQL` a transient lock that is held is noticed after 10 ms (an INSERT can't be told not
-    /// to wait); a kept one at once. On `SQLite` any other writer counts as a holder. The request's own
+    /// On PostgreSQL a transient lock that is held is noticed after 10 ms (an INSERT can't be told not
+    /// to wait); a kept one at once. On SQLite any other writer counts as a holder. The request's own
     /// [`Wait`](crate::Wait) is ignored.
     ///
     /// # Errors
@@ -177,12 +178,12 @@ pub trait ObjectLocks: Engine {
     /// so that callers of this method never deadlock with each other. [`Wait`](crate::Wait) is for all
     /// of them together. Without any id it is a plain transaction.
     ///
-    /// Round trips: `PostgreSQL` none for any number of them; MySQL and `MariaDB` as many times as for one.
+    /// Round trips: PostgreSQL none for any number of them; MySQL and MariaDB as many times as for one.
     ///
     /// # Errors
     ///
     /// As [`with_object_lock`](Self::with_object_lock); those about a lock name all ids. In an open
-    /// transaction on MySQL and `MariaDB`, locks taken before the one that was not had may stay held until
+    /// transaction on MySQL and MariaDB, locks taken before the one that was not had may stay held until
     /// that ends.
     ///
     /// ```
@@ -233,23 +234,23 @@ pub trait ObjectLocks: Engine {
     /// Takes the lock in the transaction that is open, and holds it until that ends.
     ///
     /// It waits as the request says. Rolling back to a savepoint older than the lock frees it on
-    /// `PostgreSQL`; on `SQLite` it does not, on MySQL and `MariaDB` it may.
+    /// PostgreSQL; on SQLite it does not, on MySQL and MariaDB it may.
     ///
-    /// Best called before the transaction reads anything: on `SQLite` a deferred transaction that has read
+    /// Best called before the transaction reads anything: on SQLite a deferred transaction that has read
     /// can't lock while another connection writes or after it has written; start it with
-    /// `immediate_transaction`. On MySQL and `MariaDB` the session must be at READ COMMITTED, or the
+    /// `immediate_transaction`. On MySQL and MariaDB the session must be at READ COMMITTED, or the
     /// transaction one of [`with_object_lock`](Self::with_object_lock)'s: a level that `SET TRANSACTION`
     /// gave to a single transaction can't be seen, so that such a transaction is refused at the default
     /// level of the session, and one set to REPEATABLE READ in a session at READ COMMITTED is not
     /// noticed.
     ///
     /// After [`Error::TimedOut`] or [`Error::Held`] the transaction goes on as before on every engine
-    /// (on `PostgreSQL` by a savepoint around the wait). After an error of another kind, and with
-    /// [`Wait::Forever`](crate::Wait::Forever) after any, `PostgreSQL` lets only a rollback follow. With
+    /// (on PostgreSQL by a savepoint around the wait). After an error of another kind, and with
+    /// [`Wait::Forever`](crate::Wait::Forever) after any, PostgreSQL lets only a rollback follow. With
     /// `innodb_rollback_on_timeout` set, InnoDB may roll back the transaction.
     ///
-    /// One round trip on `PostgreSQL` (two with [`Wait::AtMost`](crate::Wait::AtMost)), and on MySQL and
-    /// `MariaDB` for a kept lock whose row is there.
+    /// One round trip on PostgreSQL (two with [`Wait::AtMost`](crate::Wait::AtMost)), and on MySQL and
+    /// MariaDB for a kept lock whose row is there.
     ///
     /// # Errors
     ///
@@ -295,7 +296,7 @@ pub trait ObjectLocks: Engine {
     /// Removes kept rows that nobody holds, and says how many.
     ///
     /// Others may lock meanwhile: a row that is held is left alone, one that is being removed delays
-    /// them for the length of a short transaction (at most 500 rows each). On `SQLite`, where every
+    /// them for the length of a short transaction (at most 500 rows each). On SQLite, where every
     /// transaction that writes holds the whole database, it waits for its turn.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! MySQL and `MariaDB`: InnoDB's lock on the row, and a gate through which one at a time makes the row.
+//! MySQL and MariaDB: InnoDB's lock on the row, and a gate through which one at a time makes the row.
 //!
 //! Two who insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a
 //! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only

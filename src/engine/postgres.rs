@@ -1,4 +1,4 @@
-//! `PostgreSQL`: the row's insert, or its row lock, made by a function that the migrations install.
+//! PostgreSQL: the row's insert, or its row lock, made by a function that the migrations install.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;

@@ -1,4 +1,4 @@
-//! `SQLite`: whoever writes holds the whole database, so that an object lock is the right to write.
+//! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Error, ObjectId, ObjectLock, Wait, migrations};
 pub(super) mod messages;
 mod statements;
 
-/// How long a statement of a deferred transaction lets `SQLite`'s own busy handler wait at a time.
+/// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
 const STEP: Duration = Duration::from_millis(10);
 
 impl Engine for SqliteConnection {
@@ -75,7 +75,7 @@ fn in_turn<T>(
     }
 }
 
-/// Takes the right to write with the transaction's first statement. Polls: `SQLite` has no queue, and its
+/// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
 /// own busy handler sleeps up to 100 ms at a time.
 fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
     for attempt in 0.. {

@@ -1,7 +1,7 @@
 //! The promises of the README's table, each as one test body that runs on every engine.
 //!
 //! `promises` has the bodies, `support` what they stand on; the modules `postgres`, `mysql` (MySQL or
-//! `MariaDB`, whichever `MYSQL_DATABASE_URL` names) and `sqlite` list them for their engine, and add what
+//! MariaDB, whichever `MYSQL_DATABASE_URL` names) and `sqlite` list them for their engine, and add what
 //! is true of that engine only.
 
 mod mysql;

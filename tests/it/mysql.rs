@@ -1,4 +1,4 @@
-//! MySQL or `MariaDB`, whichever `MYSQL_DATABASE_URL` names.
+//! MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

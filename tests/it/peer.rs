@@ -59,7 +59,7 @@ fn hold<B: Backend>(url: &str, retention: Retention, id: &str) {
 }
 
 /// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
-/// is killed, with `SQLite`.
+/// is killed, with SQLite.
 #[test]
 fn holds_a_lock_until_it_is_killed() {
     if let (Ok(url), Ok(told)) = (std::env::var(URL), std::env::var(LOCK)) {

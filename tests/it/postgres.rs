@@ -1,4 +1,4 @@
-//! `PostgreSQL`.
+//! PostgreSQL.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

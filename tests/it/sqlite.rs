@@ -1,4 +1,4 @@
-//! `SQLite`.
+//! SQLite.
 
 use std::sync::Arc;
 

@@ -90,6 +90,7 @@ impl Gathered {
             }
             if began.is_none() && !starting.contains(&true) {
                 began = Some(Instant::now());
+                screen.begin();
                 writers.iter_mut().for_each(Writer::begin);
             }
         }

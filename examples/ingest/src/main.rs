@@ -54,9 +54,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         println!("{outcome}");
     }
-    if outcome.interrupted && matches!(place, Place::Temporary(..)) {
+    if outcome.is_unfinished() {
         eprintln!(
-            "The database was a temporary file and is gone; --database-url names one that stays."
+            "{}",
+            match place {
+                Place::Given(_) => "Not finished: the same command goes on from here.",
+                Place::Temporary(..) =>
+                    "Not finished, and the temporary database is gone: --database-url names one that stays.",
+            }
         );
     }
     Ok(outcome.exit_code())

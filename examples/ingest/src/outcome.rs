@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
     per_second: f64,
     locked: bool,
     writers_died: usize,
-    pub(crate) interrupted: bool,
+    interrupted: bool,
 }
 
 impl Outcome {
@@ -97,15 +97,20 @@ impl Outcome {
         }
     }
 
+    /// Whether there is something left for another run.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.interrupted || self.writers_died > 0
+    }
+
     fn is_right(&self) -> bool {
         self.missing + self.stale + self.duplicates + self.errors == 0
     }
 
     fn verdict(&self) -> &'static str {
         if self.interrupted {
-            "interrupted; the same command finishes the job"
+            "interrupted"
         } else if self.writers_died > 0 {
-            "a writer died; the same command finishes the job"
+            "a writer died"
         } else if !self.is_right() && self.locked {
             "WRONG"
         } else if !self.is_right() {

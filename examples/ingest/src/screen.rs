@@ -1,6 +1,8 @@
 //! What is shown while the writers work.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write;
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// Errors and rejections that are printed, of each kind.
 const PRINTED: usize = 20;
@@ -20,13 +22,18 @@ impl Screen {
             ProgressBar::new(documents as u64)
         };
         let style = ProgressStyle::with_template(
-            "{wide_bar} {human_pos}/{human_len} documents, {per_sec}, {eta} left",
+            "{wide_bar} {human_pos}/{human_len} documents, {rate} per second, {eta} left",
         );
         // The default style stays when the template is refused.
         if let Ok(style) = style {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", rate));
         }
         Self { bar, errors: 0 }
+    }
+
+    /// The time of the preparations does not count.
+    pub(crate) fn begin(&self) {
+        self.bar.reset();
     }
 
     pub(crate) fn progress(&self, handled: usize) {
@@ -51,4 +58,10 @@ impl Screen {
             self.say(&format!("{} more errors", self.errors - PRINTED));
         }
     }
+}
+
+/// In whole numbers.
+fn rate(state: &ProgressState, out: &mut dyn Write) {
+    // A progress bar that can't be drawn is nobody's concern.
+    let _ = write!(out, "{:.0}", state.per_sec());
 }

@@ -1,9 +1,9 @@
-//! Which of MySQL's and `MariaDB`'s errors means what.
+//! Which of MySQL's and MariaDB's errors means what.
 //!
 //! Diesel hands on the message but not the number, and the server translates messages
 //! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a
 //! closure, of which only the error is there, the two messages that matter stand here in all languages
-//! of MySQL 9 and `MariaDB` 10.11.
+//! of MySQL 9 and MariaDB 10.11.
 
 use crate::engine::Class;
 

@@ -1,6 +1,6 @@
-//! What is sent to MySQL and `MariaDB`.
+//! What is sent to MySQL and MariaDB.
 //!
-//! One text serves both: MySQL runs what stands in `/*!80000 .. */`, `MariaDB` what stands in
+//! One text serves both: MySQL runs what stands in `/*!80000 .. */`, MariaDB what stands in
 //! `/*M!100100 .. */`, and each takes the other's for a comment.
 
 use std::fmt::Write;

@@ -1,7 +1,7 @@
-//! Which of `PostgreSQL`'s errors means what.
+//! Which of PostgreSQL's errors means what.
 //!
 //! Diesel hands on the message but not the SQLSTATE, and the server translates messages
-//! (`lc_messages`). So each message stands here in all languages that `PostgreSQL` 15 to 18 speak, as
+//! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as
 //! in the server's own catalogues; `%s` stands for any text.
 
 use crate::engine::Class;

@@ -1,4 +1,4 @@
-//! What is sent to `PostgreSQL`.
+//! What is sent to PostgreSQL.
 
 use std::fmt::Write;
 

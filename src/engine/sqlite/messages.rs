@@ -1,4 +1,4 @@
-//! Which of `SQLite`'s errors means what. They come in English only.
+//! Which of SQLite's errors means what. They come in English only.
 
 use crate::engine::Class;
 

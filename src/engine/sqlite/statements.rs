@@ -1,4 +1,4 @@
-//! What is sent to `SQLite`.
+//! What is sent to SQLite.
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};

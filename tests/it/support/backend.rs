@@ -96,7 +96,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         );
     }
 
-    /// Returns when `sessions` wait, as the database sees it. `SQLite` has no list of them; there the
+    /// Returns when `sessions` wait, as the database sees it. SQLite has no list of them; there the
     /// bodies are still right, only less likely to catch a waiter that does not wait.
     fn await_waiting(&self, sessions: i64) {
         let begun = Instant::now();

@@ -6,7 +6,7 @@ use diesel_migrations::MigrationHarness;
 use super::backend::{Backend, fresh_name, server, with_database};
 use super::threads::begin;
 
-/// MySQL or `MariaDB`.
+/// MySQL or MariaDB.
 pub(crate) struct Mysql {
     name: String,
 }
@@ -71,7 +71,7 @@ impl Backend for Mysql {
     }
 
     /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
-    /// transaction that has written nothing (`MariaDB`).
+    /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut admin(),
