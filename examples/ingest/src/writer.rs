@@ -137,7 +137,7 @@ impl<C: Store> Work<'_, C> {
             Err(error) => {
                 tell(&Report::Failed {
                     index,
-                    error: error.to_string(),
+                    error: error.to_string().trim_end().to_owned(),
                 });
                 self.count(|totals| {
                     totals.handled += 1;
