@@ -27,7 +27,7 @@ impl Engine for PgConnection {
                     begin(self, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
                 }
                 Wait::No => {
-                    begin(self, statements::BEGIN).and_then(|()| try_acquire(self, request))
+                    begin(self, statements::BEGIN).and_then(|()| try_or_roll_back(self, request))
                 }
             };
             match grant {
@@ -48,7 +48,7 @@ impl Engine for PgConnection {
             Wait::Forever => statements::acquire(ids(request), request.kept()).get_result(self),
             Wait::AtMost(_) => acquire_in_time(self, request),
             Wait::No => {
-                return try_acquire_here(self, request).map_err(|error| failed(request, error));
+                return try_acquire(self, request).map_err(|error| failed(request, error));
             }
         };
         match refusal.map_err(|error| failed(request, error))? {
@@ -93,21 +93,16 @@ fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     begun
 }
 
-/// In a transaction of our own making, at the right level.
-fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
-    let answer: QueryResult<String> =
-        statements::try_acquire(ids(request), request.kept()).get_result(conn);
-    match answer {
-        Ok(answer) if answer == "locked" => Ok(Grant::Locked),
-        Ok(_) => Ok(Grant::Held),
-        Err(error) => {
-            let _ = AnsiTransactionManager::rollback_transaction(conn);
-            Err(error)
-        }
+/// In a transaction of our own, which ends with an error.
+fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+    let grant = try_acquire(conn, request);
+    if grant.is_err() {
+        AnsiTransactionManager::rollback_transaction(conn)?;
     }
+    grant
 }
 
-fn try_acquire_here(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
     let answer: String = statements::try_acquire(ids(request), request.kept()).get_result(conn)?;
     match answer.as_str() {
         "locked" => Ok(Grant::Locked),

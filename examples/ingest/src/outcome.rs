@@ -90,7 +90,10 @@ impl Outcome {
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.interrupted {
             ExitCode::from(INTERRUPTED)
-        } else if self.writers_died > 0 || (self.locked && !(self.is_right() && self.errors == 0)) {
+        } else if self.writers_died > 0
+            || self.is_all_rejected()
+            || (self.locked && !(self.is_right() && self.errors == 0))
+        {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS
@@ -107,11 +110,17 @@ impl Outcome {
         self.missing + self.stale + self.duplicates == 0
     }
 
+    fn is_all_rejected(&self) -> bool {
+        self.rejected == self.documents
+    }
+
     fn verdict(&self) -> &'static str {
         if self.interrupted {
             "interrupted"
         } else if self.writers_died > 0 {
             "a writer died"
+        } else if self.is_all_rejected() {
+            "every document was rejected"
         } else if self.is_right() && self.errors == 0 {
             "right: every id is stored once, in its newest version"
         } else if self.is_right() {

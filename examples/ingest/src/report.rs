@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::registration::{Fate, Registration};
 
-/// From when on the time to get a lock counts as a wait: twice what the statements themselves take on
-/// a busy machine.
+/// From when on the time to get a lock counts as a wait. The statements alone take less, unless the
+/// machine is busy.
 pub(crate) const WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Deserialize, Serialize)]

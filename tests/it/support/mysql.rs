@@ -8,7 +8,26 @@ use super::threads::begin;
 
 /// MySQL or MariaDB.
 pub(crate) struct Mysql {
+    server: String,
     name: String,
+}
+
+impl Mysql {
+    /// An empty database on another server than that of the other tests.
+    pub(crate) fn empty_on(server: &str) -> Self {
+        let name = fresh_name();
+        Self::connect_to(server)
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("create a database");
+        Self {
+            server: server.to_owned(),
+            name,
+        }
+    }
+
+    fn admin(&self) -> MysqlConnection {
+        Self::connect_to(&self.server)
+    }
 }
 
 #[derive(QueryableByName)]
@@ -21,10 +40,6 @@ struct Number {
 struct Words {
     #[diesel(sql_type = Text)]
     words: String,
-}
-
-fn admin() -> MysqlConnection {
-    MysqlConnection::establish(&server("MYSQL_DATABASE_URL")).expect("MYSQL_DATABASE_URL answers")
 }
 
 pub(crate) fn words(conn: &mut MysqlConnection, sql: &str) -> String {
@@ -43,19 +58,15 @@ impl Backend for Mysql {
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
 
     fn empty() -> Self {
-        let name = fresh_name();
-        admin()
-            .batch_execute(&format!("CREATE DATABASE {name}"))
-            .expect("create a database");
-        Self { name }
+        Self::empty_on(&server("MYSQL_DATABASE_URL"))
     }
 
     fn url(&self) -> String {
-        with_database(&server("MYSQL_DATABASE_URL"), &self.name)
+        with_database(&self.server, &self.name)
     }
 
     fn connect_to(url: &str) -> MysqlConnection {
-        MysqlConnection::establish(url).expect("connect")
+        MysqlConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     fn sql(conn: &mut MysqlConnection, sql: &str) {
@@ -74,7 +85,7 @@ impl Backend for Mysql {
     /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
-            &mut admin(),
+            &mut self.admin(),
             &format!(
                 "SELECT COUNT(*) FROM information_schema.processlist \
                  WHERE db = '{}' AND (state = 'User lock' \
@@ -140,7 +151,9 @@ impl Backend for Mysql {
 
 impl Drop for Mysql {
     fn drop(&mut self) {
-        let dropped = admin().batch_execute(&format!("DROP DATABASE {}", self.name));
+        let dropped = self
+            .admin()
+            .batch_execute(&format!("DROP DATABASE {}", self.name));
         if !std::thread::panicking() {
             dropped.expect("drop the database");
         }

@@ -7,7 +7,26 @@ use super::backend::{Backend, fresh_name, server, with_database};
 use super::threads::begin;
 
 pub(crate) struct Postgres {
+    server: String,
     name: String,
+}
+
+impl Postgres {
+    /// An empty database on another server than that of the other tests.
+    pub(crate) fn empty_on(server: &str) -> Self {
+        let name = fresh_name();
+        Self::connect_to(server)
+            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
+            .expect("create a database");
+        Self {
+            server: server.to_owned(),
+            name,
+        }
+    }
+
+    fn admin(&self) -> PgConnection {
+        Self::connect_to(&self.server)
+    }
 }
 
 #[derive(QueryableByName)]
@@ -20,10 +39,6 @@ struct Number {
 struct Words {
     #[diesel(sql_type = Text)]
     words: String,
-}
-
-fn admin() -> PgConnection {
-    PgConnection::establish(&server("PG_DATABASE_URL")).expect("PG_DATABASE_URL answers")
 }
 
 pub(crate) fn words(conn: &mut PgConnection, sql: &str) -> String {
@@ -42,21 +57,15 @@ impl Backend for Postgres {
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
 
     fn empty() -> Self {
-        let name = fresh_name();
-        // A database is made by copying a template, one at a time.
-        let mut admin = admin();
-        admin
-            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
-            .expect("create a database");
-        Self { name }
+        Self::empty_on(&server("PG_DATABASE_URL"))
     }
 
     fn url(&self) -> String {
-        with_database(&server("PG_DATABASE_URL"), &self.name)
+        with_database(&self.server, &self.name)
     }
 
     fn connect_to(url: &str) -> PgConnection {
-        PgConnection::establish(url).expect("connect")
+        PgConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     fn sql(conn: &mut PgConnection, sql: &str) {
@@ -72,7 +81,7 @@ impl Backend for Postgres {
 
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
-            &mut admin(),
+            &mut self.admin(),
             &format!(
                 "SELECT count(*) FROM pg_stat_activity \
                  WHERE datname = '{}' AND wait_event_type = 'Lock'",
@@ -128,7 +137,9 @@ impl Backend for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        let dropped = admin().batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        let dropped = self
+            .admin()
+            .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         if !std::thread::panicking() {
             dropped.expect("drop the database");
         }

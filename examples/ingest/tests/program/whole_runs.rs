@@ -128,6 +128,15 @@ fn broken_files_are_rejected_by_name_and_the_others_stored() {
 }
 
 #[test]
+fn a_run_of_which_nothing_could_be_read_fails() {
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("bare.xml"), "<r/>").expect("a file");
+    let run = Run::of(&input(directory.path()));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.number("rejected"), 1);
+}
+
+#[test]
 fn documents_of_one_timestamp_end_the_same_in_every_order() {
     let directory = TempDir::new().expect("a directory");
     for number in 0..10 {

@@ -1,0 +1,86 @@
+//! `kill -9` of the server while a lock is held.
+//!
+//! The servers are others than those of the other tests, which would not like it. `cargo xtask test`
+//! starts them, durable, and a program that kills one and starts it again.
+
+use std::process::Command;
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::promises::exclusion::begin_fit;
+use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
+
+/// The URL of the server, and the program: by the variables `<name>_CRASH_URL`, `<name>_CRASH_COMMAND`.
+/// Whoever has no such servers says so with `DIESEL_LOCKS_TEST_WITHOUT_CRASHES`.
+fn server(name: &str) -> Option<(String, String)> {
+    if std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_CRASHES").is_some() {
+        return None;
+    }
+    let variable = |what: &str| {
+        let variable = format!("{name}_CRASH_{what}");
+        std::env::var(&variable).unwrap_or_else(|_| {
+            panic!(
+                "{variable} is not set: run the tests with `cargo xtask test`, or set \
+                 DIESEL_LOCKS_TEST_WITHOUT_CRASHES=1 to leave this one out"
+            )
+        })
+    };
+    Some((variable("URL"), variable("COMMAND")))
+}
+
+fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
+    let Some((url, command)) = server(name) else {
+        return;
+    };
+    let database = on(&url);
+    let mut conn = database.connect();
+    diesel_locks::migrate(&mut conn).expect("migrate");
+    B::sql(
+        &mut conn,
+        "CREATE TABLE counters (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+    );
+    B::sql(&mut conn, "INSERT INTO counters VALUES (0, 0)");
+    conn.with_object_lock("counter", |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(())
+    })
+    .expect("free");
+
+    begin_fit::<B>(&mut conn);
+    conn.lock_object("counter").expect("free");
+    conn.lock_object(ObjectLock::on("kept").retention(Retention::Kept))
+        .expect("free");
+    B::count_up(&mut conn, 0);
+    let status = Command::new(&command).status().expect(&command);
+    assert!(status.success(), "{command}: {status}");
+
+    let lost = conn
+        .lock_object("other")
+        .expect_err("the server is another one");
+    assert!(!lost.is_retryable() && !lost.is_timeout(), "{lost:?}");
+    drop(conn);
+    let mut conn = database.connect();
+    assert_eq!(database.rows(), 0);
+    assert_eq!(
+        B::counter(&mut conn, 0),
+        1,
+        "what was committed, and no more"
+    );
+    for id in ["counter", "kept"] {
+        let tried = conn
+            .try_with_object_lock(id, |_| Ok::<_, Error>(()))
+            .expect("the table is there");
+        assert_eq!(tried, Some(()), "{id}");
+    }
+}
+
+#[test]
+fn postgres_leaves_nothing_locked_after_a_crash() {
+    nothing_is_left("PG", Postgres::empty_on);
+}
+
+#[test]
+fn mysql_leaves_nothing_locked_after_a_crash() {
+    nothing_is_left("MYSQL", Mysql::empty_on);
+}
