@@ -1,14 +1,16 @@
 //! `kill -9` of the server while a lock is held.
 //!
 //! The servers are others than those of the other tests, which would not like it. `cargo xtask test`
-//! starts them, durable, and a program that kills one and starts it again.
+//! starts them, durable, with a program that kills one; they start again by themselves.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::promises::exclusion::begin_fit;
+use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 
 /// The URL of the server, and the program: by the variables `<name>_CRASH_URL`, `<name>_CRASH_COMMAND`.
@@ -60,6 +62,11 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
         .expect_err("the server is another one");
     assert!(!lost.is_retryable() && !lost.is_timeout(), "{lost:?}");
     drop(conn);
+    let begun = Instant::now();
+    while !B::answers(&url) {
+        assert!(begun.elapsed() < LONG, "the server does not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let mut conn = database.connect();
     assert_eq!(database.rows(), 0);
     assert_eq!(

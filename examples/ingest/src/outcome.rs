@@ -74,7 +74,7 @@ impl Outcome {
             retries: totals.retries,
             waits: totals.waits,
             longest_wait_ms: rounded(totals.longest_wait.as_secs_f64() * 1000.0),
-            seconds: rounded(seconds),
+            seconds: (seconds * 1000.0).round() / 1000.0,
             per_second: if seconds > 0.0 {
                 rounded(f64::from(u32::try_from(totals.handled).unwrap_or(u32::MAX)) / seconds)
             } else {

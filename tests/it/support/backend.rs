@@ -27,6 +27,11 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     fn connect_to(url: &str) -> Self::Conn;
 
+    /// Whether a connection can be had.
+    fn answers(url: &str) -> bool {
+        <Self::Conn as diesel::Connection>::establish(url).is_ok()
+    }
+
     /// Runs statements.
     fn sql(conn: &mut Self::Conn, sql: &str);
 
