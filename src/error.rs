@@ -10,8 +10,9 @@ use crate::{InvalidObjectId, Wait};
 /// Why a lock was not had, or a transaction around it did not end well.
 ///
 /// It is made from [`diesel::result::Error`], and `?` turns it back into one: a closure may return
-/// either, or any error of the application's that is made from this one. Errors of the database are
-/// kept whole as [`source`](std::error::Error::source), with its own message, details and hint.
+/// either, or any error of the application's that is made from this one. The text says what is wrong and
+/// what to do; the database's own error, with its message, details and hint, is the
+/// [`source`](std::error::Error::source).
 ///
 /// Diesel does not hand on the numbers of errors (SQLSTATE, errno). On MySQL and MariaDB this crate
 /// asks the server for the number; on PostgreSQL it compares messages with the server's own in all
@@ -80,16 +81,14 @@ pub enum Error {
 
     /// The transaction, the user or the server may not write (a hot standby, `READ ONLY`). A lock is a
     /// write, even where it leaves nothing behind.
-    #[error("a lock needs a transaction that may write, on a server that takes writes: {source}")]
+    #[error("a lock needs a transaction that may write, on a server that takes writes")]
     ReadOnly {
         /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The tables of this crate are not in the database.
-    #[error(
-        "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first: {source}"
-    )]
+    #[error("the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first")]
     TablesMissing {
         /// The database's error.
         source: diesel::result::Error,
@@ -97,7 +96,7 @@ pub enum Error {
 
     /// The database broke a cycle of transactions that waited for each other, with this one as the
     /// victim. The whole transaction must be rolled back and may be tried again.
-    #[error("deadlock: {source}")]
+    #[error("the database broke a deadlock and chose this transaction as its victim")]
     Deadlock {
         /// The database's error.
         source: diesel::result::Error,
@@ -105,7 +104,7 @@ pub enum Error {
 
     /// The transaction can't be put in order with others that ran at the same time. It must be rolled
     /// back and may be tried again.
-    #[error("serialization failure: {source}")]
+    #[error("the transaction can't be put in order with others that ran at the same time")]
     SerializationFailure {
         /// The database's error.
         source: diesel::result::Error,
@@ -113,14 +112,14 @@ pub enum Error {
 
     /// A limit of the session's ended another statement: `lock_timeout`, `statement_timeout`,
     /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`.
-    #[error("a statement's time was up: {source}")]
+    #[error("a limit of the session's on waiting ended a statement")]
     StatementTimedOut {
         /// The database's error.
         source: diesel::result::Error,
     },
 
     /// Migrating failed.
-    #[error("migrating the tables of diesel-locks failed: {0}")]
+    #[error("migrating the tables of diesel-locks failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
 
     /// Any other error of the database.
