@@ -1,5 +1,6 @@
 //! Locks in transactions, savepoints and each other.
 
+use std::error::Error as _;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -130,6 +131,13 @@ pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backen
             assert_eq!(victims.len(), 1, "{victims:?}");
             assert!(victims[0].is_deadlock(), "{victims:?}");
             assert!(victims[0].is_retryable());
+            // The database's own words, also on the way through Diesel's type.
+            let [victim] = <[Error; 1]>::try_from(victims).expect("one");
+            let own = victim.source().expect("the database's error").to_string();
+            assert!(own.to_lowercase().contains("deadlock"), "{own}");
+            let through = diesel::result::Error::from(victim);
+            assert_eq!(through.to_string(), own);
+            assert!(Error::from(through).is_deadlock());
         }
         assert!(is_free(&*database, "a"));
         assert!(is_free(&*database, "b"));
