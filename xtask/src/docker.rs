@@ -58,6 +58,7 @@ pub(crate) fn start_postgres(durable: bool) -> Result<Server> {
         origin: format!("Docker, {POSTGRES}"),
         url,
         german,
+        kill: None,
     })
 }
 
@@ -79,6 +80,7 @@ pub(crate) fn start_mariadb(durable: bool) -> Result<Server> {
         origin: format!("Docker, {MARIADB}"),
         url: format!("mysql://root@127.0.0.1:{port}/mysql"),
         german: false,
+        kill: None,
     })
 }
 

@@ -17,6 +17,7 @@ mod needs;
 mod package;
 mod postgres;
 mod programs;
+mod purpose;
 mod run;
 mod servers;
 mod setup;

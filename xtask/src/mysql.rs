@@ -6,12 +6,11 @@ use nix::sys::signal::Signal;
 use crate::greeting;
 use crate::guard::Guard;
 use crate::programs::{self, MysqlServer};
+use crate::purpose::Purpose;
 use crate::run;
 use crate::servers::Server;
 use crate::workplace::{Workplace, account, free_port};
 
-/// The server's log.
-const LOG: &str = "mysql.log";
 /// Settings of every private server: tests open many connections.
 const SETTINGS: [&str; 2] = ["--max-connections=400", "--innodb-buffer-pool-size=256M"];
 /// Further settings for data that last for one run and need not survive a crash of the machine.
@@ -25,12 +24,13 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// Starts a private server, whichever of the two the machine has.
-pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> {
+pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
     let found = programs::mysql_server().context("there is no MariaDB or MySQL server")?;
     let account = account(&["mysql", "nobody"])?;
     let account = account.as_ref();
-    let data = workplace.directory("mysql", account)?;
-    let sockets = workplace.directory("mysql-sockets", account)?;
+    let data = workplace.directory(&purpose.name("mysql"), account)?;
+    let sockets = workplace.directory(&purpose.name("mysql-sockets"), account)?;
+    let log = purpose.name("mysql.log");
 
     // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
     let (program, mut install) = match &found {
@@ -54,7 +54,7 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
     run::output(install.arg(&datadir))?;
 
     let port = free_port()?;
-    let mut command = workplace.server(program, account, LOG)?;
+    let mut command = workplace.server(program, account, &log, purpose)?;
     command
         .arg("--no-defaults")
         .arg(&datadir)
@@ -68,19 +68,20 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
         command.args(["--mysqlx=OFF", "--secure-file-priv=NULL"]);
     }
     // Nobody will miss the data, so it need not take its time to write them.
-    let server =
-        guard.start_server(command.args(settings(workplace.durable())), Signal::SIGKILL)?;
+    command.args(settings(purpose.durable(workplace)));
+    let server = guard.start_server(&mut command, Signal::SIGKILL)?;
 
     let title = guard.wait_for(server, || {
         greeting::mysql_version(&("127.0.0.1".into(), port))
     });
     let title =
-        title.with_context(|| format!("the server has not started\n{}", workplace.log(LOG)))?;
+        title.with_context(|| format!("the server has not started\n{}", workplace.log(&log)))?;
     Ok(Server {
         title,
         origin: "private".into(),
         url: format!("mysql://root@127.0.0.1:{port}/mysql"),
         german: false,
+        kill: purpose.kill_command(workplace, &sockets.join("pid"))?,
     })
 }
 
@@ -95,5 +96,6 @@ pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
         origin: format!("of {variable}"),
         url: url.into(),
         german: false,
+        kill: None,
     })
 }

@@ -10,12 +10,11 @@ use crate::german;
 use crate::greeting;
 use crate::guard::Guard;
 use crate::programs;
+use crate::purpose::Purpose;
 use crate::run;
 use crate::servers::Server;
 use crate::workplace::{Workplace, account, free_port};
 
-/// The server's log.
-const LOG: &str = "postgres.log";
 /// Settings of every private server: tests open many connections.
 const SETTINGS: [&str; 2] = ["max_connections=300", "shared_buffers=256MB"];
 
@@ -29,13 +28,14 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// Starts a private server that speaks German when asked to.
-pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> {
+pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
     let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
-    let data = workplace.directory("postgres", account)?;
-    let sockets = workplace.directory("postgres-sockets", account)?;
-    let locales = workplace.path("locales");
+    let data = workplace.directory(&purpose.name("postgres"), account)?;
+    let sockets = workplace.directory(&purpose.name("postgres-sockets"), account)?;
+    let log = purpose.name("postgres.log");
+    let locales = workplace.path(&purpose.name("locales"));
     german::make_locale(&locales)?;
 
     let mut initdb = workplace.command(&programs.join("initdb"), account);
@@ -51,7 +51,8 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
     run::uninterrupted_output(initdb.arg(&data))?;
 
     let port = free_port()?;
-    let mut command = workplace.server(&programs.join("postgres"), account, LOG)?;
+    let program = programs.join("postgres");
+    let mut command = workplace.server(&program, account, &log, purpose)?;
     command.arg("-D").arg(&data).arg("-k").arg(&sockets).args([
         "-p",
         &port.to_string(),
@@ -59,7 +60,7 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
         "listen_addresses=127.0.0.1",
     ]);
     command
-        .args(settings(workplace.durable()))
+        .args(settings(purpose.durable(workplace)))
         .env("LOCPATH", &locales);
     // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
     let server = guard.start_server(&mut command, Signal::SIGQUIT)?;
@@ -67,7 +68,7 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     let version = guard.wait_for(server, || version(&programs.join("psql"), &url));
     let version =
-        version.with_context(|| format!("PostgreSQL has not started\n{}", workplace.log(LOG)))?;
+        version.with_context(|| format!("PostgreSQL has not started\n{}", workplace.log(&log)))?;
     let (_, _, errors) = run::capture(
         psql(&programs.join("psql"), &url)
             .args(german::QUERY.iter().flat_map(|query| ["-c", query])),
@@ -83,6 +84,7 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard) -> Result<Server> 
         origin: "private".into(),
         url,
         german: true,
+        kill: purpose.kill_command(workplace, &data.join("postmaster.pid"))?,
     })
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
         origin: format!("of {variable}"),
         url: url.into(),
         german: false,
+        kill: None,
     })
 }
 

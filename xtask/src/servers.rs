@@ -1,12 +1,14 @@
 //! The servers of a run: named by a URL, private ones, or Docker containers.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::engine::Engine;
 use crate::guard::Guard;
+use crate::purpose::Purpose;
 use crate::workplace::Workplace;
 use crate::{ServerArguments, docker, mysql, postgres, setup};
 
@@ -18,6 +20,9 @@ pub(crate) const MYSQL_URL: &str = "MYSQL_DATABASE_URL";
 pub(crate) const MARIADB_URL: &str = "MARIADB_DATABASE_URL";
 /// The variable that tells the tests that PostgreSQL may not know German.
 const WITHOUT_LOCALES: &str = "DIESEL_LOCKS_TEST_WITHOUT_LOCALES";
+
+/// The variable that tells the tests that there is no server to be killed.
+const WITHOUT_CRASHES: &str = "DIESEL_LOCKS_TEST_WITHOUT_CRASHES";
 
 /// Where a server comes from.
 #[derive(Clone, PartialEq, Eq)]
@@ -92,18 +97,26 @@ pub(crate) struct Server {
     pub(crate) url: String,
     /// Whether it can be made to report errors in German.
     pub(crate) german: bool,
+    /// A program that kills it.
+    pub(crate) kill: Option<PathBuf>,
 }
 
 /// The servers of a run; dropping it stops them.
 pub(crate) struct Servers {
     pub(crate) postgres: Option<Server>,
     pub(crate) mysql: Vec<Server>,
+    /// PostgreSQL and MySQL, to be killed by a test.
+    crash: Option<[Server; 2]>,
     _guard: Guard,
 }
 
 impl Servers {
-    /// Installs what is missing, and starts the servers.
-    pub(crate) fn start(arguments: &ServerArguments, plan: &Plan) -> Result<Self> {
+    /// Starts the servers; with `crash_wanted`, also private ones to be killed by a test.
+    pub(crate) fn start(
+        arguments: &ServerArguments,
+        plan: &Plan,
+        crash_wanted: bool,
+    ) -> Result<Self> {
         let mut guard = Guard::start()?;
         let durable = arguments.durable;
         let workplace = Workplace::create(durable)?;
@@ -112,7 +125,7 @@ impl Servers {
                 &setup::required_url(variable)?,
                 variable,
             )?),
-            Some(Source::Private) => Some(postgres::start(&workplace, &mut guard)?),
+            Some(Source::Private) => Some(postgres::start(&workplace, &mut guard, Purpose::Use)?),
             Some(Source::Docker) => Some(docker::start_postgres(durable)?),
             None => None,
         };
@@ -122,13 +135,26 @@ impl Servers {
                 Source::Url(variable) => {
                     mysql::external(&setup::required_url(variable)?, variable)?
                 }
-                Source::Private => mysql::start(&workplace, &mut guard)?,
+                Source::Private => mysql::start(&workplace, &mut guard, Purpose::Use)?,
                 Source::Docker => docker::start_mariadb(durable)?,
             });
         }
+        let private = |source: &Source| *source == Source::Private;
+        let crash = if crash_wanted
+            && plan.postgres.as_ref().is_some_and(private)
+            && plan.mysql.first().is_some_and(private)
+        {
+            Some([
+                postgres::start(&workplace, &mut guard, Purpose::Crash)?,
+                mysql::start(&workplace, &mut guard, Purpose::Crash)?,
+            ])
+        } else {
+            None
+        };
         let servers = Self {
             postgres,
             mysql,
+            crash,
             _guard: guard,
         };
         for server in servers.all() {
@@ -137,6 +163,11 @@ impl Servers {
                 server.title,
                 server.origin,
                 without_password(&server.url)
+            );
+        }
+        if crash_wanted && servers.crash.is_none() {
+            println!(
+                "xtask: not all of these servers may be killed, so {WITHOUT_CRASHES}=1: no test kills one"
             );
         }
         if servers
@@ -167,6 +198,17 @@ impl Servers {
         }
         if let Some(server) = self.mysql.get(mysql) {
             command.env(MYSQL_URL, &server.url);
+        }
+        let Some(crash) = &self.crash else {
+            command.env(WITHOUT_CRASHES, "1");
+            return;
+        };
+        command.env_remove(WITHOUT_CRASHES);
+        for (name, server) in ["PG", "MYSQL"].into_iter().zip(crash) {
+            command.env(format!("{name}_CRASH_URL"), &server.url);
+            if let Some(kill) = &server.kill {
+                command.env(format!("{name}_CRASH_COMMAND"), kill);
+            }
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     let start = Instant::now();
     let plan = setup::prepare(Plan::wanted(arguments))?;
     let diesel_cli = diesel_cli::path()?;
-    let servers = Servers::start(arguments, &plan)?;
+    let servers = Servers::start(arguments, &plan, arguments.only.is_empty())?;
 
     let mut steps = Vec::new();
     if arguments.only.is_empty() {
@@ -100,7 +100,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
 /// `cargo xtask with-servers`: the exit code is that of the command.
 pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Result<u8> {
     let plan = setup::prepare(Plan::wanted_once(arguments))?;
-    let servers = Servers::start(arguments, &plan)?;
+    let servers = Servers::start(arguments, &plan, false)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     forget_own_package(&mut command);

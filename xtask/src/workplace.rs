@@ -12,9 +12,13 @@ use anyhow::{Context, Result};
 use nix::unistd::{User, geteuid};
 
 use crate::guard;
+use crate::purpose::Purpose;
 
 /// How many lines of a log are shown when its server has failed.
 const LOG_LINES: usize = 20;
+
+/// Runs its arguments again whenever they end: a server needs a while until what is left of the one before is gone.
+const AGAIN: &str = "while :; do \"$@\"; sleep 0.2; done";
 
 /// The directory of a run.
 pub(crate) struct Workplace {
@@ -76,18 +80,26 @@ impl Workplace {
         command
     }
 
-    /// As [`Self::command`], for a server that writes to the log `name`.
+    /// As [`Self::command`], for a server that writes to the log `name`; one that is to be killed starts again.
     pub(crate) fn server(
         &self,
         program: &Path,
         account: Option<&User>,
         name: &str,
+        purpose: Purpose,
     ) -> Result<Command> {
         let path = self.path(name);
         let log = File::create(&path)?;
         // Ubuntu's AppArmor lets MySQL write to its own files only.
         give(&path, account)?;
-        let mut command = self.command(program, account);
+        let mut command = match purpose {
+            Purpose::Use => self.command(program, account),
+            Purpose::Crash => {
+                let mut shell = self.command(Path::new("/bin/sh"), account);
+                shell.args(["-c", AGAIN, "sh"]).arg(program);
+                shell
+            }
+        };
         command.stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
