@@ -43,7 +43,8 @@ impl Purpose {
         let name = name.unwrap_or_default().to_string_lossy();
         let path = workplace.path(&format!("kill-{name}"));
         let script = format!(
-            "#!/bin/sh\nexec kill -9 \"$(head -n 1 '{}')\"\n",
+            // Its children too: PostgreSQL's would go on serving until they notice.
+            "#!/bin/sh\npid=$(head -n 1 '{}')\nkill -9 \"$pid\" $(cat \"/proc/$pid/task/$pid/children\")\n",
             pid_file.display()
         );
         fs::write(&path, script)?;

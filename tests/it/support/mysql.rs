@@ -151,9 +151,14 @@ impl Backend for Mysql {
 
 impl Drop for Mysql {
     fn drop(&mut self) {
-        let dropped = self
-            .admin()
-            .batch_execute(&format!("DROP DATABASE {}", self.name));
+        // Not `admin`: a second panic would hide the first.
+        let dropped = MysqlConnection::establish(&self.server)
+            .map_err(|error| error.to_string())
+            .and_then(|mut admin| {
+                admin
+                    .batch_execute(&format!("DROP DATABASE {}", self.name))
+                    .map_err(|error| error.to_string())
+            });
         if !std::thread::panicking() {
             dropped.expect("drop the database");
         }

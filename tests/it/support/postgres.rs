@@ -137,9 +137,14 @@ impl Backend for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        let dropped = self
-            .admin()
-            .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        // Not `admin`: a second panic would hide the first.
+        let dropped = PgConnection::establish(&self.server)
+            .map_err(|error| error.to_string())
+            .and_then(|mut admin| {
+                admin
+                    .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
+                    .map_err(|error| error.to_string())
+            });
         if !std::thread::panicking() {
             dropped.expect("drop the database");
         }
