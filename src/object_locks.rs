@@ -34,6 +34,14 @@ use crate::{Error, transaction};
 /// default on MySQL), and on SQLite in a deferred transaction that has read already while another
 /// wrote.
 ///
+/// # SQLite's `busy_timeout`
+///
+/// While it waits for a lock, the crate polls with a `busy_timeout` of its own and sets the connection's
+/// back. COMMIT and the closure's statements run under the connection's, which is zero in Diesel: set
+/// `PRAGMA busy_timeout` on every connection, before anything else, and `PRAGMA journal_mode = WAL`. In
+/// the other journal modes COMMIT has to wait for readers, and fails with "database is locked" without a
+/// `busy_timeout`.
+///
 /// # Two locks and deadlock
 ///
 /// Two transactions that take two locks one after the other in opposite orders wait for each other. The

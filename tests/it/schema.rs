@@ -8,7 +8,7 @@ fn printed<B: Backend>() -> String {
     let program = std::env::var("DIESEL_CLI").unwrap_or_else(|_| "diesel".to_owned());
     let database = B::new();
     let output = Command::new(&program)
-        .args(["print-schema", "--schema-key", B::NAME, "--database-url"])
+        .args(["print-schema", "--database-url"])
         .arg(database.url())
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()

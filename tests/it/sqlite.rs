@@ -55,6 +55,8 @@ fn a_rollback_journal_works_too() {
             let database = Arc::clone(&database);
             meanwhile(move || {
                 let mut conn = SqliteConnection::establish(&database.url()).expect("open");
+                // COMMIT waits for readers there.
+                Sqlite::sql(&mut conn, "PRAGMA busy_timeout = 5000");
                 for _ in 0..20 {
                     conn.with_object_lock("a", |conn| {
                         Sqlite::count_up(conn, 0);
