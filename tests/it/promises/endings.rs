@@ -8,14 +8,6 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 
-fn is_free<B: Backend>(database: &B) -> bool {
-    database
-        .connect()
-        .try_with_object_lock("a", |_| Ok::<_, Error>(()))
-        .expect("an answer")
-        .is_some()
-}
-
 pub(crate) fn an_error_of_the_closure_rolls_back_and_frees<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
@@ -28,7 +20,7 @@ pub(crate) fn an_error_of_the_closure_rolls_back_and_frees<B: Backend>() {
         Err(Error::Database(diesel::result::Error::NotFound))
     ));
     assert_eq!(B::counter(&mut conn, 0), 0);
-    assert!(is_free(&database));
+    assert!(database.is_free("a"));
     assert_eq!(database.rows(), 0);
 }
 
@@ -44,7 +36,7 @@ pub(crate) fn a_panic_rolls_back_frees_and_goes_on<B: Backend>() {
     .expect_err("it goes on");
     assert_eq!(panic.downcast_ref(), Some(&"the closure's own"));
     assert_eq!(B::counter(&mut conn, 0), 0);
-    assert!(is_free(&database));
+    assert!(database.is_free("a"));
     conn.with_object_lock("a", |conn| {
         B::count_up(conn, 0);
         Ok::<_, Error>(())
@@ -67,7 +59,7 @@ pub(crate) fn a_pooled_connection_comes_back_without_the_lock<B: Backend>() {
         })
     }));
     assert!(panic.is_err());
-    assert!(is_free(&database));
+    assert!(database.is_free("a"));
     let mut conn = pool.get().expect("a connection");
     let counted = conn
         .with_object_lock("a", |conn| {
@@ -82,7 +74,7 @@ pub(crate) fn a_pooled_connection_comes_back_without_the_lock<B: Backend>() {
     drop(conn);
     let mut conn = pool.get().expect("a connection");
     assert_eq!(B::counter(&mut conn, 0), 1);
-    assert!(is_free(&database));
+    assert!(database.is_free("a"));
 }
 
 /// An application's error.

@@ -9,21 +9,13 @@ use diesel_locks::prelude::*;
 use crate::support::Backend;
 use crate::support::threads::{Holder, meanwhile, result_of};
 
-fn is_free<B: Backend>(database: &B, id: &str) -> bool {
-    database
-        .connect()
-        .try_with_object_lock(id, |_| Ok::<_, Error>(()))
-        .expect("an answer")
-        .is_some()
-}
-
 pub(crate) fn all_or_none<B: Backend>() {
     let database = Arc::new(B::new());
     let [a, b, c] = ["a", "b", "c"].map(|key| ObjectId::new("Bond", key));
     let mut conn = database.connect();
     conn.with_object_locks([&c, &a, &b], |_| {
         for id in [&a, &b, &c] {
-            assert!(!is_free(&*database, id.as_str()), "{id}");
+            assert!(!database.is_free(id.as_str()), "{id}");
         }
         Ok::<_, Error>(())
     })
@@ -44,8 +36,8 @@ pub(crate) fn all_or_none<B: Backend>() {
         );
     }
     if !B::ONE_WRITER {
-        assert!(is_free(&*database, "Bond:a"));
-        assert!(is_free(&*database, "Bond:c"));
+        assert!(database.is_free("Bond:a"));
+        assert!(database.is_free("Bond:c"));
     }
     holder.let_go();
 }
@@ -101,8 +93,8 @@ pub(crate) fn trying_several_frees_those_that_were_free<B: Backend>() {
         .expect("an answer");
     assert_eq!(tried, None);
     if !B::ONE_WRITER {
-        assert!(is_free(&*database, "a"));
-        assert!(is_free(&*database, "c"));
+        assert!(database.is_free("a"));
+        assert!(database.is_free("c"));
     }
     holder.let_go();
     let tried = conn

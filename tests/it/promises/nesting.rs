@@ -11,14 +11,6 @@ use diesel_locks::prelude::*;
 use crate::support::Backend;
 use crate::support::threads::{meanwhile, result_of};
 
-fn is_free<B: Backend>(database: &B, id: &str) -> bool {
-    database
-        .connect()
-        .try_with_object_lock(id, |_| Ok::<_, Error>(()))
-        .expect("an answer")
-        .is_some()
-}
-
 pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
@@ -40,11 +32,11 @@ pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
                     Some(5)
                 );
             }
-            assert!(!is_free(&database, "a"));
+            assert!(!database.is_free("a"));
             Ok::<_, Error>(())
         })
         .expect("all granted");
-        assert!(is_free(&database, "a"));
+        assert!(database.is_free("a"));
     }
     assert_eq!(database.rows(), 1, "the kept one");
 }
@@ -69,18 +61,15 @@ pub(crate) fn a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says<B: Backend>
             });
             assert!(rolled_back.is_err());
             if let Some(freed) = freed {
-                assert_eq!(is_free(&database, "a"), freed, "{retention:?}");
+                assert_eq!(database.is_free("a"), freed, "{retention:?}");
             }
             conn.transaction(|conn| conn.lock_object(of("b")))?;
-            assert!(
-                !is_free(&database, "b"),
-                "a released savepoint frees nothing"
-            );
+            assert!(!database.is_free("b"), "a released savepoint frees nothing");
             Ok(())
         })
         .expect("the transaction goes on");
-        assert!(is_free(&database, "a"));
-        assert!(is_free(&database, "b"));
+        assert!(database.is_free("a"));
+        assert!(database.is_free("b"));
     }
 }
 
@@ -97,13 +86,13 @@ pub(crate) fn with_object_lock_in_a_transaction_is_a_savepoint<B: Backend>() {
             B::count_up(conn, 1);
             Ok::<_, Error>(())
         })?;
-        assert!(!is_free(&database, "b"), "held until the transaction ends");
+        assert!(!database.is_free("b"), "held until the transaction ends");
         Ok(())
     })
     .expect("the transaction goes on");
     assert_eq!(B::counter(&mut conn, 0), 0);
     assert_eq!(B::counter(&mut conn, 1), 1);
-    assert!(is_free(&database, "b"));
+    assert!(database.is_free("b"));
 }
 
 pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backend>() {
@@ -139,7 +128,7 @@ pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backen
             assert_eq!(through.to_string(), own);
             assert!(Error::from(through).is_deadlock());
         }
-        assert!(is_free(&*database, "a"));
-        assert!(is_free(&*database, "b"));
+        assert!(database.is_free("a"));
+        assert!(database.is_free("b"));
     }
 }

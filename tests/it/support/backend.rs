@@ -88,6 +88,14 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         )
     }
 
+    /// Whether nobody holds the lock on `id`.
+    fn is_free(&self, id: &str) -> bool {
+        self.connect()
+            .try_with_object_lock(id, |_| Ok::<_, diesel_locks::Error>(()))
+            .expect("an answer")
+            .is_some()
+    }
+
     fn counter(conn: &mut Self::Conn, id: usize) -> i64 {
         Self::number(conn, &format!("SELECT n FROM counters WHERE id = {id}"))
     }
