@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: they stop the running command, after which the servers are stopped as at any other end.
+//! Ctrl-C, SIGTERM and their like: they stop the running command, after which the servers are stopped as at any other end.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// How long a command may take to end after a signal before it is killed.
@@ -52,7 +52,12 @@ impl std::error::Error for Interrupted {}
 
 /// Starts handling the signals.
 pub(crate) fn watch() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    // A shell starts background commands with SIGINT and SIGQUIT ignored. What this process handles is as usual again
+    // in the programs that it starts, and SIGQUIT has to be: it stops PostgreSQL.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT])?;
+    if !hangup_ignored() {
+        signals.add_signal(SIGHUP)?;
+    }
     thread::spawn(move || {
         for number in signals.forever() {
             let repeated = RECEIVED.swap(number, Ordering::SeqCst) != 0;
@@ -66,6 +71,15 @@ pub(crate) fn watch() -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Whether this process was started by `nohup`, and is to go on without a terminal.
+fn hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The mask's first bit is signal 1, which is SIGHUP.
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 fn kill_later(stopping: Current) {
