@@ -8,12 +8,19 @@ use diesel::connection::{AnsiTransactionManager, Connection};
 use crate::Error;
 use crate::request::Request;
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod clock;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod slot_rows;
+pub(crate) mod slot_store;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod statement;
 
 /// A database engine, seen through Diesel's connection to it.
 ///
@@ -61,6 +68,15 @@ pub(crate) enum Class {
     TablesMissing,
     Other,
 }
+
+/// The tables of this crate.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) const TABLES: [&str; 4] = [
+    "diesel_fences",
+    "diesel_object_locks",
+    "diesel_semaphores",
+    "diesel_slots",
+];
 
 const MESSAGES: &[fn(&str) -> Option<Class>] = &[
     #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::engine::{self, Class};
-use crate::{InvalidObjectId, Wait};
+use crate::{InvalidName, InvalidObjectId, Lease, MAX_PERMITS, Wait};
 
 /// Why a lock was not had, or a transaction around it did not end well.
 ///
@@ -24,6 +24,55 @@ pub enum Error {
     /// An id can't be used; nothing was sent to the database.
     #[error(transparent)]
     InvalidObjectId(#[from] InvalidObjectId),
+
+    /// A name or a holder's text can't be used; nothing was sent to the database.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+
+    /// A semaphore with no permits, or with more than [`MAX_PERMITS`]; nothing was sent to the database.
+    #[error("a semaphore has 1 to {MAX_PERMITS} permits; {semaphore:?} has {permits}")]
+    InvalidPermits {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The number of permits.
+        permits: u32,
+    },
+
+    /// A lease that is too short or too long; nothing was sent to the database.
+    #[error(
+        "can't lease a slot for {asked:?}: {why} ({:?} to {:?} are possible)",
+        Lease::SHORTEST,
+        Lease::LONGEST
+    )]
+    InvalidLease {
+        /// The duration asked for.
+        asked: Duration,
+        /// Which limit.
+        why: &'static str,
+    },
+
+    /// The slot is not ours any more: it was granted to another after the lease had ended, released
+    /// before, taken away by [`release_all_slots`](crate::Semaphores::release_all_slots), or never ours.
+    #[error("slot {number} of the semaphore {semaphore:?} is not ours any more")]
+    SlotLost {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The slot's number.
+        number: u32,
+    },
+
+    /// The semaphore has no rows in the database yet, or too few, and inside an open transaction they
+    /// can't be made without others having to wait for its end.
+    #[error(
+        "the semaphore {semaphore:?} is new, or has more permits ({permits}) than before: call \
+         register_semaphores outside of a transaction first"
+    )]
+    NotRegistered {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The number of permits.
+        permits: u32,
+    },
 
     /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
     #[error(
@@ -51,17 +100,19 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// Another transaction holds the lock, and the request was not to wait ([`Wait::No`]).
-    #[error("the lock on {what} is held by another transaction")]
+    /// Another holds the lock, or others hold all slots, and the request was not to wait
+    /// ([`Wait::No`]).
+    #[error("{what}: held by another")]
     Held {
-        /// The ids asked for.
+        /// The ids asked for, or the semaphore.
         what: String,
     },
 
-    /// The lock was not free within the time asked for, or the session's own limit ended the wait.
-    #[error("the lock on {what} was not free within {waited:?}")]
+    /// The lock, or a slot, was not free within the time asked for, or the session's own limit ended the
+    /// wait.
+    #[error("{what}: not free within {waited:?}")]
     TimedOut {
-        /// The ids asked for.
+        /// The ids asked for, or the semaphore.
         what: String,
         /// How long the wait lasted.
         waited: Duration,
@@ -73,7 +124,7 @@ pub enum Error {
     /// reads could be older than what the last holder committed.
     #[error("can't lock {what} in this transaction: {why}")]
     Isolation {
-        /// The ids asked for.
+        /// The ids asked for, or the semaphore.
         what: String,
         /// Which level, and what to do.
         why: String,
@@ -134,9 +185,14 @@ impl Error {
         matches!(self, Self::TimedOut { .. } | Self::StatementTimedOut { .. })
     }
 
-    /// Another transaction holds the lock ([`Error::Held`]).
+    /// Another holds the lock, or others all slots ([`Error::Held`]).
     pub fn is_held(&self) -> bool {
         matches!(self, Self::Held { .. })
+    }
+
+    /// The slot is not ours any more ([`Error::SlotLost`]).
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::SlotLost { .. })
     }
 
     /// The database broke a deadlock, with this transaction as the victim.

@@ -59,21 +59,34 @@
 mod engine;
 mod error;
 mod events;
+mod fence;
+mod lease;
 pub mod migrations;
 pub mod models;
+mod name;
 mod object_id;
 mod object_lock;
 mod object_locks;
+mod pause;
 pub mod prelude;
 mod request;
 pub mod schema;
+mod semaphore;
+mod semaphores;
+mod slot;
+mod slots;
 mod transaction;
 
 pub use error::Error;
+pub use lease::Lease;
 pub use migrations::migrate;
+pub use name::{InvalidName, MAX_NAME_CHARS, Subject};
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
 pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wait};
 pub use object_locks::ObjectLocks;
+pub use semaphore::{MAX_PERMITS, Semaphore};
+pub use semaphores::Semaphores;
+pub use slot::{HeldSlot, LeaseState, Slot};
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "postgres"))]

@@ -1,3 +1,5 @@
 //! What an application imports: `use diesel_locks::prelude::*;`
 
-pub use crate::{ObjectId, ObjectLock, ObjectLocks, Retention, Wait};
+pub use crate::{
+    Lease, ObjectId, ObjectLock, ObjectLocks, Retention, Semaphore, Semaphores, Slot, Wait,
+};

@@ -46,12 +46,38 @@ where
     if events::told(request, grant)? == Grant::Held {
         return Ok(None);
     }
-    let scope = (!nested).then(|| conn.enter());
+    let result = finish_in(conn, !nested, work, || events::freed(request));
+    result.map(Some)
+}
+
+/// Runs the closure in the transaction, or savepoint, that is open, and ends both together.
+pub(crate) fn finish<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
+where
+    C: Engine,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    let outermost = depth(conn)? == 1;
+    finish_in(conn, outermost, work, || ())
+}
+
+fn finish_in<C, T, E, F>(
+    conn: &mut C,
+    outermost: bool,
+    work: F,
+    freed: impl FnOnce(),
+) -> Result<T, E>
+where
+    C: Engine,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    let scope = outermost.then(|| conn.enter());
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(scope);
     let result = match outcome {
         Ok(Ok(value)) => match AnsiTransactionManager::commit_transaction(conn) {
-            Ok(()) => Ok(Some(value)),
+            Ok(()) => Ok(value),
             Err(error) => Err(Error::from(error).into()),
         },
         Ok(Err(error)) => {
@@ -60,17 +86,22 @@ where
         }
         Err(panic) => {
             roll_back(conn);
-            events::freed(request);
+            freed();
             resume_unwind(panic)
         }
     };
-    events::freed(request);
+    freed();
     result
+}
+
+/// A savepoint in the transaction that is open.
+pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
+    Ok(AnsiTransactionManager::begin_transaction(conn)?)
 }
 
 /// The closure's error or panic says more than that of a rollback after it: a connection on which even
 /// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
-fn roll_back<C: Engine>(conn: &mut C) {
+pub(crate) fn roll_back<C: Engine>(conn: &mut C) {
     if let Err(error) = AnsiTransactionManager::rollback_transaction(conn) {
         tracing::warn!(%error, "rollback failed; the connection can't be used any more");
     }

@@ -15,6 +15,8 @@ mod acquire;
 pub(super) mod messages;
 mod run;
 mod scope;
+mod slot_statements;
+mod slots;
 mod statements;
 
 use acquire::{Refusal, Transaction};
@@ -143,10 +145,14 @@ fn reads_what_is_committed(level: &str) -> bool {
 fn isolation(request: &Request, level: &str) -> Error {
     Error::Isolation {
         what: request.what(),
-        why: format!(
-            "the session is at {level}, whose snapshot may be older than the lock; use \
-             with_object_lock outside a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ \
-             COMMITTED on the connection (a level for the next transaction alone can't be seen)"
-        ),
+        why: isolation_of(level),
     }
+}
+
+fn isolation_of(level: &str) -> String {
+    format!(
+        "the session is at {level}, whose snapshot may be older than the lock; call the method outside \
+         a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED on the connection (a \
+         level for the next transaction alone can't be seen)"
+    )
 }

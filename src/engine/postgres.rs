@@ -8,6 +8,8 @@ use crate::request::Request;
 use crate::{Error, Wait, migrations};
 
 pub(super) mod messages;
+mod slot_statements;
+mod slots;
 mod statements;
 
 use statements::ids;
@@ -138,10 +140,14 @@ fn failed(request: &Request, error: diesel::result::Error) -> Error {
 fn isolation(request: &Request, level: &str) -> Error {
     Error::Isolation {
         what: request.what(),
-        why: format!(
-            "it is at {}, whose snapshot is older than the lock; begin it at READ COMMITTED \
-             (build_transaction().read_committed()), or use with_object_lock outside a transaction",
-            level.to_uppercase()
-        ),
+        why: isolation_of(level),
     }
+}
+
+fn isolation_of(level: &str) -> String {
+    format!(
+        "it is at {}, whose snapshot is older than the lock; begin it at READ COMMITTED \
+         (build_transaction().read_committed()), or call the method outside a transaction",
+        level.to_uppercase()
+    )
 }

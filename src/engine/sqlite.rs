@@ -1,6 +1,5 @@
 //! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
@@ -9,13 +8,19 @@ use diesel::prelude::*;
 
 use super::{Class, Engine, Grant, classify};
 use crate::request::Request;
-use crate::{Error, ObjectId, ObjectLock, Wait, migrations};
+use crate::{Error, ObjectId, ObjectLock, Wait, migrations, pause};
 
 pub(super) mod messages;
+mod slot_statements;
+mod slots;
 mod statements;
 
 /// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
 const STEP: Duration = Duration::from_millis(10);
+
+/// The first pause between two attempts to begin, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
 impl Engine for SqliteConnection {
     type Scope = ();
@@ -46,23 +51,30 @@ impl Engine for SqliteConnection {
     fn enter(&mut self) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {
-        in_turn(self, |conn| Ok(statements::delete_kept().execute(conn)?))
+        in_turn(self, &nothing(Wait::Forever)?, |conn| {
+            Ok(statements::delete_kept().execute(conn)?)
+        })
     }
 
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        in_turn(self, |conn| {
+        in_turn(self, &nothing(Wait::Forever)?, |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
         })
     }
 }
 
+/// A request for the right to write alone.
+fn nothing(wait: Wait) -> Result<Request, Error> {
+    Request::new(ObjectLock::on_all(Vec::<ObjectId>::new()).wait(wait))
+}
+
 /// Runs `work` in a transaction of its own, after those that write now.
 fn in_turn<T>(
     conn: &mut SqliteConnection,
+    request: &Request,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let nothing = Request::new(ObjectLock::on_all(Vec::<ObjectId>::new()))?;
-    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &nothing))?;
+    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
     match work(conn) {
         Ok(value) => {
             AnsiTransactionManager::commit_transaction(conn)?;
@@ -89,7 +101,8 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Gra
         if request.wait == Wait::No {
             return Ok(Grant::Held);
         }
-        let pause = pause(attempt);
+        let longest = pause::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
+        let pause = pause::jittered(longest);
         match request.left() {
             None => std::thread::sleep(pause),
             Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
@@ -147,13 +160,6 @@ fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
         statements::become_writer().execute(conn)?;
     }
     Ok(())
-}
-
-/// 0.5 to 1 ms at first, 4 to 8 ms in the end, never the same for all who wait.
-fn pause(attempt: u32) -> Duration {
-    let longest = 1000_u64 << attempt.min(3);
-    let random = RandomState::new().hash_one(attempt);
-    Duration::from_micros(longest / 2 + random % (longest / 2))
 }
 
 /// Runs `work` under another `busy_timeout` than the connection's, which is set back in any case.

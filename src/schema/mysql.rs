@@ -1,9 +1,47 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
+    diesel_fences (id) {
+        id -> Integer,
+        fence -> Bigint,
+    }
+}
+
+diesel::table! {
     diesel_object_locks (id) {
         #[max_length = 1020]
         id -> Varbinary,
         kept -> Bool,
     }
 }
+
+diesel::table! {
+    diesel_semaphores (name) {
+        #[max_length = 1020]
+        name -> Varbinary,
+        permits -> Integer,
+    }
+}
+
+diesel::table! {
+    diesel_slots (name, number) {
+        #[max_length = 1020]
+        name -> Varbinary,
+        number -> Integer,
+        #[max_length = 16]
+        token -> Nullable<Varbinary>,
+        #[max_length = 1020]
+        holder -> Nullable<Varbinary>,
+        fence -> Bigint,
+        acquired_us -> Bigint,
+        expires_us -> Bigint,
+        keep_us -> Bigint,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(
+    diesel_fences,
+    diesel_object_locks,
+    diesel_semaphores,
+    diesel_slots,
+);

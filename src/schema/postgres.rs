@@ -1,9 +1,46 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
+    diesel_fences (id) {
+        id -> Int4,
+        fence -> Int8,
+    }
+}
+
+diesel::table! {
     diesel_object_locks (id) {
         #[max_length = 255]
         id -> Varchar,
         kept -> Bool,
     }
 }
+
+diesel::table! {
+    diesel_semaphores (name) {
+        #[max_length = 255]
+        name -> Varchar,
+        permits -> Int4,
+    }
+}
+
+diesel::table! {
+    diesel_slots (name, number) {
+        #[max_length = 255]
+        name -> Varchar,
+        number -> Int4,
+        token -> Nullable<Bytea>,
+        #[max_length = 255]
+        holder -> Nullable<Varchar>,
+        fence -> Int8,
+        acquired_us -> Int8,
+        expires_us -> Int8,
+        keep_us -> Int8,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(
+    diesel_fences,
+    diesel_object_locks,
+    diesel_semaphores,
+    diesel_slots,
+);

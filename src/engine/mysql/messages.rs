@@ -5,7 +5,7 @@
 //! closure, of which only the error is there, the two messages that matter stand here in all languages
 //! of MySQL 9 and MariaDB 10.11.
 
-use crate::engine::Class;
+use crate::engine::{Class, TABLES};
 
 /// By the server's number of the error.
 pub(super) fn class_of(number: i64) -> Class {
@@ -37,7 +37,11 @@ pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
         Some(Class::StatementTimeout)
     } else if message.starts_with("Record has changed since last read in table ") {
         Some(Class::SerializationFailure)
-    } else if message.ends_with(".diesel_object_locks' doesn't exist") {
+    } else if message
+        .strip_suffix("' doesn't exist")
+        .and_then(|message| message.rsplit_once('.'))
+        .is_some_and(|(_, table)| TABLES.contains(&table))
+    {
         Some(Class::TablesMissing)
     } else {
         None

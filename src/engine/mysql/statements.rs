@@ -9,10 +9,11 @@ use diesel::dsl::{auto_type, delete as delete_from, insert_into};
 use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
 use diesel::mysql::Mysql;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use crate::ObjectId;
+use crate::engine::statement::statement;
 use crate::schema::mysql::diesel_object_locks::{self, dsl};
 
 /// READ COMMITTED for the one transaction that begins. The level leaves no gaps locked beside the row,
@@ -140,39 +141,6 @@ impl QueryFragment<Mysql> for SessionIsolation {
     }
 }
 
-/// A statement of fixed text with bound values: the DSL has no words for it, and Diesel caches it, other
-/// than `sql_query`, because its text depends on its type alone.
-macro_rules! statement {
-    (
-        $(#[$doc:meta])*
-        $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* } -> $sql_type:ty,
-        |$self:ident, $out:ident| $walk:block
-    ) => {
-        $(#[$doc])*
-        pub(super) struct $name $(<$life>)? {
-            $(pub(super) $field: $field_type),*
-        }
-
-        impl $(<$life>)? QueryId for $name $(<$life>)? {
-            type QueryId = marker::$name;
-            const HAS_STATIC_QUERY_ID: bool = true;
-        }
-
-        impl $(<$life>)? QueryFragment<Mysql> for $name $(<$life>)? {
-            fn walk_ast<'b>(&'b $self, mut $out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
-                $walk
-                Ok(())
-            }
-        }
-
-        impl $(<$life>)? Query for $name $(<$life>)? {
-            type SqlType = $sql_type;
-        }
-
-        impl $(<$life>)? RunQueryDsl<MysqlConnection> for $name $(<$life>)? {}
-    };
-}
-
 /// The name of an object's gate. Names of GET_LOCK belong to the whole server, have at most 64
 /// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
 /// share a digest, one would wait a moment longer; the lock itself is the row.
@@ -180,20 +148,8 @@ const GATE: &str =
     "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
 const GATE_END: &str = " AS BINARY)), 224))";
 
-/// What tells the cached statements apart.
-mod marker {
-    pub(crate) struct TakeGate;
-    pub(crate) struct LeaveGate;
-    pub(crate) struct TakeMigrations;
-    pub(crate) struct LeaveMigrations;
-    pub(crate) struct SetLimit;
-    pub(crate) struct RestoreLimit;
-    pub(crate) struct ErrorNumber;
-    pub(crate) struct Isolation;
-    pub(crate) struct RollbackOnTimeout;
-}
-
 statement! {
+    Mysql, MysqlConnection;
     /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted.
     TakeGate<'a> { id: &'a [u8], seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
@@ -208,6 +164,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     /// 1 when it was ours.
     LeaveGate<'a> { id: &'a [u8] } -> Nullable<BigInt>,
     |self, out| {
@@ -220,6 +177,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     /// The same for the one who migrates this database.
     TakeMigrations { seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
@@ -230,6 +188,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     LeaveMigrations {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
@@ -237,6 +196,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     /// Limits the time of statements: the only limit below a second. The hint MAX_EXECUTION_TIME and
     /// SET STATEMENT would do it without this statement, but take no bound values.
     SetLimit { millis: i32 } -> Integer,
@@ -251,6 +211,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     RestoreLimit {} -> Integer,
     |self, out| {
         out.push_sql(
@@ -261,6 +222,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     ErrorNumber {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT CAST(@diesel_locks_errno AS SIGNED)");
@@ -268,6 +230,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     Isolation {} -> Text,
     |self, out| {
         out.push_sql("SELECT ");
@@ -276,6 +239,7 @@ statement! {
 }
 
 statement! {
+    Mysql, MysqlConnection;
     /// 1 when a lock wait that times out rolls back the whole transaction.
     RollbackOnTimeout {} -> BigInt,
     |self, out| {

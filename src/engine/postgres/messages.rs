@@ -4,7 +4,7 @@
 //! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as
 //! in the server's own catalogues; `%s` stands for any text.
 
-use crate::engine::Class;
+use crate::engine::{Class, TABLES};
 
 /// `None` for a message that is not known.
 pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
@@ -19,7 +19,7 @@ pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
         Some(Class::LockNotAvailable)
     } else if is(UNLOGGED_IN_RECOVERY) {
         Some(Class::ReadOnly)
-    } else if (is(NO_RELATION) && message.contains("diesel_object_locks"))
+    } else if (is(NO_RELATION) && TABLES.iter().any(|table| message.contains(table)))
         || (is(NO_FUNCTION) && message.contains("diesel_locks_"))
     {
         Some(Class::TablesMissing)

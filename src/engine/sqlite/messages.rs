@@ -1,6 +1,6 @@
 //! Which of SQLite's errors means what. They come in English only.
 
-use crate::engine::Class;
+use crate::engine::{Class, TABLES};
 
 /// `None` for a message that is not known.
 pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
@@ -10,7 +10,10 @@ pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
             Some(Class::LockTimeout)
         }
         "attempt to write a readonly database" => Some(Class::ReadOnly),
-        "no such table: diesel_object_locks" | "no such table: main.diesel_object_locks" => {
+        _ if message
+            .strip_prefix("no such table: ")
+            .is_some_and(|table| TABLES.contains(&table.trim_start_matches("main."))) =>
+        {
             Some(Class::TablesMissing)
         }
         _ => message

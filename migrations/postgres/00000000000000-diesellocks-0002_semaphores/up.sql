@@ -1,0 +1,32 @@
+-- One row per slot of a semaphore, numbered from 1 without gaps. A slot is free when expires_us has passed
+-- and no transaction has its row locked. All times are microseconds since 1970 UTC by this server's clock;
+-- to_timestamp(expires_us / 1e6) shows one. Logged: leases and fences outlive a crash.
+-- COLLATE "C": names are compared as bytes.
+CREATE TABLE diesel_slots (
+    name VARCHAR(255) COLLATE "C" NOT NULL,
+    number INTEGER NOT NULL,
+    token BYTEA,                -- of the holder; NULL when nobody holds the slot
+    holder VARCHAR(255),        -- what the last holder called itself
+    fence BIGINT NOT NULL,      -- of the last grant
+    acquired_us BIGINT NOT NULL,
+    expires_us BIGINT NOT NULL,
+    keep_us BIGINT NOT NULL,    -- a release before that keeps the slot until then
+    PRIMARY KEY (name, number)
+);
+
+-- Finds a free slot among many that are held.
+CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us);
+
+-- Semaphores that applications have registered, whose slots stay.
+CREATE TABLE diesel_semaphores (
+    name VARCHAR(255) COLLATE "C" PRIMARY KEY,
+    permits INTEGER NOT NULL
+);
+
+-- One row: no fence of a slot that was removed was larger. Locked by whoever adds or removes slots.
+CREATE TABLE diesel_fences (
+    id INTEGER PRIMARY KEY,
+    fence BIGINT NOT NULL
+);
+
+INSERT INTO diesel_fences (id, fence) VALUES (1, 0);

@@ -1,0 +1,109 @@
+//! The clock of the database as expressions for the DSL.
+
+use diesel::backend::Backend;
+use diesel::expression::{
+    AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
+};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, HasSqlType};
+
+/// How an engine says it.
+pub(in crate::engine) trait Clock: Backend {
+    /// Microseconds since 1970 UTC, when the statement runs and not when its transaction began.
+    const NOW: &'static str;
+    /// The function that gives the larger of two values.
+    const GREATEST: &'static str;
+}
+
+/// An expression without columns, in the DSL's eyes, of the type BIGINT.
+macro_rules! expression {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(($field:ident))?, |$self:ident, $out:ident| $walk:block
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, QueryId)]
+        pub(in crate::engine) struct $name {
+            $(pub(in crate::engine) $field: i64,)?
+        }
+
+        impl Expression for $name {
+            type SqlType = BigInt;
+        }
+
+        impl<QS> AppearsOnTable<QS> for $name {}
+        impl<QS> SelectableExpression<QS> for $name {}
+
+        impl<GB> ValidGrouping<GB> for $name {
+            type IsAggregate = is_aggregate::Never;
+        }
+
+        impl<DB> QueryFragment<DB> for $name
+        where
+            DB: Clock + HasSqlType<BigInt>,
+            i64: ToSql<BigInt, DB>,
+        {
+            fn walk_ast<'b>(&'b $self, mut $out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+                $walk
+                Ok(())
+            }
+        }
+    };
+}
+
+expression! {
+    /// The clock.
+    Now, |self, out| {
+        out.push_sql(DB::NOW);
+    }
+}
+
+expression! {
+    /// The clock so many microseconds ago.
+    Ago(micros), |self, out| {
+        out.push_sql(DB::NOW);
+        out.push_sql(" - ");
+        out.push_bind_param::<BigInt, _>(&self.micros)?;
+    }
+}
+
+expression! {
+    /// The clock in so many microseconds.
+    After(micros), |self, out| {
+        out.push_sql(DB::NOW);
+        out.push_sql(" + ");
+        out.push_bind_param::<BigInt, _>(&self.micros)?;
+    }
+}
+
+expression! {
+    /// When a lease of so many microseconds ends that begins now: not before the slot need not be kept
+    /// any longer.
+    LeaseEnd(micros), |self, out| {
+        out.push_sql(DB::GREATEST);
+        out.push_sql("(keep_us, ");
+        out.push_sql(DB::NOW);
+        out.push_sql(" + ");
+        out.push_bind_param::<BigInt, _>(&self.micros)?;
+        out.push_sql(")");
+    }
+}
+
+expression! {
+    /// When a slot that is released now is free: at once, unless it is to be kept longer.
+    ReleaseEnd, |self, out| {
+        out.push_sql("CASE WHEN keep_us > ");
+        out.push_sql(DB::NOW);
+        out.push_sql(" THEN keep_us ELSE 0 END");
+    }
+}
+
+expression! {
+    /// What is left of a lease.
+    Left, |self, out| {
+        out.push_sql("expires_us - ");
+        out.push_sql(DB::NOW);
+    }
+}

@@ -1,0 +1,210 @@
+//! What is sent to MySQL and MariaDB for slots.
+
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
+
+use crate::engine::clock::Clock;
+use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
+use crate::engine::slot_store::{Granted, Wanted};
+use crate::engine::statement::{push, statement};
+
+slot_rows!(mysql, Mysql, [u8]);
+locked_slot_rows!([u8]);
+
+impl Clock for Mysql {
+    // Not by UNIX_TIMESTAMP, which goes through the session's time zone and its change of the clocks.
+    const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    const GREATEST: &'static str = "GREATEST";
+}
+
+/// The last slot's number, the clock, and number and fence of a free slot.
+pub(super) type LookRow = (Option<i32>, i64, Option<i32>, Option<i64>);
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Up to eight free slots, provided that there are no more slots than permits; one row without a slot
+    /// when there is none. Raw: the DSL has no derived tables.
+    Look<'a> { name: &'a [u8], permits: i32 } ->
+        (Nullable<Integer>, BigInt, Nullable<Integer>, Nullable<BigInt>),
+    |self, out| {
+        push!(out;
+            "SELECT seen.slots, seen.now_us, free.number, free.fence FROM (SELECT (SELECT MAX(number) \
+             FROM diesel_slots WHERE name = ", Binary = self.name;
+            ") AS slots, ";
+        );
+        out.push_sql(Mysql::NOW);
+        push!(out;
+            " AS now_us) AS seen LEFT JOIN (SELECT number, fence FROM diesel_slots WHERE name = ",
+                Binary = self.name;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        push!(out;
+            " ORDER BY expires_us LIMIT 8) AS free ON seen.slots <= ", Integer = &self.permits;
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Takes a slot that is as it was seen, unless another session has it locked. Raw: the DSL has no
+    /// locks in a part of a statement.
+    Take<'a> {
+        wanted: &'a Wanted<'a>,
+        holder: Option<&'a [u8]>,
+        granted: Granted,
+        last: i64,
+    } -> Integer,
+    |self, out| {
+        let name = self.wanted.semaphore.name().as_bytes();
+        push!(out;
+            "UPDATE diesel_slots AS slot JOIN (SELECT name, number FROM diesel_slots WHERE name = ",
+                Binary = name;
+            " AND number = ", Integer = &self.granted.number;
+            " AND fence = ", BigInt = &self.last;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        push!(out;
+            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free ON slot.name = free.name AND slot.number = free.number \
+             SET slot.token = ", Binary = self.wanted.token.as_slice();
+            ", slot.holder = ", Nullable<Binary> = &self.holder;
+            ", slot.fence = ", BigInt = &self.granted.fence;
+            ", slot.acquired_us = ";
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(", slot.expires_us = ");
+        out.push_sql(Mysql::NOW);
+        push!(out; " + ", BigInt = &self.wanted.lease_us; ", slot.keep_us = ");
+        out.push_sql(Mysql::NOW);
+        push!(out;
+            " + ", BigInt = &self.wanted.at_least_us;
+            " WHERE slot.name = ", Binary = name;
+            " AND slot.number = ", Integer = &self.granted.number;
+        );
+    }
+}
+
+/// [`Look`] among certain slots.
+#[diesel::dsl::auto_type]
+pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq_any(open))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .limit(1_i64)
+        .select((
+            slots::number.nullable(),
+            now,
+            slots::number.nullable(),
+            slots::fence.nullable(),
+        ))
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn first_unlocked<'a>(name: &'a [u8], permits: i32) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.le(permits))
+        .filter(slots::expires_us.le(now))
+        .order(slots::expires_us)
+        .limit(1_i64)
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked()
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn first_unlocked_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq_any(open))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .limit(1_i64)
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked()
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// The slots that are free and that nobody has locked. Raw: MariaDB has no FOR SHARE.
+    FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
+    |self, out| {
+        push!(out;
+            "SELECT number FROM diesel_slots WHERE name = ", Binary = self.name;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(" /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED");
+    }
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn count<'a>(name: &'a [u8]) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Locks the slot against all changes, if it is still this token's. Raw: MariaDB has no FOR SHARE.
+    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> Integer,
+    |self, out| {
+        push!(out;
+            "SELECT number FROM diesel_slots WHERE name = ", Binary = self.name;
+            " AND number = ", Integer = &self.number;
+            " AND token = ", Binary = self.token;
+            " LOCK IN SHARE MODE";
+        );
+    }
+}
+
+pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
+    diesel::replace_into(diesel_semaphores::table).values((
+        diesel_semaphores::name.eq(name),
+        diesel_semaphores::permits.eq(permits),
+    ))
+}
+
+/// The leases asked for as a table.
+const ASKED: &str = ", '$[*]' COLUMNS (name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
+     token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
+     STRAIGHT_JOIN diesel_slots AS slot ON slot.name = UNHEX(asked.name) \
+     AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Renews leases; a row that another session has locked keeps its end. Raw: the DSL knows neither JSON
+    /// as a table nor locks in a part of a statement.
+    Renew<'a> { asked: &'a str } -> Integer,
+    |self, out| {
+        push!(out;
+            "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked;
+        );
+        out.push_sql(ASKED);
+        out.push_sql(
+            " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
+             STRAIGHT_JOIN diesel_slots AS slot ON slot.name = mine.name AND slot.number = mine.number \
+             SET slot.expires_us = GREATEST(slot.keep_us, ",
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(" + mine.lease_us)");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// What is left of the leases that are still their tokens'.
+    Mine<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
+    |self, out| {
+        out.push_sql("SELECT slot.token, slot.expires_us - ");
+        out.push_sql(Mysql::NOW);
+        push!(out; " FROM JSON_TABLE(", Text = self.asked;);
+        out.push_sql(ASKED);
+    }
+}

@@ -1,0 +1,272 @@
+//! What is sent to PostgreSQL for slots.
+
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, Query};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
+
+use crate::engine::clock::Clock;
+use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
+use crate::engine::slot_store::{Renewal, Wanted};
+use crate::engine::statement::{push, statement};
+use crate::fence::{NUMBER_BITS, UNIT_US};
+
+slot_rows!(postgres, Pg, str);
+locked_slot_rows!(str);
+
+impl Clock for Pg {
+    const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const GREATEST: &'static str = "greatest";
+}
+
+/// Ended by [`ROLLBACK_TO_SAVEPOINT`](super::statements::ROLLBACK_TO_SAVEPOINT).
+pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
+
+/// Number and fence of the slot that was got; else how many slots there are, whether one is free, and
+/// the isolation level that is in the way.
+pub(super) type Answer = (Option<i32>, Option<i64>, Option<i32>, bool, Option<String>);
+type AnswerSql = (
+    Nullable<Integer>,
+    Nullable<BigInt>,
+    Nullable<Integer>,
+    Bool,
+    Nullable<Text>,
+);
+
+/// Leases a free slot.
+///
+/// Raw, because the DSL has no locks in a part of a statement. One statement, so that a lease, and also a
+/// refusal with its reason, is one round trip.
+pub(super) struct Lease<'a, P> {
+    pub(super) wanted: &'a Wanted<'a>,
+    pub(super) permits: i32,
+    pub(super) nested: bool,
+    pub(super) among: P,
+}
+
+/// Locks a free slot for as long as the transaction lasts.
+pub(super) struct Hold<'a, P> {
+    pub(super) name: &'a str,
+    pub(super) permits: i32,
+    pub(super) among: P,
+}
+
+/// Any slot, provided that there are no more slots than permits.
+pub(super) struct Any;
+
+/// One of these.
+pub(super) struct These<'a>(pub(super) &'a [i32]);
+
+/// What distinguishes the two in SQL.
+pub(super) trait Among {
+    type QueryId: 'static;
+    const ORDER: &'static str;
+
+    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, permits: &'b i32) -> QueryResult<()>;
+}
+
+impl Among for Any {
+    type QueryId = Any;
+    const ORDER: &'static str = "expires_us";
+
+    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, permits: &'b i32) -> QueryResult<()> {
+        push!(out; " AND (SELECT number FROM slots) <= ", Integer = permits;);
+        Ok(())
+    }
+}
+
+impl Among for These<'_> {
+    type QueryId = These<'static>;
+    const ORDER: &'static str = "number";
+
+    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, _: &'b i32) -> QueryResult<()> {
+        push!(out; " AND number = ANY (", Array<Integer> = self.0; ")");
+        Ok(())
+    }
+}
+
+impl<P: Among> QueryId for Lease<'_, P> {
+    type QueryId = Lease<'static, P::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<P: Among> QueryId for Hold<'_, P> {
+    type QueryId = Hold<'static, P::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl<P> Query for Lease<'_, P> {
+    type SqlType = AnswerSql;
+}
+
+impl<P> Query for Hold<'_, P> {
+    type SqlType = AnswerSql;
+}
+
+impl<P> RunQueryDsl<PgConnection> for Lease<'_, P> {}
+impl<P> RunQueryDsl<PgConnection> for Hold<'_, P> {}
+
+impl<P: Among> QueryFragment<Pg> for Lease<'_, P> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let (wanted, name) = (self.wanted, self.wanted.semaphore.name());
+        pick(
+            &mut out,
+            name,
+            &self.permits,
+            &self.among,
+            Some(&self.nested),
+        )?;
+        // The unit and the shift are constants of `fence`.
+        const { assert!(UNIT_US == 64 && NUMBER_BITS == 17) };
+        push!(out;
+            ", got AS (UPDATE diesel_slots AS slot SET token = ", Binary = wanted.token.as_slice();
+            ", holder = ", Nullable<Text> = &wanted.holder;
+            ", fence = (greatest(us / 64, (slot.fence >> 17) + 1) << 17) | slot.number, \
+             acquired_us = us, expires_us = us + ", BigInt = &wanted.lease_us;
+            ", keep_us = us + ", BigInt = &wanted.at_least_us;
+            " FROM pick, clock WHERE slot.name = ", Text = name;
+            " AND slot.number = pick.number RETURNING slot.number, slot.fence)";
+        );
+        out.push_sql(ANSWER);
+        Ok(())
+    }
+}
+
+impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        pick(&mut out, self.name, &self.permits, &self.among, None)?;
+        out.push_sql(", got AS (SELECT number, 0::bigint AS fence FROM pick)");
+        out.push_sql(ANSWER);
+        Ok(())
+    }
+}
+
+/// `clock`, `level`, `slots` and `pick`: a free slot, locked.
+///
+/// Subqueries that are evaluated once stand for the clock, which an index could not be searched by
+/// otherwise. Whoever has changed the row since the statement's snapshot is seen: a row that was locked is
+/// looked at again.
+fn pick<'b, P: Among>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    name: &'b str,
+    permits: &'b i32,
+    among: &'b P,
+    nested: Option<&'b bool>,
+) -> QueryResult<()> {
+    push!(out; "WITH clock AS MATERIALIZED (SELECT ");
+    out.push_sql(Pg::NOW);
+    out.push_sql(
+        " AS us), level AS MATERIALIZED (SELECT nullif(nullif(current_setting('transaction_isolation'), \
+         'read committed'), 'read uncommitted') AS level",
+    );
+    // Alone it is a transaction of its own, whose snapshot is that of the statement.
+    if let Some(nested) = nested {
+        push!(out; " WHERE ", Bool = nested;);
+    }
+    push!(out;
+        "), slots AS MATERIALIZED (SELECT max(number) AS number FROM diesel_slots WHERE name = ",
+            Text = name;
+        "), free AS (SELECT 1 FROM diesel_slots WHERE name = ", Text = name;
+        " AND expires_us <= (SELECT us FROM clock) LIMIT 1), \
+         pick AS MATERIALIZED (SELECT number FROM diesel_slots WHERE name = ", Text = name;
+        " AND expires_us <= (SELECT us FROM clock) AND (SELECT level FROM level) IS NULL";
+    );
+    among.walk(out, permits)?;
+    out.push_sql(" ORDER BY ");
+    out.push_sql(P::ORDER);
+    out.push_sql(" LIMIT 1 FOR UPDATE SKIP LOCKED)");
+    Ok(())
+}
+
+const ANSWER: &str = " SELECT number, fence, NULL::integer, false, NULL::text FROM got \
+     UNION ALL SELECT NULL, NULL, (SELECT number FROM slots), EXISTS (SELECT FROM free), \
+     (SELECT level FROM level) WHERE NOT EXISTS (SELECT FROM got)";
+
+/// The slots that are free, and are not locked by who is to have one. Who looks at the same time, or pins
+/// its slot, is not in the way.
+#[diesel::dsl::auto_type]
+pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .select(slots::number)
+        .for_key_share()
+        .skip_locked()
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn count<'a>(name: &'a str) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
+
+/// Locks the slot against being granted, and not against being refreshed or released.
+#[diesel::dsl::auto_type]
+pub(super) fn pin<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(number))
+        .filter(slots::token.eq(token))
+        .select(slots::number)
+        .for_key_share()
+}
+
+pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+    diesel::insert_into(diesel_semaphores::table)
+        .values((
+            diesel_semaphores::name.eq(name),
+            diesel_semaphores::permits.eq(permits),
+        ))
+        .on_conflict(diesel_semaphores::name)
+        .do_update()
+        .set(diesel_semaphores::permits.eq(permits))
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Renews leases; a row that another session has locked keeps its end. Rows are locked in the order of
+    /// their keys. Raw: the DSL knows neither arrays as tables nor locks in a part of a statement.
+    Renew<'a> {
+        names: Vec<&'a str>,
+        numbers: Vec<i32>,
+        tokens: Vec<&'a [u8]>,
+        leases: Vec<i64>,
+    } -> (Binary, BigInt),
+    |self, out| {
+        push!(out;
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, asked.lease_us, slot.expires_us, \
+             slot.token FROM unnest(", Array<Text> = &self.names;
+            ", ", Array<Integer> = &self.numbers;
+            ", ", Array<Binary> = &self.tokens;
+            ", ", Array<BigInt> = &self.leases;
+            ") AS asked (name, number, token, lease_us) JOIN diesel_slots AS slot \
+             ON slot.name = asked.name COLLATE \"C\" AND slot.number = asked.number AND slot.token = asked.token), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, mine.lease_us FROM diesel_slots AS slot \
+             JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
+             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
+             renewed AS (UPDATE diesel_slots AS slot SET expires_us = greatest(slot.keep_us, ";
+        );
+        out.push_sql(Pg::NOW);
+        out.push_sql(" + locked.lease_us) FROM locked \
+             WHERE slot.name = locked.name AND slot.number = locked.number \
+             RETURNING slot.token, slot.expires_us - ");
+        out.push_sql(Pg::NOW);
+        out.push_sql(" AS left_us) SELECT token, left_us FROM renewed UNION ALL \
+             SELECT token, expires_us - ");
+        out.push_sql(Pg::NOW);
+        out.push_sql(" FROM mine WHERE token NOT IN (SELECT token FROM renewed)");
+    }
+}
+
+impl<'a> Renew<'a> {
+    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+        Self {
+            names: leases
+                .iter()
+                .map(|lease| lease.semaphore.as_str())
+                .collect(),
+            numbers: leases.iter().map(|lease| lease.number).collect(),
+            tokens: leases.iter().map(|lease| lease.token.as_slice()).collect(),
+            leases: leases.iter().map(|lease| lease.lease_us).collect(),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Slots of semaphores on PostgreSQL: one statement finds a free slot, skips those that are locked, takes
+//! it, and says what is there when it took none.
+
+use diesel::connection::{AnsiTransactionManager, Connection, SimpleConnection};
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+
+use super::slot_statements as sql;
+use super::{isolation_of, statements};
+use crate::engine::Class;
+use crate::engine::slot_store::{
+    Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
+    open_among,
+};
+use crate::{Error, Semaphore, Slot};
+
+/// Slots that one transaction adds or removes.
+const AT_ONCE: i32 = 1000;
+
+impl SlotStore for PgConnection {
+    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+        let (permits, nested) = (wanted.semaphore.permits_i32(), place.in_transaction);
+        let answer = match &place.open {
+            None => sql::Lease {
+                wanted,
+                permits,
+                nested,
+                among: sql::Any,
+            }
+            .get_result(self),
+            Some(open) => sql::Lease {
+                wanted,
+                permits,
+                nested,
+                among: sql::These(open),
+            }
+            .get_result(self),
+        };
+        attempt(answer, wanted.semaphore, place)
+    }
+
+    fn begin_to_hold(&mut self) -> Result<bool, Error> {
+        AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
+        Ok(true)
+    }
+
+    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
+        let answer = match &place.open {
+            None => sql::Hold {
+                name,
+                permits,
+                among: sql::Any,
+            }
+            .get_result(self),
+            Some(open) => sql::Hold {
+                name,
+                permits,
+                among: sql::These(open),
+            }
+            .get_result(self),
+        };
+        attempt(answer, semaphore, place)
+    }
+
+    fn open_slots(
+        &mut self,
+        semaphore: &Semaphore,
+        in_transaction: bool,
+    ) -> Result<Vec<i32>, Error> {
+        // What was only looked at is not to stay locked until the transaction ends.
+        if in_transaction {
+            self.batch_execute(sql::SAVEPOINT)?;
+        }
+        let looked = (|| -> QueryResult<_> {
+            let mut free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(self)?;
+            free.sort_unstable();
+            let slots: i64 = sql::count(semaphore.name()).get_result(self)?;
+            Ok(open_among(&free, slots, semaphore.permits_i32()))
+        })();
+        if in_transaction {
+            self.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
+        }
+        Ok(looked?)
+    }
+
+    fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        let name = semaphore.name();
+        loop {
+            let complete = at_read_committed(self, |conn| {
+                let fence: i64 = sql::lock_fence_floor().get_result(conn)?;
+                let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
+                let first = last.unwrap_or(0) + 1;
+                let upto = semaphore.permits_i32().min(first + AT_ONCE - 1);
+                if first <= upto {
+                    conn.execute_returning_count(&sql::insert(name, first..=upto, fence))?;
+                }
+                Ok(upto >= semaphore.permits_i32() || first > upto)
+            })?;
+            if complete {
+                return Ok(());
+            }
+        }
+    }
+
+    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        self.execute_returning_count(&sql::register(semaphore.name(), semaphore.permits_i32()))?;
+        Ok(())
+    }
+
+    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+        Ok(match state {
+            Expiry::Unexpired => {
+                self.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))?
+            }
+            Expiry::Any => self.execute_returning_count(&sql::extend(key(slot), lease_us))?,
+        })
+    }
+
+    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        Ok(match state {
+            Expiry::Unexpired => {
+                self.execute_returning_count(&sql::give_back_unexpired(key(slot)))?
+            }
+            Expiry::Any => self.execute_returning_count(&sql::give_back(key(slot)))?,
+        })
+    }
+
+    fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let pinned: Option<i32> =
+            sql::pin(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
+                .get_result(self)
+                .optional()?;
+        Ok(pinned.is_some())
+    }
+
+    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
+        Ok(sql::held(name).load(self)?)
+    }
+
+    fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
+        let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(self)?;
+        let mut held = 0;
+        for (number, unexpired) in taken {
+            let freed = self.execute_returning_count(&sql::take_away(name, number))?;
+            held += if unexpired { freed } else { 0 };
+        }
+        Ok(held)
+    }
+
+    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
+        let semaphores: Vec<(String, Option<i32>)> = sql::semaphores().load(self)?;
+        let mut purged = 0;
+        for (name, permits) in semaphores {
+            loop {
+                let removed = at_read_committed(self, |conn| {
+                    remove_last(conn, &name, age_us, permits.unwrap_or(0))
+                })?;
+                purged += removed;
+                if removed == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(purged)
+    }
+
+    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let rows: Vec<(Vec<u8>, i64)> = sql::Renew::of(leases).load(self)?;
+        Ok(rows
+            .into_iter()
+            .map(|(token, left_us)| Renewed { token, left_us })
+            .collect())
+    }
+}
+
+/// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
+/// without gaps.
+fn remove_last(
+    conn: &mut PgConnection,
+    name: &str,
+    age_us: i64,
+    permits: i32,
+) -> QueryResult<usize> {
+    let floor: i64 = sql::lock_fence_floor().get_result(conn)?;
+    let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
+    let stays: Option<i32> = sql::last_to_stay(name, age_us, permits)
+        .get_result(conn)
+        .optional()?;
+    let rows: Vec<(i32, i64)> =
+        sql::lock_free_above(name, stays.unwrap_or(0), AT_ONCE.into()).load(conn)?;
+    let mut above = last.unwrap_or(0);
+    let mut fence = floor;
+    for (number, last_fence) in rows {
+        if number != above {
+            break;
+        }
+        above -= 1;
+        fence = fence.max(last_fence);
+    }
+    if above == last.unwrap_or(0) {
+        return Ok(0);
+    }
+    if fence > floor {
+        conn.execute_returning_count(&sql::set_fence_floor(fence))?;
+    }
+    conn.execute_returning_count(&sql::remove_above(name, above))
+}
+
+/// A transaction that sees what was committed before each of its statements.
+fn at_read_committed<T>(
+    conn: &mut PgConnection,
+    work: impl Fn(&mut PgConnection) -> QueryResult<T>,
+) -> Result<T, Error> {
+    Ok(conn
+        .build_transaction()
+        .read_committed()
+        .run(|conn| work(conn))?)
+}
+
+fn key(slot: &Slot) -> sql::Key<'_> {
+    sql::Key {
+        name: &slot.semaphore,
+        number: slot.number_i32(),
+        token: slot.token.as_bytes(),
+    }
+}
+
+fn attempt(
+    answer: QueryResult<sql::Answer>,
+    semaphore: &Semaphore,
+    place: &Place,
+) -> Result<Attempt, Error> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        // A statement that is its own transaction has done nothing: another changed the row first, at a
+        // session's default level above READ COMMITTED.
+        Err(error)
+            if !place.in_transaction
+                && matches!(
+                    super::classify(&error),
+                    Class::SerializationFailure | Class::Deadlock
+                ) =>
+        {
+            return Ok(Attempt::Locked);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (number, fence, slots, any_free, level) = answer;
+    if let (Some(number), Some(fence)) = (number, fence) {
+        return Ok(Attempt::Granted(Granted { number, fence }));
+    }
+    match level {
+        Some(level) => Err(Error::Isolation {
+            what: semaphore.to_string(),
+            why: isolation_of(&level),
+        }),
+        None => Ok(judge(slots, semaphore.permits_i32(), any_free, place)),
+    }
+}

@@ -1,0 +1,208 @@
+//! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
+
+/// `$text`: how the engine's names are bound.
+macro_rules! slot_rows {
+    ($schema:ident, $db:ty, $text:ty) => {
+        use diesel::prelude::*;
+        use diesel::query_builder::{QueryFragment, QueryId};
+
+        use crate::engine::clock::{Ago, LeaseEnd, Left, Now, ReleaseEnd};
+        use crate::schema::$schema::{diesel_fences, diesel_semaphores, diesel_slots as slots};
+
+        /// The one row of `diesel_fences`.
+        const FENCES: i32 = 1;
+
+        /// A statement that is run for its count of rows.
+        pub(in crate::engine) trait Counted:
+            QueryFragment<$db> + QueryId
+        {
+        }
+        impl<T: QueryFragment<$db> + QueryId> Counted for T {}
+
+        /// The row of a slot that is still this token's.
+        pub(in crate::engine) struct Key<'a> {
+            pub(in crate::engine) name: &'a $text,
+            pub(in crate::engine) number: i32,
+            pub(in crate::engine) token: &'a [u8],
+        }
+
+        pub(in crate::engine) fn extend<'a>(key: Key<'a>, lease_us: i64) -> impl Counted + 'a {
+            diesel::update(slots::table.find((key.name, key.number)))
+                .filter(slots::token.eq(key.token))
+                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+        }
+
+        pub(in crate::engine) fn extend_unexpired<'a>(
+            key: Key<'a>,
+            lease_us: i64,
+        ) -> impl Counted + 'a {
+            diesel::update(slots::table.find((key.name, key.number)))
+                .filter(slots::token.eq(key.token))
+                .filter(slots::expires_us.gt(Now {}))
+                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+        }
+
+        pub(in crate::engine) fn give_back<'a>(key: Key<'a>) -> impl Counted + 'a {
+            diesel::update(slots::table.find((key.name, key.number)))
+                .filter(slots::token.eq(key.token))
+                .set((
+                    slots::token.eq(None::<&[u8]>),
+                    slots::expires_us.eq(ReleaseEnd {}),
+                ))
+        }
+
+        pub(in crate::engine) fn give_back_unexpired<'a>(key: Key<'a>) -> impl Counted + 'a {
+            diesel::update(slots::table.find((key.name, key.number)))
+                .filter(slots::token.eq(key.token))
+                .filter(slots::expires_us.gt(Now {}))
+                .set((
+                    slots::token.eq(None::<&[u8]>),
+                    slots::expires_us.eq(ReleaseEnd {}),
+                ))
+        }
+
+        /// What `held_slots` shows.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn held<'a>(name: &'a $text) -> _ {
+            let left: Left = Left {};
+            let now: Now = Now {};
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::expires_us.gt(now))
+                .order(slots::number)
+                .select((
+                    slots::number,
+                    slots::token,
+                    slots::holder,
+                    slots::fence,
+                    slots::acquired_us,
+                    slots::expires_us,
+                    left,
+                ))
+        }
+
+        /// The slots that somebody holds or that are kept.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn taken_numbers<'a>(name: &'a $text) -> _ {
+            let now: Now = Now {};
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
+                .order(slots::number)
+                .select((slots::number, slots::expires_us.gt(now)))
+        }
+
+        /// Takes a slot from whoever has it.
+        pub(in crate::engine) fn take_away<'a>(name: &'a $text, number: i32) -> impl Counted + 'a {
+            diesel::update(slots::table.find((name, number))).set((
+                slots::token.eq(None::<&[u8]>),
+                slots::expires_us.eq(0_i64),
+                slots::keep_us.eq(0_i64),
+            ))
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn last_number<'a>(name: &'a $text) -> _ {
+            slots::table
+                .filter(slots::name.eq(name))
+                .order(slots::number.desc())
+                .limit(1_i64)
+                .select(slots::number)
+        }
+
+        pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl Counted {
+            diesel::update(diesel_fences::table.find(FENCES)).set(diesel_fences::fence.eq(fence))
+        }
+
+        /// The semaphores that have slots, registered or not, with the number of permits registered.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn semaphores() -> _ {
+            slots::table
+                .left_join(diesel_semaphores::table.on(diesel_semaphores::name.eq(slots::name)))
+                .filter(slots::number.eq(1_i32))
+                .select((slots::name, diesel_semaphores::permits.nullable()))
+        }
+
+        /// The last slot that is not to be removed.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn last_to_stay<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
+            let now: Now = Now {};
+            let ago: Ago = Ago { micros: age_us };
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(
+                    slots::expires_us
+                        .gt(now)
+                        .or(slots::acquired_us.gt(ago))
+                        .or(slots::number.le(permits)),
+                )
+                .order(slots::number.desc())
+                .limit(1_i64)
+                .select(slots::number)
+        }
+
+        pub(in crate::engine) fn remove_above<'a>(
+            name: &'a $text,
+            number: i32,
+        ) -> impl Counted + 'a {
+            diesel::delete(
+                slots::table
+                    .filter(slots::name.eq(name))
+                    .filter(slots::number.gt(number)),
+            )
+        }
+    };
+}
+pub(in crate::engine) use slot_rows;
+
+/// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
+/// and locks on rows.
+macro_rules! locked_slot_rows {
+    ($text:ty) => {
+        pub(in crate::engine) fn insert<'a>(
+            name: &'a $text,
+            numbers: std::ops::RangeInclusive<i32>,
+            fence: i64,
+        ) -> impl Counted + 'a {
+            let rows: Vec<_> = numbers
+                .map(|number| {
+                    (
+                        slots::name.eq(name),
+                        slots::number.eq(number),
+                        slots::fence.eq(fence),
+                        slots::acquired_us.eq(Now {}),
+                        slots::expires_us.eq(0_i64),
+                        slots::keep_us.eq(0_i64),
+                    )
+                })
+                .collect();
+            diesel::insert_into(slots::table).values(rows)
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn lock_fence_floor() -> _ {
+            let fences: i32 = FENCES;
+            diesel_fences::table
+                .filter(diesel_fences::id.eq(fences))
+                .select(diesel_fences::fence)
+                .for_update()
+        }
+
+        /// Free slots above a number, from the last one on.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn lock_free_above<'a>(name: &'a $text, above: i32, limit: i64) -> _ {
+            let now: Now = Now {};
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::number.gt(above))
+                .filter(slots::expires_us.le(now))
+                .order(slots::number.desc())
+                .limit(limit)
+                .select((slots::number, slots::fence))
+                .for_update()
+                .skip_locked()
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(in crate::engine) use locked_slot_rows;

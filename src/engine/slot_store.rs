@@ -1,0 +1,199 @@
+//! What differs per engine for semaphores.
+//!
+//! A slot is a row. It is free when its lease has ended and no transaction has the row locked; it is taken
+//! by an update that skips locked rows, so that nobody waits for anybody.
+
+use crate::{Error, Semaphore, Slot};
+
+use super::Engine;
+
+/// The slot store of an engine. Sealed, as [`Engine`] is.
+pub trait SlotStore: Engine {
+    /// Leases a free slot, if there is one. One attempt; never waits for another session's transaction.
+    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
+
+    /// Opens a transaction for [`try_hold`](Self::try_hold). `false` when another writes and the engine
+    /// has one writer.
+    fn begin_to_hold(&mut self) -> Result<bool, Error>;
+
+    /// Locks a free slot until the open transaction ends, if there is one. One attempt.
+    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error>;
+
+    /// After [`Attempt::Surplus`]: the slots that may be taken although slots above the number of
+    /// permits may be held.
+    ///
+    /// Every holder, wherever, leaves one slot fewer. Of the free ones only the lowest are open, so that
+    /// two who count at the same time can't both take what only one may.
+    fn open_slots(
+        &mut self,
+        semaphore: &Semaphore,
+        in_transaction: bool,
+    ) -> Result<Vec<i32>, Error>;
+
+    /// Makes the slots up to the number of permits that are not there yet, in transactions of its own.
+    fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
+
+    /// Notes that the slots of the semaphore are to stay.
+    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
+
+    /// Gives the slot another end, if it is still that of this token; says how many rows that were.
+    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error>;
+
+    /// Frees the slot, or has it end when it need not be kept any longer; as [`extend`](Self::extend).
+    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error>;
+
+    /// Keeps the slot from being granted to another until the transaction ends; `false` when it is not
+    /// of this token any more.
+    fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
+
+    /// The slots that are held.
+    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error>;
+
+    /// Takes every slot from its holder; says how many there were.
+    fn give_all_back(&mut self, name: &str) -> Result<usize, Error>;
+
+    /// Removes slots that have been free since `age_us` ago and that nobody has registered.
+    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error>;
+
+    /// Renews many leases in one statement. The answer has, for each that is still its token's, how long
+    /// it lasts from now on.
+    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error>;
+}
+
+/// A lease that is asked for, checked.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    pub(crate) semaphore: &'a Semaphore,
+    pub(crate) token: [u8; 16],
+    pub(crate) holder: Option<&'a str>,
+    pub(crate) lease_us: i64,
+    pub(crate) at_least_us: i64,
+}
+
+/// Where an attempt is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In a transaction of the application's, or of ours that is open.
+    pub(crate) in_transaction: bool,
+    /// Only among these slots, after [`Attempt::Surplus`].
+    pub(crate) open: Option<Vec<i32>>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    Granted(Granted),
+    /// All slots are leased.
+    Full,
+    /// One is not leased, and locked by another session: by an acquirer, for a moment, or by a
+    /// transaction that holds it.
+    Locked,
+    /// There are fewer slots than permits, and none is free.
+    Missing,
+    /// There are more slots than permits, so that some above may be held.
+    Surplus,
+}
+
+/// The grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    pub(crate) number: i32,
+    pub(crate) fence: i64,
+}
+
+/// Whether only a lease that has not ended is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    Unexpired,
+    Any,
+}
+
+/// A row of a held slot, and what is left of it in microseconds.
+pub type HeldRow = (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64);
+
+/// A lease to renew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    pub(crate) semaphore: String,
+    pub(crate) number: i32,
+    pub(crate) token: [u8; 16],
+    pub(crate) lease_us: i64,
+}
+
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+impl Renewal {
+    /// Many leases as one value to bind. Names and tokens are hexadecimal digits, so that nothing has to
+    /// be escaped.
+    pub(super) fn as_json(leases: &[Self]) -> String {
+        use std::fmt::Write;
+
+        let mut json = String::from("[");
+        for (position, lease) in leases.iter().enumerate() {
+            if position > 0 {
+                json.push(',');
+            }
+            json.push_str("{\"name\":\"");
+            for byte in lease.semaphore.bytes() {
+                let _ = write!(json, "{byte:02x}");
+            }
+            json.push_str("\",\"token\":\"");
+            for byte in lease.token {
+                let _ = write!(json, "{byte:02x}");
+            }
+            let (number, lease_us) = (lease.number, lease.lease_us);
+            let _ = write!(json, "\",\"number\":{number},\"lease_us\":{lease_us}}}");
+        }
+        json.push(']');
+        json
+    }
+}
+
+/// A lease that is still its token's: renewed, or not because another session had the row locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    pub(crate) token: Vec<u8>,
+    pub(crate) left_us: i64,
+}
+
+/// The answer to "what is there", which decides an attempt that granted nothing.
+pub(super) fn judge(slots: Option<i32>, permits: i32, any_free: bool, place: &Place) -> Attempt {
+    let slots = slots.unwrap_or(0);
+    if let Some(open) = &place.open {
+        if open.is_empty() {
+            Attempt::Full
+        } else {
+            Attempt::Locked
+        }
+    } else if slots > permits {
+        Attempt::Surplus
+    } else if any_free {
+        Attempt::Locked
+    } else if slots < permits {
+        Attempt::Missing
+    } else {
+        Attempt::Full
+    }
+}
+
+/// The slots of a semaphore that are open when `free` of its `slots` are: free ones in ascending order.
+pub(super) fn open_among(free: &[i32], slots: i64, permits: i32) -> Vec<i32> {
+    let free_slots = i64::try_from(free.len()).unwrap_or(i64::MAX);
+    let holders = slots - free_slots;
+    let open = usize::try_from(i64::from(permits) - holders).unwrap_or(0);
+    let within = free.iter().copied().filter(|number| *number <= permits);
+    within.take(open).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::open_among;
+
+    #[test]
+    fn holders_above_the_number_of_permits_close_slots_below() {
+        assert_eq!(open_among(&[1, 2, 3, 4, 5], 5, 3), [1, 2, 3]);
+        assert_eq!(open_among(&[1, 2, 3], 5, 3), [1]);
+        assert_eq!(open_among(&[1, 3, 5], 5, 3), [1]);
+        assert_eq!(open_among(&[2, 5], 5, 3), [0; 0]);
+        assert_eq!(open_among(&[4, 5], 5, 3), [0; 0]);
+    }
+}

@@ -1,0 +1,140 @@
+//! What is sent to SQLite for slots.
+
+use diesel::sql_types::{BigInt, Binary, Nullable, Text};
+use diesel::sqlite::Sqlite;
+
+use crate::engine::clock::{After, Clock};
+use crate::engine::slot_rows::slot_rows;
+use crate::engine::slot_store::{Granted, Wanted};
+use crate::engine::statement::{push, statement};
+
+slot_rows!(sqlite, Sqlite, str);
+
+impl Clock for Sqlite {
+    const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const GREATEST: &'static str = "MAX";
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn now() -> _ {
+    let now: Now = Now {};
+    diesel::dsl::select(now)
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn free<'a>(name: &'a str) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .select(slots::number)
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn count<'a>(name: &'a str) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn first_free<'a>(name: &'a str) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .order(slots::expires_us)
+        .limit(1_i64)
+        .select((slots::number, slots::fence))
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq_any(open))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .limit(1_i64)
+        .select((slots::number, slots::fence))
+}
+
+/// The row is known to be free: we are the only one who writes.
+pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted + 'a {
+    diesel::update(slots::table.find((wanted.semaphore.name(), grant.number))).set((
+        slots::token.eq(Some(wanted.token.as_slice())),
+        slots::holder.eq(wanted.holder),
+        slots::fence.eq(grant.fence),
+        slots::acquired_us.eq(Now {}),
+        slots::expires_us.eq(After {
+            micros: wanted.lease_us,
+        }),
+        slots::keep_us.eq(After {
+            micros: wanted.at_least_us,
+        }),
+    ))
+}
+
+/// Whether the slot is still this token's: 1 or 0.
+#[diesel::dsl::auto_type]
+pub(super) fn mine<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(number))
+        .filter(slots::token.eq(token))
+        .count()
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn fence_floor() -> _ {
+    let fences: i32 = FENCES;
+    diesel_fences::table
+        .filter(diesel_fences::id.eq(fences))
+        .select(diesel_fences::fence)
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(above))
+        .order(slots::fence.desc())
+        .limit(1_i64)
+        .select(slots::fence)
+}
+
+pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
+    diesel::insert_into(slots::table).values((
+        slots::name.eq(name),
+        slots::number.eq(number),
+        slots::fence.eq(fence),
+        slots::acquired_us.eq(Now {}),
+        slots::expires_us.eq(0_i64),
+        slots::keep_us.eq(0_i64),
+    ))
+}
+
+pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+    diesel::replace_into(diesel_semaphores::table).values((
+        diesel_semaphores::name.eq(name),
+        diesel_semaphores::permits.eq(permits),
+    ))
+}
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// Renews leases. Raw: the DSL does not know JSON as a table.
+    Renew<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
+    |self, out| {
+        push!(out; "UPDATE diesel_slots SET expires_us = MAX(keep_us, ");
+        out.push_sql(Sqlite::NOW);
+        push!(out;
+            " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, value ->> 'number' AS number, \
+             unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = self.asked;
+            ")) AS asked WHERE diesel_slots.name = asked.name AND diesel_slots.number = asked.number \
+             AND diesel_slots.token = asked.token \
+             RETURNING diesel_slots.token, expires_us - ";
+        );
+        out.push_sql(Sqlite::NOW);
+    }
+}

@@ -1,0 +1,228 @@
+//! Slots of semaphores on SQLite: a look without the right to write, and only then a transaction that
+//! takes what it saw.
+
+use std::time::Duration;
+
+use diesel::connection::Connection;
+use diesel::prelude::*;
+
+use super::slot_statements as sql;
+use super::{
+    STEP, become_writer, begin_immediate, in_turn, nothing, statements, with_busy_timeout,
+};
+use crate::engine::Grant;
+use crate::engine::slot_store::{
+    Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
+    open_among,
+};
+use crate::request::Request;
+use crate::{Error, Semaphore, Slot, Wait, fence, transaction};
+
+/// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl SlotStore for SqliteConnection {
+    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+        // Full costs no write. In a transaction that is open a look would come at a price: one that has
+        // read can't wait for another that writes.
+        if !place.in_transaction {
+            let seen = attempt(self, wanted.semaphore, place, |_, free| Ok(free))?;
+            if !matches!(seen, Attempt::Granted(_)) {
+                return Ok(seen);
+            }
+        }
+        write(self, |conn| {
+            attempt(conn, wanted.semaphore, place, |conn, free| {
+                let grant = Granted {
+                    number: free.number,
+                    fence: fence::next(free.fence, sql::now().get_result(conn)?, free.number),
+                };
+                conn.execute_returning_count(&sql::grant(wanted, &grant))?;
+                Ok(grant)
+            })
+        })
+    }
+
+    fn begin_to_hold(&mut self) -> Result<bool, Error> {
+        let request = nothing(Wait::No)?;
+        let grant =
+            with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
+        Ok(grant == Grant::Locked)
+    }
+
+    /// Whoever has the right to write is alone, so that any free slot will do.
+    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+        if transaction::depth(self)? > 1 {
+            become_sole_writer(self)?;
+        }
+        attempt(self, semaphore, place, |_, free| Ok(free))
+    }
+
+    fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+        let free: Vec<i32> = sql::free(semaphore.name()).load(self)?;
+        let slots: i64 = sql::count(semaphore.name()).get_result(self)?;
+        Ok(open_among(&free, slots, semaphore.permits_i32()))
+    }
+
+    fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
+        write(self, |conn| {
+            let fence: i64 = sql::fence_floor().get_result(conn)?;
+            let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
+            for number in last.unwrap_or(0) + 1..=permits {
+                conn.execute_returning_count(&sql::insert(name, number, fence))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+        write(self, |conn| {
+            conn.execute_returning_count(&sql::register(
+                semaphore.name(),
+                semaphore.permits_i32(),
+            ))?;
+            Ok(())
+        })
+    }
+
+    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+        write(self, |conn| {
+            Ok(match state {
+                Expiry::Unexpired => {
+                    conn.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))?
+                }
+                Expiry::Any => conn.execute_returning_count(&sql::extend(key(slot), lease_us))?,
+            })
+        })
+    }
+
+    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        write(self, |conn| {
+            Ok(match state {
+                Expiry::Unexpired => {
+                    conn.execute_returning_count(&sql::give_back_unexpired(key(slot)))?
+                }
+                Expiry::Any => conn.execute_returning_count(&sql::give_back(key(slot)))?,
+            })
+        })
+    }
+
+    fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+        become_sole_writer(self)?;
+        let mine: i64 = sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
+            .get_result(self)?;
+        Ok(mine == 1)
+    }
+
+    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
+        Ok(sql::held(name).load(self)?)
+    }
+
+    fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
+        write(self, |conn| {
+            let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(conn)?;
+            for (number, _) in &taken {
+                conn.execute_returning_count(&sql::take_away(name, *number))?;
+            }
+            Ok(taken.iter().filter(|(_, unexpired)| *unexpired).count())
+        })
+    }
+
+    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
+        write(self, |conn| {
+            let semaphores: Vec<(String, Option<i32>)> = sql::semaphores().load(conn)?;
+            let mut purged = 0;
+            for (name, permits) in semaphores {
+                let stays: Option<i32> = sql::last_to_stay(&name, age_us, permits.unwrap_or(0))
+                    .get_result(conn)
+                    .optional()?;
+                let above = stays.unwrap_or(0);
+                let last_fence: Option<i64> = sql::last_fence_above(&name, above)
+                    .get_result(conn)
+                    .optional()?;
+                let floor: i64 = sql::fence_floor().get_result(conn)?;
+                if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
+                    conn.execute_returning_count(&sql::set_fence_floor(fence))?;
+                }
+                purged += conn.execute_returning_count(&sql::remove_above(&name, above))?;
+            }
+            Ok(purged)
+        })
+    }
+
+    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        write(self, |conn| {
+            let asked = Renewal::as_json(leases);
+            let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Renew { asked: &asked }.load(conn)?;
+            Ok(rows
+                .into_iter()
+                .filter_map(|(token, left_us)| {
+                    Some(Renewed {
+                        token: token?,
+                        left_us,
+                    })
+                })
+                .collect())
+        })
+    }
+}
+
+/// Looks for a free slot, and takes it if there is one.
+fn attempt(
+    conn: &mut SqliteConnection,
+    semaphore: &Semaphore,
+    place: &Place,
+    take: impl FnOnce(&mut SqliteConnection, Granted) -> Result<Granted, Error>,
+) -> Result<Attempt, Error> {
+    let (name, permits) = (semaphore.name(), semaphore.permits_i32());
+    let slots: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
+    let free: Option<(i32, i64)> = match &place.open {
+        Some(open) => sql::first_free_among(name, open)
+            .get_result(conn)
+            .optional()?,
+        None if slots.unwrap_or(0) <= permits => {
+            sql::first_free(name).get_result(conn).optional()?
+        }
+        None => None,
+    };
+    match free {
+        Some((number, fence)) => take(conn, Granted { number, fence }).map(Attempt::Granted),
+        // Free rows can't be locked here: those above the number of permits do not count.
+        None => Ok(judge(slots, permits, false, place)),
+    }
+}
+
+/// Runs `work` with the right to write: in the transaction that is open, or in one of its own.
+fn write<T>(
+    conn: &mut SqliteConnection,
+    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if transaction::depth(conn)? > 0 {
+        become_sole_writer(conn)?;
+        work(conn)
+    } else {
+        let request = patient(conn)?;
+        in_turn(conn, &request, work)
+    }
+}
+
+fn become_sole_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
+    let request = patient(conn)?;
+    with_busy_timeout(conn, STEP, |conn| become_writer(conn, &request, STEP))?;
+    Ok(())
+}
+
+fn patient(conn: &mut SqliteConnection) -> Result<Request, Error> {
+    let busy_timeout: i32 = statements::BusyTimeout.get_result(conn)?;
+    let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
+    nothing(Wait::AtMost(busy_timeout.max(PATIENCE)))
+}
+
+fn key(slot: &Slot) -> sql::Key<'_> {
+    sql::Key {
+        name: &slot.semaphore,
+        number: slot.number_i32(),
+        token: slot.token.as_bytes(),
+    }
+}

@@ -1,0 +1,54 @@
+//! Statements of fixed text with bound values, for what the DSL has no words for.
+
+/// A statement whose text depends on its type alone, so that Diesel caches it, other than `sql_query`.
+macro_rules! statement {
+    (
+        $db:ty, $conn:ty;
+        $(#[$doc:meta])*
+        $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
+        |$self:ident, $out:ident| $walk:block
+    ) => {
+        $(#[$doc])*
+        pub(in crate::engine) struct $name $(<$life>)? {
+            $(pub(in crate::engine) $field: $field_type),*
+        }
+
+        const _: () = {
+            /// Tells the cached statement apart.
+            pub(in crate::engine) struct Marker;
+
+            impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
+                type QueryId = Marker;
+                const HAS_STATIC_QUERY_ID: bool = true;
+            }
+        };
+
+        impl $(<$life>)? diesel::query_builder::QueryFragment<$db> for $name $(<$life>)? {
+            fn walk_ast<'b>(
+                &'b $self,
+                mut $out: diesel::query_builder::AstPass<'_, 'b, $db>,
+            ) -> diesel::QueryResult<()> {
+                $walk
+                Ok(())
+            }
+        }
+
+        impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
+            type SqlType = $sql_type;
+        }
+
+        impl $(<$life>)? diesel::RunQueryDsl<$conn> for $name $(<$life>)? {}
+    };
+}
+pub(in crate::engine) use statement;
+
+/// Pushes texts and bound values one after the other.
+macro_rules! push {
+    ($out:ident; $($text:literal $(, $sql_type:ty = $value:expr)?);* $(;)?) => {
+        $(
+            $out.push_sql($text);
+            $($out.push_bind_param::<$sql_type, _>($value)?;)?
+        )*
+    };
+}
+pub(in crate::engine) use push;

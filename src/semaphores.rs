@@ -1,0 +1,456 @@
+//! The methods for semaphores on connections.
+
+use std::borrow::Borrow;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::engine::slot_store::{Expiry, HeldRow, SlotStore};
+use crate::name::{self, Subject};
+use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, slots, transaction};
+
+/// Counting semaphores, as methods of a connection: at most so many holders in the whole cluster.
+///
+/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features
+/// `postgres`, `mysql`, `sqlite`); an r2d2 `PooledConnection` has the methods through its connection.
+///
+/// # Two kinds of holding
+///
+/// - **A leased slot** ([`try_acquire_slot`](Self::try_acquire_slot)) is held for a time, outlives
+///   transactions, connections and processes, can be refreshed, and carries a
+///   [fence](Slot::fence). For work that takes longer than a transaction should. Whoever holds one beyond
+///   its lease does not hold it any more, without noticing: see [`Slot::fence`].
+/// - **A slot of a transaction** ([`try_with_slot`](Self::try_with_slot)) is held until the transaction
+///   ends, also by the death of its holder. No lease, no clock, nothing to refresh. For work that is one
+///   short transaction.
+///
+/// Both kinds of one semaphore count together.
+///
+/// # The clock
+///
+/// Leases begin and end by the database's clock, read when the statement runs; those of the nodes do not
+/// matter. When it is set back, leases last longer by as much; when it is set forward, they end earlier,
+/// and fences keep the holders apart. With several database servers (a fail-over) it is the clock of the
+/// one that writes.
+///
+/// # What stands behind it
+///
+/// A row per slot in the table `diesel_slots`. To acquire is to update a free row, and to skip rows that
+/// others have locked, so that nobody waits for anybody. The idea of a lease with a token comes from Sage
+/// Bionetworks' database-semaphore (2015), that of the row per slot from its later versions, that of
+/// "accept you are not the special node" from Søren Kyndi-Wiuff (2014).
+///
+/// Rows are made when a semaphore is used for the first time, or by
+/// [`register_semaphores`](Self::register_semaphores). In an open transaction a new semaphore is an error
+/// ([`Error::NotRegistered`]): others would have to wait for its end.
+///
+/// # In an open transaction
+///
+/// What is acquired, refreshed or released in an open transaction takes effect at its commit, and not at
+/// all when it is rolled back; meanwhile the slot is nobody else's, and nobody waits for it. On PostgreSQL
+/// the transaction must be at READ COMMITTED to acquire; on MySQL and MariaDB the session must be, or the
+/// transaction one of this crate's ([`Error::Isolation`] otherwise). On SQLite, which has one writer per
+/// database, others who want to change anything wait until it ends.
+pub trait Semaphores: SlotStore {
+    /// Leases a slot; `None` when all are held. Does not wait for a slot.
+    ///
+    /// `None` means that no slot was free. A slot that another acquirer, a release or a purge has locked
+    /// for a moment is asked for again, up to 8 times within about 20 ms; one that is locked for longer is
+    /// held by a transaction. A refusal writes nothing.
+    ///
+    /// Outside of a transaction one round trip on PostgreSQL, granted or refused; on MySQL and MariaDB two
+    /// when granted, one when refused. On SQLite a grant waits for other writers for up to 5 s, or
+    /// `busy_timeout` if that is longer ([`Error::TimedOut`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`], [`Error::InvalidPermits`], [`Error::InvalidLease`] before anything is sent;
+    /// [`Error::NotRegistered`], [`Error::Isolation`] in an open transaction; [`Error::ReadOnly`],
+    /// [`Error::TablesMissing`]; other errors of the database.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    /// use std::time::Duration;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    ///
+    /// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+    ///
+    /// let ten_seconds = Duration::from_secs(10);
+    /// let lease = Lease::new(ten_seconds).holder("worker-7");
+    /// if let Some(mut slot) = conn.try_acquire_slot(&COLLATE, lease)? {
+    ///     // a part of the work, shorter than the lease
+    ///     conn.refresh_slot(&mut slot, ten_seconds)?;
+    ///     // another part
+    ///     conn.release_slot(slot)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn try_acquire_slot(
+        &mut self,
+        semaphore: &Semaphore,
+        lease: Lease,
+    ) -> Result<Option<Slot>, Error> {
+        let slot = slots::lease_at_once(self, semaphore, &lease)?;
+        tracing::debug!(
+            semaphore = semaphore.name(),
+            number = slot.as_ref().map(Slot::number),
+            "slot asked for"
+        );
+        Ok(slot)
+    }
+
+    /// [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
+    ///
+    /// It asks again every 10 to 20 ms at first and every 50 to 100 ms in the end, never in step with
+    /// others who wait; who is first is chance. In an open transaction that one goes on waiting too: better
+    /// wait outside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`] when none came free in time, [`Error::Held`] with
+    /// [`Wait::No`](crate::Wait::No), [`Error::InvalidWait`]; those of
+    /// [`try_acquire_slot`](Self::try_acquire_slot).
+    fn acquire_slot(
+        &mut self,
+        semaphore: &Semaphore,
+        lease: Lease,
+        wait: Wait,
+    ) -> Result<Slot, Error> {
+        slots::lease_within(self, semaphore, &lease, wait)
+    }
+
+    /// Gives the slot a new lease of `duration` from now on, by the database's clock, and says whether the
+    /// old one had ended.
+    ///
+    /// It works as long as nobody else got the slot, also after the lease has ended. A shorter lease than
+    /// the one before ends earlier, but not before the time asked for with
+    /// [`Lease::at_least`](crate::Lease::at_least).
+    ///
+    /// One round trip; two when the lease had ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`] when the slot was granted to another, released, or taken away; the other holder
+    /// is not touched. [`Error::InvalidLease`]. After another error the old lease goes on.
+    fn refresh_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
+        let lease_us = lease::micros(duration)?;
+        for (expiry, state) in STATES {
+            let begun = Instant::now();
+            if self.extend(slot, lease_us, expiry)? > 0 {
+                slot.deadline = begun + duration;
+                return Ok(state);
+            }
+        }
+        Err(lost(slot))
+    }
+
+    /// Gives the slot back, and says whether its lease had ended.
+    ///
+    /// It works as long as nobody else got the slot. With [`Lease::at_least`](crate::Lease::at_least) the
+    /// slot stays taken until then, though it is not ours any more.
+    ///
+    /// One round trip; two when the lease had ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`] when the slot was granted to another, released before, or taken away; the other
+    /// holder is not touched. After another error the slot is held until its lease ends; give
+    /// `&slot` to be able to try again.
+    fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
+        let slot = slot.borrow();
+        for (expiry, state) in STATES {
+            if self.give_back(slot, expiry)? > 0 {
+                tracing::debug!(
+                    semaphore = slot.semaphore,
+                    number = slot.number,
+                    "slot released"
+                );
+                return Ok(state);
+            }
+        }
+        Err(lost(slot))
+    }
+
+    /// Takes all leased slots of the semaphore from their holders, and says how many were held: the
+    /// operator's hammer.
+    ///
+    /// Holders notice when they refresh, release or [`ensure_slot`](Self::ensure_slot). Until then they go
+    /// on, beside new holders: it is for holders that are known to be gone. Slots of transactions stay with
+    /// them. On MySQL and MariaDB it waits for transactions that have ensured a slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; errors of the database.
+    fn release_all_slots(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
+        let name = semaphore.as_ref();
+        name::check(Subject::Semaphore, name)?;
+        let released = self.give_all_back(name)?;
+        tracing::warn!(semaphore = name, released, "all slots released by force");
+        Ok(released)
+    }
+
+    /// The leased slots that are held, in the order of their numbers, by the database's clock. Those that
+    /// were released but are kept ([`Lease::at_least`](crate::Lease::at_least)) have no token. Slots of
+    /// transactions can't be seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; errors of the database.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # use std::time::Duration;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// # const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+    /// # let slot = conn.acquire_slot(&COLLATE, Lease::new(Duration::from_secs(9)), Wait::No)?;
+    /// for slot in conn.held_slots(&COLLATE)? {
+    ///     println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
+    /// }
+    /// # assert_eq!(conn.held_slots("collate-logs")?[0].token, Some(slot.token()));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
+        let name = semaphore.as_ref();
+        name::check(Subject::Semaphore, name)?;
+        let rows = self.held(name)?;
+        Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
+    }
+
+    /// In a transaction: fails unless the slot is still ours, and keeps it from being granted to another
+    /// until the transaction ends. What the transaction writes is then written by a holder, whatever
+    /// happens to the lease meanwhile.
+    ///
+    /// A lease that has ended does not matter as long as nobody else got the slot. On PostgreSQL the slot
+    /// can be refreshed and released by others of the same token meanwhile; on MySQL and MariaDB a refresh
+    /// has to wait for the end of the transaction (a [`SlotGuard`](crate::SlotGuard)'s is left out, so keep
+    /// the transaction shorter than the lease); on SQLite all writers have to wait.
+    ///
+    /// One round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`]; [`Error::NotInTransaction`] outside of a transaction; on SQLite
+    /// [`Error::Isolation`] in a deferred transaction that has read before another wrote.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # use std::time::Duration;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// # const QUEUE: Semaphore = Semaphore::new("queue", 1);
+    /// let slot = conn.acquire_slot(&QUEUE, Lease::new(Duration::from_secs(30)), Wait::No)?;
+    /// // .. a while later, perhaps too late:
+    /// conn.immediate_transaction(|conn| -> Result<(), diesel_locks::Error> {
+    ///     conn.ensure_slot(&slot)?;
+    ///     Ok(()) // write
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn ensure_slot(&mut self, slot: &Slot) -> Result<(), Error> {
+        if transaction::depth(self)? == 0 {
+            return Err(Error::NotInTransaction {
+                method: "ensure_slot",
+            });
+        }
+        if self.pin(slot)? {
+            Ok(())
+        } else {
+            Err(lost(slot))
+        }
+    }
+
+    /// Opens a transaction that holds a slot, runs `work`, and commits; `None`, and `work` not run, when no
+    /// slot is free. The transaction's end frees the slot: COMMIT, ROLLBACK (also when `work` fails or
+    /// panics), or a lost connection.
+    ///
+    /// Transactions at top level are at READ COMMITTED, on SQLite immediate. In an open transaction it
+    /// opens a savepoint, and the slot is held until the outer transaction ends; a rollback to the savepoint
+    /// frees it on PostgreSQL. On SQLite any other writer counts as a holder of all slots.
+    ///
+    /// When slots are held by transactions, the answer `None` takes about 20 ms: a lock on a row does not
+    /// tell how long it will last.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`, and, made into the same type, those of
+    /// [`try_acquire_slot`](Self::try_acquire_slot) and of COMMIT.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// const TIMER: Semaphore = Semaphore::new("timer", 1);
+    ///
+    /// match conn.try_with_slot(&TIMER, |_conn| QueryResult::Ok("done"))? {
+    ///     Some(done) => println!("{done}"),
+    ///     None => println!("accept you are not the special node"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn try_with_slot<T, E, F>(&mut self, semaphore: &Semaphore, work: F) -> Result<Option<T>, E>
+    where
+        F: FnOnce(&mut Self) -> Result<T, E>,
+        E: From<Error>,
+    {
+        slots::hold_at_once(self, semaphore, work)
+    }
+
+    /// [`try_with_slot`](Self::try_with_slot), and waits while no slot is free, as
+    /// [`acquire_slot`](Self::acquire_slot) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], [`Error::Held`], [`Error::InvalidWait`]; those of
+    /// [`try_with_slot`](Self::try_with_slot).
+    fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, work: F) -> Result<T, E>
+    where
+        F: FnOnce(&mut Self) -> Result<T, E>,
+        E: From<Error>,
+    {
+        slots::hold_within(self, semaphore, wait, work)
+    }
+
+    /// Makes the slots of these semaphores, and notes that they are to stay when
+    /// [`purge_slots`](Self::purge_slots) removes unused ones.
+    ///
+    /// Call it when the application starts, on every server, after [`migrate`](crate::migrate); any number
+    /// may do so at the same moment. Needed only for semaphores that are first used inside an open
+    /// transaction; for the others it saves the first user the time (about a second for 100,000 permits).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] and [`Error::InvalidPermits`] before anything is sent;
+    /// [`Error::InTransaction`] inside an open transaction; errors of the database.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// const TIMER: Semaphore = Semaphore::new("timer", 1);
+    /// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+    ///
+    /// conn.register_semaphores([&TIMER, &COLLATE])?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn register_semaphores(
+        &mut self,
+        semaphores: impl IntoIterator<Item = impl Borrow<Semaphore>>,
+    ) -> Result<(), Error> {
+        let semaphores: Vec<_> = semaphores.into_iter().collect();
+        for semaphore in &semaphores {
+            semaphore.borrow().check()?;
+        }
+        outside(
+            self,
+            "register_semaphores",
+            "others would have to wait for its end",
+        )?;
+        for semaphore in &semaphores {
+            self.add_slots(semaphore.borrow())?;
+            self.register(semaphore.borrow())?;
+        }
+        Ok(())
+    }
+
+    /// Removes slots that are free and were last granted more than `unused_for` ago, and says how many:
+    /// those of semaphores that nobody uses any more, and those above a number of permits that was lowered.
+    /// Slots up to the number of permits that was last registered stay.
+    ///
+    /// Others may acquire meanwhile, and wait for nothing longer than a short transaction; a slot that was
+    /// removed is made again when it is needed. Fences do not start over. Slots are removed from the last
+    /// one on: one that is held keeps those below it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InTransaction`] inside an open transaction; [`Error::InvalidLease`] for more than
+    /// [`Lease::LONGEST`](crate::Lease::LONGEST); errors of the database.
+    fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
+        outside(self, "purge_slots", "others would have to wait for its end")?;
+        if unused_for > Lease::LONGEST {
+            return Err(Error::InvalidLease {
+                asked: unused_for,
+                why: "no slot can be unused for longer than the longest lease",
+            });
+        }
+        self.purge_slots_older_than(lease::up_to_micros(unused_for))
+    }
+}
+
+impl<C: SlotStore> Semaphores for C {}
+
+/// First the common case, then the other.
+const STATES: [(Expiry, LeaseState); 2] = [
+    (Expiry::Unexpired, LeaseState::Unexpired),
+    (Expiry::Any, LeaseState::Expired),
+];
+
+fn lost(slot: &Slot) -> Error {
+    Error::SlotLost {
+        semaphore: slot.semaphore.clone(),
+        number: slot.number,
+    }
+}
+
+fn outside<C: SlotStore>(
+    conn: &mut C,
+    method: &'static str,
+    why: &'static str,
+) -> Result<(), Error> {
+    if transaction::depth(conn)? == 0 {
+        Ok(())
+    } else {
+        Err(Error::InTransaction { method, why })
+    }
+}
+
+fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
+    let (number, token, holder, fence, acquired_us, expires_us, left_us) = row;
+    HeldSlot {
+        semaphore: name.to_owned(),
+        number: number.unsigned_abs(),
+        holder,
+        token: token.and_then(|token| Uuid::from_slice(&token).ok()),
+        fence,
+        acquired_at: time(acquired_us),
+        expires_at: time(expires_us),
+        remaining: Duration::from_micros(u64::try_from(left_us).unwrap_or(0)),
+    }
+}
+
+/// Within chrono's range: leases are limited.
+fn time(micros: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
