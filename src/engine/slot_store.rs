@@ -109,7 +109,7 @@ pub enum Expiry {
 }
 
 /// A row of a held slot, and what is left of it in microseconds.
-pub type HeldRow = (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64);
+pub(crate) type HeldRow = (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64);
 
 /// A lease to renew.
 #[derive(Clone, Debug, PartialEq, Eq)]

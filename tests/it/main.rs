@@ -26,6 +26,19 @@ macro_rules! tests_of {
 }
 pub(crate) use tests_of;
 
+/// The same for the bodies of semaphores.
+macro_rules! slot_tests_of {
+    ($backend:ident: $($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
+        $(mod $module {
+            $(#[test]
+            fn $name() {
+                crate::promises::slots::$module::$name::<super::$backend>();
+            })*
+        })*
+    };
+}
+pub(crate) use slot_tests_of;
+
 /// The bodies that all engines share.
 macro_rules! all_promises {
     ($backend:ident) => {
@@ -101,6 +114,67 @@ macro_rules! all_promises {
                 acquired_refused_timed_out_and_freed_are_told,
             },
         );
+        mod slots {
+            use super::*;
+
+            crate::slot_tests_of!($backend:
+                capacity::{
+                sixty_four_connections_never_hold_more_than_the_permits,
+                eight_connections_always_get_one_of_eight_slots,
+                a_full_semaphore_refuses_without_a_write,
+                many_permits_are_all_granted,
+            },
+                fences::{
+                fences_grow_and_never_repeat,
+                fences_survive_purge_and_a_clock_that_was_set_back,
+                a_stale_writer_is_stopped_by_its_fence,
+                a_stale_writer_is_stopped_by_ensure_slot,
+            },
+                holding::{
+                a_slot_is_held_as_long_as_its_transaction,
+                a_slot_is_free_when_its_holder_is_killed,
+                leases_and_slots_of_transactions_count_together,
+                a_waiter_goes_on_when_a_transaction_ends,
+                a_slot_of_a_savepoint_is_held_by_the_transaction,
+            },
+                leases::{
+                a_slot_is_refreshed_and_released,
+                a_lease_that_has_ended_is_said_to_have,
+                a_slot_that_was_granted_again_is_lost,
+                releasing_twice_or_with_a_forged_token_changes_nothing,
+                the_operators_hammer_takes_every_slot,
+                held_slots_are_shown_by_the_databases_clock,
+                a_long_transaction_does_not_shorten_the_lease,
+                a_short_lease_ends_by_itself,
+                unusable_leases_are_refused,
+                a_slot_is_kept_at_least_as_long_as_asked_for,
+                a_waiter_gets_a_slot_that_is_released,
+            },
+                permits::{
+                more_permits_are_more_slots,
+                fewer_permits_throw_nobody_out,
+                fewer_permits_count_holding_transactions,
+                two_versions_at_once_never_hold_more_than_the_larger_number,
+                after_a_lowering_nobody_exceeds_the_smaller_number,
+                unusable_numbers_and_names_are_refused,
+                names_are_compared_as_bytes_and_kept_whole,
+            },
+                rows::{
+                a_new_name_is_used_by_thirty_two_at_once,
+                registering_is_for_all_of_an_enum,
+                purge_removes_what_is_free_and_old,
+                purge_works_while_others_acquire,
+                a_missing_table_of_slots_names_migrate,
+            },
+                transactions::{
+                it_takes_effect_at_commit_and_not_at_rollback,
+                a_release_takes_effect_at_commit,
+                a_new_semaphore_in_an_open_transaction_is_an_error,
+                a_stale_transaction_is_refused_a_slot,
+                the_sessions_isolation_level_does_not_matter_outside,
+            },
+            );
+        }
     };
 }
 pub(crate) use all_promises;

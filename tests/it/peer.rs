@@ -15,6 +15,15 @@ pub(crate) struct Peer(Child);
 impl Peer {
     /// Returns when the process holds the lock.
     pub(crate) fn holding<B: Backend>(url: &str, id: &str, retention: Retention) -> Self {
+        Self::told(url, &format!("{} {retention:?} {id}", B::NAME))
+    }
+
+    /// Returns when the process holds the slot, of one permit, by a transaction.
+    pub(crate) fn holding_a_slot<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Slot {semaphore}", B::NAME))
+    }
+
+    fn told(url: &str, told: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
                 "peer::holds_a_lock_until_it_is_killed",
@@ -22,7 +31,7 @@ impl Peer {
                 "--nocapture",
             ])
             .env(URL, url)
-            .env(LOCK, format!("{} {retention:?} {id}", B::NAME))
+            .env(LOCK, told)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -43,10 +52,9 @@ impl Peer {
     }
 }
 
-fn hold<B: Backend>(url: &str, retention: Retention, id: &str) {
+fn hold<B: Backend>(url: &str, what: &str, id: &str) {
     let mut conn = B::connect_to(url);
-    let lock = ObjectLock::on(id).retention(retention);
-    conn.with_object_lock(lock, |conn| {
+    let work = |conn: &mut B::Conn| {
         B::count_up(conn, 9);
         println!("held");
         // Until the end of the test, should that not kill it.
@@ -54,8 +62,13 @@ fn hold<B: Backend>(url: &str, retention: Retention, id: &str) {
             .read_to_end(&mut Vec::new())
             .expect("an end");
         Ok::<_, diesel_locks::Error>(())
-    })
-    .expect("the lock is free");
+    };
+    let done = match what {
+        "Slot" => conn.with_slot(&Semaphore::named(id, 1), Wait::No, work),
+        "Kept" => conn.with_object_lock(ObjectLock::on(id).retention(Retention::Kept), work),
+        _ => conn.with_object_lock(id, work),
+    };
+    done.expect("it is free");
 }
 
 /// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
@@ -66,14 +79,11 @@ fn holds_a_lock_until_it_is_killed() {
         let mut told = told.splitn(3, ' ');
         let mut next = || told.next().expect("backend, retention and id");
         let backend = next();
-        let retention = match next() {
-            "Kept" => Retention::Kept,
-            _ => Retention::Transient,
-        };
+        let (what, id) = (next(), next());
         return match backend {
-            Postgres::NAME => hold::<Postgres>(&url, retention, next()),
-            Mysql::NAME => hold::<Mysql>(&url, retention, next()),
-            _ => hold::<Sqlite>(&url, retention, next()),
+            Postgres::NAME => hold::<Postgres>(&url, what, id),
+            Mysql::NAME => hold::<Mysql>(&url, what, id),
+            _ => hold::<Sqlite>(&url, what, id),
         };
     }
     let database = Sqlite::new();

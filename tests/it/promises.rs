@@ -9,5 +9,6 @@ pub(crate) mod many;
 pub(crate) mod nesting;
 pub(crate) mod refusals;
 pub(crate) mod retention;
+pub(crate) mod slots;
 pub(crate) mod tables;
 pub(crate) mod waiting;

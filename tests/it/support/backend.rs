@@ -8,7 +8,7 @@ use diesel_locks::prelude::*;
 
 /// A database of the test's own, dropped with the value.
 pub(crate) trait Backend: Sized + Send + Sync + 'static {
-    type Conn: ObjectLocks + R2D2Connection + Send + 'static;
+    type Conn: ObjectLocks + Semaphores + R2D2Connection + Send + 'static;
 
     /// As the peer process knows it.
     const NAME: &'static str;
@@ -58,6 +58,12 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// Sets limits other than the defaults.
     fn set_limits(conn: &mut Self::Conn);
+
+    /// Grows when this session has written.
+    fn writes(conn: &mut Self::Conn) -> i64;
+
+    /// Sets the session's default isolation level as high as it goes.
+    fn serializable(conn: &mut Self::Conn);
 
     /// Reverts the last migration of the crate's.
     fn revert(conn: &mut Self::Conn);

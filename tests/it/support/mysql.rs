@@ -143,6 +143,19 @@ impl Backend for Mysql {
         );
     }
 
+    fn writes(conn: &mut MysqlConnection) -> i64 {
+        Self::number(
+            conn,
+            "SELECT SUM(variable_value) FROM /*!80000 performance_schema.session_status */\
+             /*M!100100 information_schema.session_status */ \
+             WHERE variable_name IN ('Handler_update', 'Handler_delete', 'Handler_write')",
+        )
+    }
+
+    fn serializable(conn: &mut MysqlConnection) {
+        Self::sql(conn, "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    }
+
     fn revert(conn: &mut MysqlConnection) {
         conn.revert_last_migration(diesel_locks::migrations::MYSQL)
             .expect("revert");

@@ -129,6 +129,15 @@ impl Backend for Postgres {
         );
     }
 
+    fn writes(conn: &mut PgConnection) -> i64 {
+        // The number of a transaction is drawn by the first write; this one draws one itself.
+        Self::number(conn, "SELECT pg_current_xact_id()::text::bigint")
+    }
+
+    fn serializable(conn: &mut PgConnection) {
+        Self::sql(conn, "SET default_transaction_isolation = 'serializable'");
+    }
+
     fn revert(conn: &mut PgConnection) {
         conn.revert_last_migration(diesel_locks::migrations::POSTGRES)
             .expect("revert");

@@ -96,6 +96,14 @@ impl Backend for Sqlite {
         Self::sql(conn, "PRAGMA busy_timeout = 6100");
     }
 
+    fn writes(conn: &mut SqliteConnection) -> i64 {
+        Self::number(conn, "SELECT total_changes()")
+    }
+
+    fn serializable(conn: &mut SqliteConnection) {
+        let _ = conn;
+    }
+
     fn revert(conn: &mut SqliteConnection) {
         conn.revert_last_migration(diesel_locks::migrations::SQLITE)
             .expect("revert");

@@ -1,0 +1,156 @@
+//! Never more than so many, never fewer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use diesel_locks::prelude::*;
+
+use super::{acquire, at_once, hour, is_full, let_expire};
+use crate::support::Backend;
+
+/// Counts holders in this process, beside the database.
+struct Holders {
+    permits: usize,
+    now: AtomicUsize,
+}
+
+impl Holders {
+    fn enter(&self) {
+        let before = self.now.fetch_add(1, Ordering::SeqCst);
+        assert!(before < self.permits, "{} holders", before + 1);
+    }
+
+    fn leave(&self) {
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One of the ways to hold a slot and to end it.
+fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holders, way: usize) {
+    match way % 5 {
+        0 | 1 => {
+            if let Some(slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+                holders.enter();
+                holders.leave();
+                conn.release_slot(slot).expect("it is ours");
+            }
+        }
+        2 => {
+            if let Some(slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+                holders.enter();
+                holders.leave();
+                let_expire::<B>(conn, &slot);
+            }
+        }
+        3 => {
+            let rolls_back = way % 2 == 0;
+            let slot = B::in_transaction(conn, |conn| {
+                let slot = conn.try_acquire_slot(semaphore, hour())?;
+                if slot.is_some() {
+                    holders.enter();
+                    if rolls_back {
+                        holders.leave();
+                    }
+                }
+                if rolls_back {
+                    return Err(diesel::result::Error::RollbackTransaction.into());
+                }
+                Ok(slot)
+            });
+            if let Ok(Some(slot)) = slot {
+                holders.leave();
+                conn.release_slot(slot).expect("it is ours");
+            }
+        }
+        _ => {
+            conn.try_with_slot(semaphore, |_| {
+                holders.enter();
+                holders.leave();
+                Ok::<_, diesel_locks::Error>(())
+            })
+            .expect("an answer");
+        }
+    }
+}
+
+pub(crate) fn sixty_four_connections_never_hold_more_than_the_permits<B: Backend>() {
+    let database = Arc::new(B::new());
+    let semaphore = Semaphore::new("hot", 7);
+    database
+        .connect()
+        .register_semaphores([&semaphore])
+        .expect("register");
+    let holders = Holders {
+        permits: 7,
+        now: AtomicUsize::new(0),
+    };
+    at_once(&database, 64, |conn, thread| {
+        for n in 0..6 {
+            cycle::<B>(conn, &semaphore, &holders, thread * 7 + n * 3);
+        }
+    });
+    // And none is lost.
+    let mut conn = database.connect();
+    let mut numbers: Vec<_> = (0..7)
+        .map(|_| acquire::<B>(&mut conn, &semaphore).number())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+    assert!(is_full::<B>(&mut conn, &semaphore));
+}
+
+/// Seven others can't hold eight slots: no refusal is right.
+pub(crate) fn eight_connections_always_get_one_of_eight_slots<B: Backend>() {
+    let database = Arc::new(B::new());
+    let semaphore = Semaphore::new("eight", 8);
+    at_once(&database, 8, |conn, thread| {
+        for n in 0..20 {
+            if n % 4 == 3 && !B::ONE_WRITER {
+                let got = conn
+                    .try_with_slot(&semaphore, |_| Ok::<_, diesel_locks::Error>(()))
+                    .expect("an answer");
+                assert_eq!(got, Some(()), "connection {thread}, cycle {n}");
+                continue;
+            }
+            let slot = acquire::<B>(conn, &semaphore);
+            conn.release_slot(slot).expect("it is ours");
+        }
+    });
+}
+
+pub(crate) fn a_full_semaphore_refuses_without_a_write<B: Backend>() {
+    let database = B::new();
+    let semaphore = Semaphore::new("three", 3);
+    let mut conn = database.connect();
+    for _ in 0..3 {
+        let _ = acquire::<B>(&mut conn, &semaphore);
+    }
+    let mut other = database.connect();
+    let before = B::writes(&mut other);
+    for _ in 0..10 {
+        assert!(is_full::<B>(&mut other, &semaphore));
+    }
+    assert_eq!(B::writes(&mut other), before);
+    // The witness does see a write.
+    B::count_up(&mut other, 0);
+    assert!(B::writes(&mut other) > before);
+}
+
+pub(crate) fn many_permits_are_all_granted<B: Backend>() {
+    let database = B::new();
+    let semaphore = Semaphore::new("many", 2500);
+    let mut conn = database.connect();
+    conn.register_semaphores([&semaphore]).expect("register");
+    B::sql(
+        &mut conn,
+        "UPDATE diesel_slots SET expires_us = 9000000000000000 WHERE number <> 1 AND number <> 2500",
+    );
+    let mut numbers = [
+        acquire::<B>(&mut conn, &semaphore).number(),
+        acquire::<B>(&mut conn, &semaphore).number(),
+    ];
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2500]);
+    assert!(is_full::<B>(&mut conn, &semaphore));
+    assert_eq!(conn.held_slots(&semaphore).expect("rows").len(), 2500);
+}

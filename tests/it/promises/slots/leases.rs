@@ -1,0 +1,281 @@
+//! Refresh, release, expiry, and the clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LeaseState};
+
+use super::{HOUR, acquire, hour, is_full, let_expire, one};
+use crate::support::Backend;
+use crate::support::threads::{meanwhile, result_of};
+
+fn assert_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
+    let error = result.expect_err("the slot is another's");
+    assert!(error.is_lost(), "{error:?}");
+}
+
+pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut slot = conn
+        .try_acquire_slot(&one(), Lease::new(Duration::from_secs(100)))
+        .expect("an answer")
+        .expect("free");
+    assert!(is_full::<B>(&mut conn, &one()));
+    assert!(slot.remaining() > Duration::from_secs(50));
+
+    let state = conn.refresh_slot(&mut slot, HOUR).expect("ours");
+    assert_eq!(state, LeaseState::Unexpired);
+    let held = &conn.held_slots(&one()).expect("rows")[0];
+    assert!(held.remaining > Duration::from_secs(3000), "{held:?}");
+    assert!(slot.remaining() > Duration::from_secs(3000));
+    assert!(slot.remaining() <= HOUR);
+
+    // A shorter one is shorter.
+    conn.refresh_slot(&mut slot, Duration::from_secs(9))
+        .expect("ours");
+    let held = &conn.held_slots(&one()).expect("rows")[0];
+    assert!(held.remaining <= Duration::from_secs(9), "{held:?}");
+
+    let state = conn.release_slot(&slot).expect("ours");
+    assert_eq!(state, LeaseState::Unexpired);
+    assert!(conn.held_slots(&one()).expect("rows").is_empty());
+    assert!(!is_full::<B>(&mut conn, &one()));
+}
+
+pub(crate) fn a_lease_that_has_ended_is_said_to_have<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut slot = acquire::<B>(&mut conn, &one());
+    let_expire::<B>(&mut conn, &slot);
+    assert!(conn.held_slots(&one()).expect("rows").is_empty());
+    let state = conn.refresh_slot(&mut slot, HOUR).expect("nobody else's");
+    assert_eq!(state, LeaseState::Expired);
+    assert!(is_full::<B>(&mut conn, &one()));
+    let_expire::<B>(&mut conn, &slot);
+    let state = conn.release_slot(slot).expect("nobody else's");
+    assert!(state.is_expired());
+}
+
+pub(crate) fn a_slot_that_was_granted_again_is_lost<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut old = acquire::<B>(&mut conn, &one());
+    let_expire::<B>(&mut conn, &old);
+    let new = acquire::<B>(&mut conn, &one());
+    assert_eq!(old.number(), new.number());
+    assert_lost(conn.refresh_slot(&mut old, HOUR));
+    assert_lost(conn.release_slot(&old));
+    // The new holder is not touched.
+    let held = conn.held_slots(&one()).expect("rows");
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].token, Some(new.token()));
+    conn.release_slot(new).expect("ours");
+}
+
+pub(crate) fn releasing_twice_or_with_a_forged_token_changes_nothing<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let two = Semaphore::new("two", 2);
+    let slot = acquire::<B>(&mut conn, &two);
+    let other = acquire::<B>(&mut conn, &two);
+    conn.release_slot(&slot).expect("ours");
+    assert_lost(conn.release_slot(&slot));
+    let forged = Slot::from_parts("two", other.number(), slot.token(), other.fence());
+    assert_lost(conn.release_slot(&forged));
+    for number in [0, 3, u32::MAX] {
+        let nowhere = Slot::from_parts("two", number, other.token(), other.fence());
+        assert_lost(conn.release_slot(&nowhere));
+    }
+    // Two slots, one held.
+    let again = acquire::<B>(&mut conn, &two);
+    assert!(is_full::<B>(&mut conn, &two));
+    // Another process goes on with the parts.
+    let mut handed_on = Slot::from_parts("two", again.number(), again.token(), again.fence());
+    conn.refresh_slot(&mut handed_on, HOUR).expect("ours");
+    conn.release_slot(handed_on).expect("ours");
+    assert_lost(conn.release_slot(again));
+}
+
+pub(crate) fn the_operators_hammer_takes_every_slot<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let three = Semaphore::new("three", 3);
+    let mut slots: Vec<_> = (0..3).map(|_| acquire::<B>(&mut conn, &three)).collect();
+    let other = acquire::<B>(&mut conn, &one());
+    assert_eq!(conn.release_all_slots(&three).expect("a count"), 3);
+    assert_eq!(conn.release_all_slots("three").expect("a count"), 0);
+    for slot in &mut slots {
+        assert_lost(conn.refresh_slot(slot, HOUR));
+        assert_lost(conn.release_slot(&*slot));
+    }
+    for _ in 0..3 {
+        let _ = acquire::<B>(&mut conn, &three);
+    }
+    conn.release_slot(other).expect("another semaphore's");
+}
+
+pub(crate) fn held_slots_are_shown_by_the_databases_clock<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let three = Semaphore::new("three", 3);
+    let lease = hour().holder("worker-7 'x' \u{1f512}");
+    let slot = conn
+        .try_acquire_slot(&three, lease)
+        .expect("an answer")
+        .expect("free");
+    let other = acquire::<B>(&mut conn, &three);
+    let mut held = conn.held_slots(&three).expect("rows");
+    held.sort_by_key(|held| held.fence);
+    assert_eq!(held.len(), 2);
+    assert_eq!(held[0].semaphore, "three");
+    assert_eq!(held[0].number, slot.number());
+    assert_eq!(held[0].token, Some(slot.token()));
+    assert_eq!(held[0].fence, slot.fence());
+    assert_eq!(held[0].holder.as_deref(), Some("worker-7 'x' \u{1f512}"));
+    assert_eq!(held[1].holder, None);
+    assert_eq!(held[1].number, other.number());
+    let lasts = held[0].expires_at - held[0].acquired_at;
+    assert_eq!(lasts.to_std().expect("later"), HOUR);
+    assert!(held[0].remaining <= HOUR && held[0].remaining > HOUR / 2);
+}
+
+/// A lease that is taken late in a long transaction is as long as any.
+pub(crate) fn a_long_transaction_does_not_shorten_the_lease<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let two = Semaphore::new("two", 2);
+    conn.register_semaphores([&two]).expect("register");
+    let mut moment = None;
+    let slot = B::in_transaction(&mut conn, |conn| {
+        if B::ONE_WRITER {
+            return Ok(acquire::<B>(conn, &two));
+        }
+        B::counter(conn, 0);
+        // What another is granted after the transaction has begun ..
+        let witness = acquire::<B>(&mut other, &two);
+        moment = Some(other.held_slots(&two)?[0].acquired_at);
+        other.release_slot(witness)?;
+        // .. is before this.
+        Ok(acquire::<B>(conn, &two))
+    })
+    .expect("commit");
+    let held = conn.held_slots(&two).expect("rows");
+    assert_eq!(held[0].token, Some(slot.token()));
+    if let Some(moment) = moment {
+        assert!(held[0].acquired_at >= moment, "{held:?} {moment}");
+    }
+    let lasts = held[0].expires_at - held[0].acquired_at;
+    assert_eq!(lasts.to_std().expect("later"), HOUR);
+}
+
+pub(crate) fn a_short_lease_ends_by_itself<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let short = Lease::new(Duration::from_millis(1));
+    let mut slot = conn
+        .try_acquire_slot(&one(), short)
+        .expect("an answer")
+        .expect("free");
+    let waited = Wait::AtMost(Duration::from_secs(20));
+    let next = conn.acquire_slot(&one(), hour(), waited).expect("it ends");
+    assert!(next.fence() > slot.fence());
+    assert_eq!(slot.remaining(), Duration::ZERO);
+    assert_lost(conn.refresh_slot(&mut slot, HOUR));
+    conn.release_slot(next).expect("ours");
+    let longest = conn
+        .try_acquire_slot(&one(), Lease::new(Lease::LONGEST))
+        .expect("an answer")
+        .expect("free");
+    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let lasts = held.expires_at - held.acquired_at;
+    assert_eq!(lasts.to_std().expect("later"), Lease::LONGEST);
+    conn.release_slot(longest).expect("ours");
+}
+
+pub(crate) fn unusable_leases_are_refused<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut slot = acquire::<B>(&mut conn, &Semaphore::new("two", 2));
+    for duration in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        Lease::LONGEST + Duration::from_nanos(1),
+        Duration::MAX,
+    ] {
+        let refused = conn.try_acquire_slot(&one(), Lease::new(duration));
+        assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
+        let refused = conn.refresh_slot(&mut slot, duration);
+        assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
+    }
+    let long_tail = Lease::new(HOUR).at_least(HOUR * 2);
+    let refused = conn.try_acquire_slot(&one(), long_tail);
+    assert!(matches!(refused, Err(Error::InvalidLease { .. })));
+    conn.release_slot(slot).expect("untouched");
+}
+
+/// Four nodes and one tick: one of them runs.
+pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let lease = || Lease::new(HOUR).at_least(HOUR / 2);
+    let mut ran = 0;
+    for _ in 0..4 {
+        if let Some(slot) = conn.try_acquire_slot(&one(), lease()).expect("an answer") {
+            ran += 1;
+            conn.release_slot(&slot).expect("ours");
+            assert_lost(conn.release_slot(slot));
+        }
+    }
+    assert_eq!(ran, 1);
+    let held = &conn.held_slots(&one()).expect("rows")[0];
+    assert_eq!(held.token, None, "released");
+    assert!(held.remaining <= HOUR / 2);
+    // A refresh does not shorten it either.
+    B::sql(&mut conn, "UPDATE diesel_slots SET expires_us = 1, keep_us = 1");
+    let mut slot = conn
+        .try_acquire_slot(&one(), lease())
+        .expect("an answer")
+        .expect("the next tick");
+    conn.refresh_slot(&mut slot, Duration::from_secs(1))
+        .expect("ours");
+    let held = &conn.held_slots(&one()).expect("rows")[0];
+    assert!(held.remaining > HOUR / 4, "{held:?}");
+    assert_eq!(conn.release_all_slots(&one()).expect("a count"), 1);
+    assert!(!is_full::<B>(&mut conn, &one()));
+}
+
+pub(crate) fn a_waiter_gets_a_slot_that_is_released<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let slot = acquire::<B>(&mut conn, &one());
+    let error = conn
+        .acquire_slot(&one(), hour(), Wait::No)
+        .expect_err("held");
+    assert!(error.is_held(), "{error:?}");
+    let asked = Duration::from_millis(150);
+    let begun = std::time::Instant::now();
+    let error = conn
+        .acquire_slot(&one(), hour(), Wait::AtMost(asked))
+        .expect_err("held");
+    assert!(error.is_timeout(), "{error:?}");
+    assert!(error.to_string().contains("one (1 permits)"), "{error}");
+    assert!(begun.elapsed() >= asked);
+    let error = conn
+        .acquire_slot(&one(), hour(), Wait::AtMost(Wait::LONGEST * 2))
+        .expect_err("too long");
+    assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
+
+    let waiter = {
+        let database = Arc::clone(&database);
+        meanwhile(move || {
+            let mut conn = database.connect();
+            conn.acquire_slot(&one(), hour(), Wait::Forever)
+        })
+    };
+    conn.release_slot(&slot).expect("ours");
+    let next = result_of(&waiter).expect("it comes free");
+    assert!(next.fence() > slot.fence());
+}

@@ -1,0 +1,192 @@
+//! Permits that change, and numbers and names that can't be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, InvalidName, MAX_PERMITS};
+
+use super::{acquire, at_once, hour, is_full};
+use crate::support::Backend;
+
+fn of(permits: u32) -> Semaphore {
+    Semaphore::new("changing", permits)
+}
+
+pub(crate) fn more_permits_are_more_slots<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for _ in 0..2 {
+        let _ = acquire::<B>(&mut conn, &of(2));
+    }
+    assert!(is_full::<B>(&mut conn, &of(2)));
+    for _ in 0..3 {
+        let _ = acquire::<B>(&mut conn, &of(5));
+    }
+    assert!(is_full::<B>(&mut conn, &of(5)));
+    assert!(is_full::<B>(&mut conn, &of(2)));
+}
+
+/// Nobody is thrown out, and nobody new comes in, until fewer than the new number are held.
+pub(crate) fn fewer_permits_throw_nobody_out<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut slots: Vec<_> = (0..5).map(|_| acquire::<B>(&mut conn, &of(5))).collect();
+    slots.sort_by_key(Slot::number);
+    // From the lowest on, so that it is those above the new number that stay.
+    for (left, slot) in (0..5).rev().zip(&slots) {
+        assert!(is_full::<B>(&mut conn, &of(2)), "{} held", left + 1);
+        conn.release_slot(slot).expect("ours");
+        if left < 2 {
+            let one_more = acquire::<B>(&mut conn, &of(2));
+            assert!(one_more.number() <= 2);
+            if left == 1 {
+                assert!(is_full::<B>(&mut conn, &of(2)), "one above and one below");
+            }
+            conn.release_slot(one_more).expect("ours");
+        }
+    }
+}
+
+/// A slot above the new number that a transaction holds counts too.
+pub(crate) fn fewer_permits_count_holding_transactions<B: Backend>() {
+    if B::ONE_WRITER {
+        // One transaction at a time holds anything.
+        return;
+    }
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let first = acquire::<B>(&mut conn, &of(2));
+    let second = acquire::<B>(&mut conn, &of(2));
+    let (low, high) = if first.number() == 1 { (first, second) } else { (second, first) };
+    conn.release_slot(high).expect("ours");
+    conn.try_with_slot(&of(2), |_| {
+        assert!(is_full::<B>(&mut other, &of(1)));
+        other.release_slot(&low)?;
+        assert!(is_full::<B>(&mut other, &of(1)), "the transaction holds slot 2");
+        let held = other.try_with_slot(&of(1), |_| Ok::<_, Error>(()))?;
+        assert_eq!(held, None);
+        Ok::<_, Error>(())
+    })
+    .expect("an answer")
+    .expect("free");
+    assert!(!is_full::<B>(&mut other, &of(1)));
+}
+
+pub(crate) fn two_versions_at_once_never_hold_more_than_the_larger_number<B: Backend>() {
+    let database = Arc::new(B::new());
+    database
+        .connect()
+        .register_semaphores([of(5)])
+        .expect("register");
+    let holders = AtomicUsize::new(0);
+    at_once(&database, 16, |conn, thread| {
+        let version = of(if thread % 2 == 0 { 5 } else { 2 });
+        for _ in 0..8 {
+            if let Some(slot) = conn.try_acquire_slot(&version, hour()).expect("an answer") {
+                let before = holders.fetch_add(1, Ordering::SeqCst);
+                assert!(before < 5, "{} holders", before + 1);
+                holders.fetch_sub(1, Ordering::SeqCst);
+                conn.release_slot(slot).expect("ours");
+            }
+        }
+    });
+}
+
+/// When the larger number is gone, the smaller one holds, also for those who race.
+pub(crate) fn after_a_lowering_nobody_exceeds_the_smaller_number<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let mut slots: Vec<_> = (0..6).map(|_| acquire::<B>(&mut conn, &of(6))).collect();
+    slots.sort_by_key(Slot::number);
+    // One above the new number stays; the others, below and above, go.
+    let stays = slots.pop().expect("six");
+    for slot in slots {
+        conn.release_slot(slot).expect("ours");
+    }
+    let holders = AtomicUsize::new(1);
+    at_once(&database, 16, |conn, _| {
+        for _ in 0..8 {
+            if let Some(slot) = conn.try_acquire_slot(&of(3), hour()).expect("an answer") {
+                let before = holders.fetch_add(1, Ordering::SeqCst);
+                assert!(before < 3, "{} holders", before + 1);
+                holders.fetch_sub(1, Ordering::SeqCst);
+                conn.release_slot(slot).expect("ours");
+            }
+        }
+    });
+    conn.release_slot(stays).expect("ours");
+    for _ in 0..3 {
+        let _ = acquire::<B>(&mut conn, &of(3));
+    }
+    assert!(is_full::<B>(&mut conn, &of(3)));
+}
+
+pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for permits in [0, MAX_PERMITS + 1, u32::MAX] {
+        let semaphore = of(permits);
+        for result in [
+            conn.try_acquire_slot(&semaphore, hour()).map(drop),
+            conn.try_with_slot(&semaphore, |_| Ok(())).map(drop),
+            conn.register_semaphores([&semaphore]),
+        ] {
+            let error = result.expect_err("out of range");
+            assert!(
+                matches!(error, Error::InvalidPermits { permits: p, .. } if p == permits),
+                "{error:?}"
+            );
+        }
+    }
+    let too_long = "x".repeat(256);
+    for name in ["", "a\0b", &too_long] {
+        let semaphore = Semaphore::named(name, 1);
+        for result in [
+            conn.try_acquire_slot(&semaphore, hour()).map(drop),
+            conn.held_slots(name).map(drop),
+            conn.release_all_slots(name).map(drop),
+        ] {
+            let error = result.expect_err("unusable");
+            assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+        }
+    }
+    for holder in ["a\0b", &too_long] {
+        let error = conn
+            .try_acquire_slot(&of(1), hour().holder(holder))
+            .expect_err("unusable");
+        assert!(
+            matches!(
+                error,
+                Error::InvalidName(InvalidName::Nul { .. } | InvalidName::TooLong { .. })
+            ),
+            "{error:?}"
+        );
+    }
+    assert_eq!(B::number(&mut conn, "SELECT count(*) FROM diesel_slots"), 0);
+}
+
+pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let longest = "🔒".repeat(255);
+    let almost = format!("{}y", "🔒".repeat(254));
+    let names = [
+        "a", "A", "á", "a ", "a\u{301}", "'; DROP TABLE diesel_slots; --", "%", &longest, &almost,
+    ];
+    for name in names {
+        let semaphore = Semaphore::named(name, 1);
+        let slot = conn
+            .try_acquire_slot(&semaphore, hour().holder(name))
+            .expect("an answer")
+            .unwrap_or_else(|| panic!("{name:?} is another semaphore"));
+        let held = conn.held_slots(name).expect("rows");
+        assert_eq!(held.len(), 1);
+        assert_eq!(held[0].holder.as_deref(), Some(name));
+        assert_eq!(held[0].token, Some(slot.token()));
+    }
+    for name in names {
+        assert_eq!(conn.release_all_slots(name).expect("a count"), 1);
+    }
+}

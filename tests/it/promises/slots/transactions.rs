@@ -1,0 +1,109 @@
+//! Acquiring in an open transaction.
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use super::{acquire, hour, is_full, one};
+use crate::support::Backend;
+
+fn roll_back<T>() -> Result<T, Error> {
+    Err(diesel::result::Error::RollbackTransaction.into())
+}
+
+pub(crate) fn it_takes_effect_at_commit_and_not_at_rollback<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let two = Semaphore::new("two", 2);
+    conn.register_semaphores([&two]).expect("register");
+    for commits in [false, true] {
+        let result = B::in_transaction(&mut conn, |conn| {
+            let slot = acquire::<B>(conn, &two);
+            assert!(other.held_slots(&two)?.is_empty(), "not yet");
+            if !B::ONE_WRITER {
+                // Nobody waits: the other slot is free, this one is not.
+                let free = acquire::<B>(&mut other, &two);
+                assert_ne!(free.number(), slot.number());
+                assert!(is_full::<B>(&mut other, &two));
+                other.release_slot(free)?;
+            }
+            if commits { Ok(slot) } else { roll_back() }
+        });
+        assert_eq!(result.is_ok(), commits);
+        let held = other.held_slots(&two).expect("rows");
+        assert_eq!(held.len(), usize::from(commits));
+    }
+}
+
+/// Refresh and release are undone with the transaction too.
+pub(crate) fn a_release_takes_effect_at_commit<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let slot = acquire::<B>(&mut conn, &one());
+    let result: Result<(), Error> = B::in_transaction(&mut conn, |conn| {
+        conn.release_slot(&slot)?;
+        assert!(is_full::<B>(&mut other, &one()));
+        roll_back()
+    });
+    assert!(result.is_err());
+    assert!(is_full::<B>(&mut other, &one()));
+    B::in_transaction(&mut conn, |conn| conn.release_slot(&slot)).expect("ours");
+    assert!(!is_full::<B>(&mut other, &one()));
+}
+
+pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let result = B::in_transaction(&mut conn, |conn| conn.try_acquire_slot(&one(), hour()));
+    let error = result.expect_err("no rows");
+    assert!(matches!(error, Error::NotRegistered { permits: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("register_semaphores"), "{error}");
+    let result: Result<_, Error> = B::in_transaction(&mut conn, |conn| {
+        conn.try_with_slot(&one(), |_| Ok::<_, Error>(()))
+    });
+    let error = result.expect_err("no rows");
+    assert!(matches!(error, Error::NotRegistered { .. }), "{error:?}");
+    conn.register_semaphores([one()]).expect("register");
+    let result = B::in_transaction(&mut conn, |conn| conn.try_acquire_slot(&one(), hour()));
+    assert!(result.expect("rows").is_some());
+
+    for result in [
+        B::in_transaction(&mut conn, |conn| conn.register_semaphores([one()])),
+        B::in_transaction(&mut conn, |conn| {
+            conn.purge_slots(std::time::Duration::ZERO).map(drop)
+        }),
+    ] {
+        let error = result.expect_err("in a transaction");
+        assert!(matches!(error, Error::InTransaction { .. }), "{error:?}");
+    }
+}
+
+pub(crate) fn a_stale_transaction_is_refused_a_slot<B: Backend>() {
+    let database = B::new();
+    database
+        .connect()
+        .register_semaphores([one()])
+        .expect("register");
+    let mut conn = database.stale_transaction();
+    let error = conn.try_acquire_slot(&one(), hour()).expect_err("stale");
+    assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+    let error = conn
+        .try_with_slot(&one(), |_| Ok::<_, Error>(()))
+        .expect_err("stale");
+    assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+}
+
+/// At the session's own default level, whatever it is, a statement alone is its own transaction.
+pub(crate) fn the_sessions_isolation_level_does_not_matter_outside<B: Backend>() {
+    let database = std::sync::Arc::new(B::new());
+    let eight = Semaphore::new("eight", 8);
+    super::at_once(&database, 8, |conn, _| {
+        B::serializable(conn);
+        for _ in 0..10 {
+            let mut slot = acquire::<B>(conn, &eight);
+            conn.refresh_slot(&mut slot, super::HOUR).expect("ours");
+            conn.release_slot(slot).expect("ours");
+        }
+    });
+}
