@@ -5,5 +5,6 @@ diesel::table! {
         #[max_length = 255]
         id -> Varchar,
         kept -> Bool,
+        advisory_key -> Int4,
     }
 }
