@@ -46,8 +46,9 @@
 //! # Rights
 //!
 //! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`, and on
-//! PostgreSQL EXECUTE on the functions `diesel_locks_acquire` and `diesel_locks_try_acquire`, which
-//! everybody has unless it was revoked.
+//! PostgreSQL EXECUTE on the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and
+//! `diesel_locks_try_acquire`, which everybody has unless it was revoked. The sequence behind
+//! `advisory_key` needs no right of its own, as an identity column's.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),

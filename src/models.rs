@@ -4,7 +4,7 @@
 //! is never committed.
 
 macro_rules! model {
-    ($backend:ident, $feature:literal, $db:ty, $id:ty) => {
+    ($backend:ident, $feature:literal, $db:ty, $id:ty $(, #[doc = $doc:literal] $more:ident: $of:ty)*) => {
         #[doc = concat!("Feature `", $feature, "`.")]
         #[cfg(feature = $feature)]
         #[cfg_attr(docsrs, doc(cfg(feature = $feature)))]
@@ -23,11 +23,19 @@ macro_rules! model {
                 pub id: $id,
                 /// Whether the row stays when its transaction ends.
                 pub kept: bool,
+                $(#[doc = $doc] pub $more: $of,)*
             }
         }
     };
 }
 
-model!(postgres, "postgres", diesel::pg::Pg, String);
+model!(
+    postgres,
+    "postgres",
+    diesel::pg::Pg,
+    String,
+    #[doc = "A kept row's lock is `pg_advisory_xact_lock(1684828011, advisory_key)`."]
+    advisory_key: i32
+);
 model!(mysql, "mysql", diesel::mysql::Mysql, Vec<u8>);
 model!(sqlite, "sqlite", diesel::sqlite::Sqlite, String);

@@ -42,7 +42,12 @@ pub enum Retention {
     Transient,
     /// The row stays and is only locked the next time: faster, and its cost does not grow while some
     /// other session holds an old snapshot (PostgreSQL). For hot ids, of which there are not too many;
-    /// [`purge_object_locks`](crate::ObjectLocks::purge_object_locks) removes them.
+    /// [`purge_object_locks`](crate::ObjectLocks::purge_object_locks) removes them, and nothing else
+    /// may: on PostgreSQL a row can be deleted while its lock is held.
+    ///
+    /// On PostgreSQL each takes a place in the server's table of locks while it is held. With the
+    /// default settings that has 6400: many thousands at once, in all transactions together, are for
+    /// `Transient`, or for a greater `max_locks_per_transaction`.
     Kept,
 }
 

@@ -304,7 +304,7 @@ pub trait ObjectLocks: Engine {
     /// Removes kept rows that nobody holds, and says how many.
     ///
     /// Others may lock meanwhile: a row that is held is left alone, one that is being removed delays
-    /// them for the length of a short transaction (at most 500 rows each). On SQLite, where every
+    /// them for the length of a short transaction (at most 500 rows each; 100 on PostgreSQL). On SQLite, where every
     /// transaction that writes holds the whole database, it waits for its turn.
     ///
     /// # Errors

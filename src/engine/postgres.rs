@@ -1,4 +1,4 @@
-//! PostgreSQL: the row's insert, or its row lock, made by a function that the migrations install.
+//! PostgreSQL: the row's insert, or its advisory lock, made by a function that the migrations install.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
@@ -14,8 +14,9 @@ mod statements;
 
 use statements::ids;
 
-/// Rows that one transaction of a purge removes.
-const PURGED_AT_ONCE: i64 = 500;
+/// Rows that one transaction of a purge removes. Each takes a place in the server's table of locks, which
+/// has 6400 by default.
+const PURGED_AT_ONCE: i64 = 100;
 
 impl Engine for PgConnection {
     type Scope = ();
@@ -47,7 +48,7 @@ impl Engine for PgConnection {
 
     fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
         let refusal = match request.wait {
-            Wait::Forever => statements::acquire(ids(request), request.kept()).get_result(self),
+            Wait::Forever => acquire(self, request),
             Wait::AtMost(_) => acquire_in_time(self, request),
             Wait::No => {
                 return try_acquire(self, request).map_err(|error| failed(request, error));
@@ -64,12 +65,15 @@ impl Engine for PgConnection {
     fn purge(&mut self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            let removed = self.transaction(|conn| {
-                let ids: Vec<String> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
-                statements::delete(&ids).execute(conn)
+            let (found, removed) = self.build_transaction().read_committed().run(|conn| {
+                let free: Vec<(String, i32)> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+                let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+                let removed = statements::delete(&ids, &keys).execute(conn)?;
+                QueryResult::Ok((ids.len(), removed))
             })?;
             purged += removed;
-            if removed == 0 {
+            // Another's purge may have been quicker with all that were found.
+            if found == 0 {
                 return Ok(purged);
             }
         }
@@ -110,6 +114,13 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant>
         "locked" => Ok(Grant::Locked),
         "held" => Ok(Grant::Held),
         level => Err(isolation(request, level).into()),
+    }
+}
+
+fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
+    match request.ids.as_slice() {
+        [id] => statements::acquire_one(id.as_str(), request.kept()).get_result(conn),
+        _ => statements::acquire(ids(request), request.kept()).get_result(conn),
     }
 }
 

@@ -12,6 +12,7 @@ diesel::table! {
         #[max_length = 255]
         id -> Varchar,
         kept -> Bool,
+        advisory_key -> Int4,
     }
 }
 

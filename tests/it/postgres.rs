@@ -1,5 +1,6 @@
 //! PostgreSQL.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -208,4 +209,249 @@ fn a_lock_alone_writes_no_log_of_its_own() {
         "SELECT relpersistence FROM pg_class WHERE relname = 'diesel_object_locks'",
     );
     assert_eq!(persistence, "u");
+}
+
+/// A kept lock on a row that is there only reads: no transaction number, no row lock, no commit record.
+#[test]
+fn a_kept_lock_on_its_row_writes_nothing() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    conn.with_object_lock(&kept, read).expect("free");
+    let assigned = |conn: &mut PgConnection| {
+        words(
+            conn,
+            "coalesce(pg_current_xact_id_if_assigned()::text, 'none')",
+        )
+    };
+    // A transient lock on its id takes the same lock.
+    for lock in [
+        kept.clone(),
+        kept.clone().wait(Wait::AtMost(Duration::from_secs(1))),
+        kept.clone().wait(Wait::No),
+        ObjectLock::on("a"),
+    ] {
+        let number = conn.with_object_lock(&lock, |conn| Ok::<_, Error>(assigned(conn)));
+        assert_eq!(number.expect("free"), "none", "{lock:?}");
+        let number = conn.transaction(|conn| {
+            conn.lock_object(&lock)?;
+            Ok::<_, Error>(assigned(conn))
+        });
+        assert_eq!(number.expect("free"), "none", "{lock:?}");
+    }
+    let mut reader = database.connect();
+    Postgres::sql(&mut reader, "SET default_transaction_read_only = on");
+    reader
+        .with_object_lock(&kept, read)
+        .expect("nothing is written");
+}
+
+/// The advisory locks of this database that stand for kept rows, by id; `?` for a key without a row.
+fn kept_held(conn: &mut PgConnection) -> String {
+    words(
+        conn,
+        "SELECT coalesce(string_agg(coalesce(id, '?'), ' ' ORDER BY id), '') \
+         FROM pg_locks LEFT JOIN diesel_object_locks ON advisory_key::bigint & 4294967295 = objid::bigint \
+         WHERE locktype = 'advisory' AND classid = 1684828011 AND objsubid = 2 AND granted \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+    )
+}
+
+/// Refused or rolled back, all of them are free again.
+#[test]
+fn no_advisory_lock_outlives_its_request() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    let kept = |ids: &[&str]| ObjectLock::on_all(ids.iter().copied()).retention(Retention::Kept);
+    conn.with_object_locks(kept(&["a", "b", "c"]), read)
+        .expect("free");
+    let holder = Holder::of(&database, kept(&["b"]));
+    conn.transaction(|conn| {
+        conn.lock_object(kept(&["c"]))?;
+        for wait in [Wait::No, Wait::AtMost(Duration::from_millis(20))] {
+            let refused = conn.with_object_locks(kept(&["a", "b"]).wait(wait), read);
+            assert!(refused.is_err());
+            assert_eq!(kept_held(conn), "b c");
+        }
+        let rolled_back = conn.with_object_lock(kept(&["a"]), |conn| {
+            assert_eq!(kept_held(conn), "a b c");
+            Err::<(), _>(diesel::result::Error::RollbackTransaction)
+        });
+        assert!(rolled_back.is_err());
+        assert_eq!(kept_held(conn), "b c");
+        Ok::<_, Error>(())
+    })
+    .expect("the transaction goes on");
+    holder.let_go();
+    assert_eq!(kept_held(&mut conn), "");
+}
+
+/// Whoever waits has read a key. When that comes free the row may be gone, or be another with another
+/// key, which somebody holds.
+#[test]
+fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
+    for wanted in [Retention::Transient, Retention::Kept] {
+        let database = Arc::new(Postgres::new());
+        let mut conn = database.connect();
+        conn.with_object_lock(ObjectLock::on("a").retention(Retention::Kept), read)
+            .expect("free");
+        let mut purge = database.connect();
+        Postgres::sql(
+            &mut purge,
+            "BEGIN; DELETE FROM diesel_object_locks \
+             WHERE pg_try_advisory_xact_lock(1684828011, advisory_key)",
+        );
+        let waiter = {
+            let database = Arc::clone(&database);
+            meanwhile(move || {
+                let lock = ObjectLock::on("a").retention(wanted);
+                database.connect().with_object_lock(lock, read)
+            })
+        };
+        database.await_waiting(1);
+        let holder_of_the_new_one = "BEGIN; SELECT pg_advisory_xact_lock(1684828011, 7)";
+        Postgres::sql(&mut conn, holder_of_the_new_one);
+        Postgres::sql(
+            &mut purge,
+            "INSERT INTO diesel_object_locks VALUES ('a', true, 7); COMMIT",
+        );
+        std::thread::sleep(Duration::from_millis(50));
+        database.await_waiting(1);
+        assert!(waiter.try_recv().is_err(), "{wanted:?}");
+        // A kept one has the old key too. A transient one has waited in its INSERT, for the purge.
+        let keys = if wanted == Retention::Kept {
+            "a ?"
+        } else {
+            "a"
+        };
+        assert_eq!(kept_held(&mut conn), keys);
+        Postgres::sql(&mut conn, "COMMIT");
+        result_of(&waiter).expect("it comes free");
+    }
+}
+
+/// Rows come and go all the time, and every way of asking meets every other.
+#[test]
+fn two_purges_in_a_loop_let_no_update_be_lost() {
+    let database = Arc::new(Postgres::new());
+    let stop = Arc::new(AtomicBool::new(false));
+    let purges: Vec<_> = (0..2)
+        .map(|_| {
+            let (database, stop) = (Arc::clone(&database), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut conn = database.connect();
+                let mut purged = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    purged += conn.purge_object_locks().expect("no error");
+                }
+                purged
+            })
+        })
+        .collect();
+    let workers: Vec<_> = (0..12)
+        .map(|worker| {
+            let database = Arc::clone(&database);
+            std::thread::spawn(move || {
+                let mut conn = database.connect();
+                for n in 0..60 {
+                    let turn = worker + n;
+                    let lock = if turn % 5 == 0 {
+                        ObjectLock::on_all(["0", "1"])
+                    } else {
+                        ObjectLock::on(["0", "1"][turn % 2])
+                    };
+                    let lock = lock
+                        .retention(
+                            [Retention::Kept, Retention::Transient][usize::from(turn % 3 == 0)],
+                        )
+                        .wait(
+                            [
+                                Wait::Forever,
+                                Wait::AtMost(Duration::from_secs(20)),
+                                Wait::No,
+                            ][n % 3],
+                        );
+                    loop {
+                        let locked = conn.with_object_lock(lock.clone(), |conn| {
+                            Postgres::count_up(conn, turn % 2);
+                            Ok::<_, Error>(())
+                        });
+                        match locked {
+                            Ok(()) => break,
+                            Err(Error::Held { .. }) => {}
+                            Err(error) => panic!("{error:?}"),
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().expect("no error");
+    }
+    stop.store(true, Ordering::Relaxed);
+    let removed: usize = purges
+        .into_iter()
+        .map(|purge| purge.join().expect("no error"))
+        .sum();
+    assert!(removed > 0, "they had something to do");
+    let mut conn = database.connect();
+    let counted: i64 = (0..2).map(|id| Postgres::counter(&mut conn, id)).sum();
+    assert_eq!(counted, 12 * 60);
+    assert_eq!(kept_held(&mut conn), "");
+}
+
+/// The numbers start over after 2^32 rows; of two ids that then have the same one, each excludes the
+/// other, and nobody waits for ever.
+#[test]
+fn two_rows_with_the_same_key_share_a_lock() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    let kept = |id| ObjectLock::on(id).retention(Retention::Kept);
+    Postgres::sql(
+        &mut conn,
+        "SELECT setval('diesel_object_locks_advisory_key_seq', 2147483647)",
+    );
+    conn.with_object_lock(kept("b"), read).expect("free");
+    let key = words(&mut conn, "SELECT advisory_key FROM diesel_object_locks");
+    assert_eq!(key, "-2147483648");
+    Postgres::sql(
+        &mut conn,
+        "SELECT setval('diesel_object_locks_advisory_key_seq', -2147483648, false)",
+    );
+    let holder = Holder::of(&database, kept("a"));
+    let other = conn
+        .try_with_object_lock(kept("b"), read)
+        .expect("an answer");
+    assert_eq!(other, None);
+    holder.let_go();
+    conn.with_object_locks(
+        ObjectLock::on_all(["a", "b"]).retention(Retention::Kept),
+        read,
+    )
+    .expect("both");
+    assert_eq!(conn.purge_object_locks().expect("purge"), 2);
+}
+
+/// What the crate's documentation says under "Rights" is enough; the sequence needs none.
+#[test]
+fn a_user_with_rights_on_the_table_alone_can_lock() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let user = "diesel_locks_test_user";
+    conn.transaction(|conn| {
+        Postgres::sql(
+            conn,
+            &format!(
+                "CREATE ROLE {user}; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON diesel_object_locks TO {user}; SET ROLE {user}"
+            ),
+        );
+        for retention in [Retention::Transient, Retention::Kept] {
+            conn.lock_object(ObjectLock::on("a").retention(retention))?;
+            assert!(conn.try_lock_object(ObjectLock::on("b").retention(retention))?);
+        }
+        Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
+    })
+    .expect_err("rolled back, and the role with it");
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use diesel::dsl::{auto_type, delete as delete_from, select};
 use diesel::prelude::*;
-use diesel::sql_types::{Array, BigInt, Bool, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
 
 use crate::request::Request;
 use crate::schema::postgres::diesel_object_locks::{self, dsl};
@@ -13,14 +13,20 @@ use crate::{ObjectId, Wait};
 #[diesel::declare_sql_function]
 extern "SQL" {
     /// `NULL`, or the isolation level that is in the way; see the migration.
+    fn diesel_locks_acquire_one(object_id: Text, keep: Bool) -> Nullable<Text>;
+    /// The same for several.
     fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
     /// `locked`, `held`, or the isolation level that is in the way; see the migration.
     fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
     fn pg_advisory_xact_lock(key: BigInt);
+    fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
 }
 
 /// "diesel-l", so that no application takes the same number by chance.
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
+
+/// The first number of each kept row's advisory lock; 1684828011 in the migration.
+const KEPT_CLASS: i32 = i32::from_be_bytes(*b"dlok");
 
 /// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
 /// snapshot of the moment before the wait.
@@ -31,6 +37,11 @@ pub(super) const ROLLBACK_TO_SAVEPOINT: &str =
 
 pub(super) fn ids(request: &Request) -> Vec<&str> {
     request.ids.iter().map(ObjectId::as_str).collect()
+}
+
+#[auto_type]
+pub(super) fn acquire_one<'a>(id: &'a str, keep: bool) -> _ {
+    select(diesel_locks_acquire_one(id, keep))
 }
 
 #[auto_type]
@@ -46,17 +57,23 @@ pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
 /// Kept rows that nobody has locked, locked now.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
+    let class: i32 = KEPT_CLASS;
     diesel_object_locks::table
-        .select(dsl::id)
+        .select((dsl::id, dsl::advisory_key))
         .filter(dsl::kept)
+        .filter(pg_try_advisory_xact_lock(class, dsl::advisory_key))
         .limit(limit)
-        .for_update()
-        .skip_locked()
 }
 
+/// Not by id alone: another may have purged the row before we locked its key, and somebody made a new
+/// row since, which has another key.
 #[auto_type]
-pub(super) fn delete<'a>(ids: &'a [String]) -> _ {
-    delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
+pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
+    delete_from(
+        diesel_object_locks::table
+            .filter(dsl::id.eq_any(ids))
+            .filter(dsl::advisory_key.eq_any(keys)),
+    )
 }
 
 #[auto_type]
@@ -106,17 +123,36 @@ fn push_acquire_in_time(sql: &mut String, request: &Request) {
 }
 
 fn push_acquire(sql: &mut String, request: &Request) {
-    sql.push_str("SELECT diesel_locks_acquire(ARRAY[");
-    for (position, id) in request.ids.iter().enumerate() {
-        if position > 0 {
-            sql.push_str(", ");
+    if let [id] = request.ids.as_slice() {
+        sql.push_str("SELECT diesel_locks_acquire_one(");
+        push_literal(sql, id.as_str());
+    } else {
+        sql.push_str("SELECT diesel_locks_acquire(ARRAY[");
+        for (position, id) in request.ids.iter().enumerate() {
+            if position > 0 {
+                sql.push_str(", ");
+            }
+            push_literal(sql, id.as_str());
         }
-        sql.push_str("convert_from('\\x");
-        for byte in id.as_str().bytes() {
-            let _ = write!(sql, "{byte:02x}");
-        }
-        sql.push_str("', 'UTF8')");
+        sql.push_str("]::text[]");
     }
-    sql.push_str("]::text[], ");
-    sql.push_str(if request.kept() { "true)" } else { "false)" });
+    sql.push_str(if request.kept() {
+        ", true)"
+    } else {
+        ", false)"
+    });
+}
+
+/// ASCII is the same in all encodings that a server can have; anything else is converted.
+fn push_literal(sql: &mut String, id: &str) {
+    let (before, each, after) = if id.is_ascii() {
+        ("E'", "\\x", "'")
+    } else {
+        ("convert_from('\\x", "", "', 'UTF8')")
+    };
+    sql.push_str(before);
+    for byte in id.bytes() {
+        let _ = write!(sql, "{each}{byte:02x}");
+    }
+    sql.push_str(after);
 }
