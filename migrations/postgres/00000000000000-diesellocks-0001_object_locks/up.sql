@@ -27,6 +27,10 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
+    -- A hot standby grants advisory locks of its own, of which nobody else knows.
+    IF keep AND current_setting('transaction_read_only') = 'on' THEN
+        RAISE read_only_sql_transaction USING MESSAGE = 'an object can''t be locked in a read-only transaction';
+    END IF;
     -- A kept lock expects the row to be there, a transient one to be absent.
     IF keep THEN
         SELECT advisory_key INTO key FROM diesel_object_locks WHERE id = object_id;

@@ -48,7 +48,8 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// Takes a slot that is as it was seen, unless another session has it locked. Raw: the DSL has no
-    /// locks in a part of a statement.
+    /// locks in a part of a statement. The derived table comes first (`STRAIGHT_JOIN`), and the key is
+    /// named in it alone: a row that the update found by itself it would wait for.
     Take<'a> {
         wanted: &'a Wanted<'a>,
         holder: Option<&'a [u8]>,
@@ -56,17 +57,17 @@ statement! {
         last: i64,
     } -> Integer,
     |self, out| {
-        let name = self.wanted.semaphore.name().as_bytes();
         push!(out;
-            "UPDATE diesel_slots AS slot JOIN (SELECT name, number FROM diesel_slots WHERE name = ",
-                Binary = name;
+            "UPDATE (SELECT name, number FROM diesel_slots WHERE name = ",
+                Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= ";
         );
         out.push_sql(Mysql::NOW);
         push!(out;
-            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free ON slot.name = free.name AND slot.number = free.number \
+            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_slots AS slot \
+             ON slot.name = free.name AND slot.number = free.number \
              SET slot.token = ", Binary = self.wanted.token.as_slice();
             ", slot.holder = ", Nullable<Binary> = &self.holder;
             ", slot.fence = ", BigInt = &self.granted.fence;
@@ -77,11 +78,7 @@ statement! {
         out.push_sql(Mysql::NOW);
         push!(out; " + ", BigInt = &self.wanted.lease_us; ", slot.keep_us = ");
         out.push_sql(Mysql::NOW);
-        push!(out;
-            " + ", BigInt = &self.wanted.at_least_us;
-            " WHERE slot.name = ", Binary = name;
-            " AND slot.number = ", Integer = &self.granted.number;
-        );
+        push!(out; " + ", BigInt = &self.wanted.at_least_us;);
     }
 }
 

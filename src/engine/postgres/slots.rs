@@ -7,12 +7,12 @@ use diesel::prelude::*;
 
 use super::slot_statements as sql;
 use super::{isolation_of, statements};
-use crate::engine::Class;
 use crate::engine::slot_store::{
     Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
-use crate::{Error, Semaphore, Slot};
+use crate::engine::{Class, classify};
+use crate::{Error, Semaphore, Slot, transaction};
 
 /// Slots that one transaction adds or removes.
 const AT_ONCE: i32 = 1000;
@@ -20,22 +20,22 @@ const AT_ONCE: i32 = 1000;
 impl SlotStore for PgConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         let (permits, nested) = (wanted.semaphore.permits_i32(), place.in_transaction);
-        let answer = match &place.open {
+        let answer = alone(self, |conn| match &place.open {
             None => sql::Lease {
                 wanted,
                 permits,
                 nested,
                 among: sql::Any,
             }
-            .get_result(self),
+            .get_result(conn),
             Some(open) => sql::Lease {
                 wanted,
                 permits,
                 nested,
                 among: sql::These(open),
             }
-            .get_result(self),
-        };
+            .get_result(conn),
+        })?;
         attempt(answer, wanted.semaphore, place)
     }
 
@@ -59,7 +59,7 @@ impl SlotStore for PgConnection {
                 among: sql::These(open),
             }
             .get_result(self),
-        };
+        }?;
         attempt(answer, semaphore, place)
     }
 
@@ -72,16 +72,16 @@ impl SlotStore for PgConnection {
         if in_transaction {
             self.batch_execute(sql::SAVEPOINT)?;
         }
-        let looked = (|| -> QueryResult<_> {
-            let mut free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(self)?;
+        let looked = alone(self, |conn| {
+            let mut free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(conn)?;
             free.sort_unstable();
-            let slots: i64 = sql::count(semaphore.name()).get_result(self)?;
+            let slots: i64 = sql::count(semaphore.name()).get_result(conn)?;
             Ok(open_among(&free, slots, semaphore.permits_i32()))
-        })();
+        });
         if in_transaction {
             self.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
         }
-        Ok(looked?)
+        looked
     }
 
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
@@ -104,25 +104,25 @@ impl SlotStore for PgConnection {
     }
 
     fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
-        self.execute_returning_count(&sql::register(semaphore.name(), semaphore.permits_i32()))?;
+        alone(self, |conn| {
+            conn.execute_returning_count(&sql::register(semaphore.name(), semaphore.permits_i32()))
+        })?;
         Ok(())
     }
 
     fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
-        Ok(match state {
+        alone(self, |conn| match state {
             Expiry::Unexpired => {
-                self.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))?
+                conn.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))
             }
-            Expiry::Any => self.execute_returning_count(&sql::extend(key(slot), lease_us))?,
+            Expiry::Any => conn.execute_returning_count(&sql::extend(key(slot), lease_us)),
         })
     }
 
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        Ok(match state {
-            Expiry::Unexpired => {
-                self.execute_returning_count(&sql::give_back_unexpired(key(slot)))?
-            }
-            Expiry::Any => self.execute_returning_count(&sql::give_back(key(slot)))?,
+        alone(self, |conn| match state {
+            Expiry::Unexpired => conn.execute_returning_count(&sql::give_back_unexpired(key(slot))),
+            Expiry::Any => conn.execute_returning_count(&sql::give_back(key(slot))),
         })
     }
 
@@ -135,21 +135,24 @@ impl SlotStore for PgConnection {
     }
 
     fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(sql::held(name).load(self)?)
+        alone(self, |conn| sql::held(name).load(conn))
     }
 
     fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
-        let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(self)?;
+        let taken: Vec<(i32, bool)> = alone(self, |conn| sql::taken_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = self.execute_returning_count(&sql::take_away(name, number))?;
+            let freed = alone(self, |conn| {
+                conn.execute_returning_count(&sql::take_away(name, number))
+            })?;
             held += if unexpired { freed } else { 0 };
         }
         Ok(held)
     }
 
     fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
-        let semaphores: Vec<(String, Option<i32>)> = sql::semaphores().load(self)?;
+        let semaphores: Vec<(String, Option<i32>)> =
+            alone(self, |conn| sql::semaphores().load(conn))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
@@ -166,7 +169,7 @@ impl SlotStore for PgConnection {
     }
 
     fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let rows: Vec<(Vec<u8>, i64)> = sql::Renew::of(leases).load(self)?;
+        let rows: Vec<(Vec<u8>, i64)> = alone(self, |conn| sql::Renew::of(leases).load(conn))?;
         Ok(rows
             .into_iter()
             .map(|(token, left_us)| Renewed { token, left_us })
@@ -218,6 +221,28 @@ fn at_read_committed<T>(
         .run(|conn| work(conn))?)
 }
 
+/// Runs a statement that is its own transaction until it is not the victim of another: at a session's
+/// default level above READ COMMITTED also single statements can be. Inside a transaction once.
+fn alone<T>(
+    conn: &mut PgConnection,
+    statement: impl Fn(&mut PgConnection) -> QueryResult<T>,
+) -> Result<T, Error> {
+    let alone = transaction::depth(conn)? == 0;
+    loop {
+        match statement(conn) {
+            Err(error) if alone && is_victim(&error) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn is_victim(error: &diesel::result::Error) -> bool {
+    matches!(
+        classify(error),
+        Class::SerializationFailure | Class::Deadlock
+    )
+}
+
 fn key(slot: &Slot) -> sql::Key<'_> {
     sql::Key {
         name: &slot.semaphore,
@@ -226,26 +251,7 @@ fn key(slot: &Slot) -> sql::Key<'_> {
     }
 }
 
-fn attempt(
-    answer: QueryResult<sql::Answer>,
-    semaphore: &Semaphore,
-    place: &Place,
-) -> Result<Attempt, Error> {
-    let answer = match answer {
-        Ok(answer) => answer,
-        // A statement that is its own transaction has done nothing: another changed the row first, at a
-        // session's default level above READ COMMITTED.
-        Err(error)
-            if !place.in_transaction
-                && matches!(
-                    super::classify(&error),
-                    Class::SerializationFailure | Class::Deadlock
-                ) =>
-        {
-            return Ok(Attempt::Locked);
-        }
-        Err(error) => return Err(error.into()),
-    };
+fn attempt(answer: sql::Answer, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
     let (number, fence, slots, any_free, level) = answer;
     if let (Some(number), Some(fence)) = (number, fence) {
         return Ok(Attempt::Granted(Granted { number, fence }));

@@ -43,7 +43,8 @@ pub(crate) fn is_full<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> 
 /// The end of the lease, by the hand of a god: what is written is what the clock would have brought.
 pub(crate) fn let_expire<B: Backend>(conn: &mut B::Conn, slot: &Slot) {
     let changed = format!(
-        "UPDATE diesel_slots SET expires_us = 1, keep_us = 1 WHERE number = {}",
+        "UPDATE diesel_slots SET expires_us = 1, keep_us = 1 WHERE name = '{}' AND number = {}",
+        slot.semaphore(),
         slot.number()
     );
     B::sql(conn, &changed);

@@ -41,7 +41,10 @@ pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
         .with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
         .expect_err("no table");
     assert!(error.is_missing_table(), "{error:?}");
-    assert_eq!(diesel_locks::migrate(&mut conn).expect("up again").len(), MIGRATIONS);
+    assert_eq!(
+        diesel_locks::migrate(&mut conn).expect("up again").len(),
+        MIGRATIONS
+    );
     assert_eq!(database.rows(), 0);
 }
 

@@ -59,7 +59,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Sets limits other than the defaults.
     fn set_limits(conn: &mut Self::Conn);
 
-    /// Grows when this session has written.
+    /// Grows when this session writes in the transaction that is open.
     fn writes(conn: &mut Self::Conn) -> i64;
 
     /// Sets the session's default isolation level as high as it goes.

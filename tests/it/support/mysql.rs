@@ -148,7 +148,7 @@ impl Backend for Mysql {
             conn,
             "SELECT SUM(variable_value) FROM /*!80000 performance_schema.session_status */\
              /*M!100100 information_schema.session_status */ \
-             WHERE variable_name IN ('Handler_update', 'Handler_delete', 'Handler_write')",
+             WHERE variable_name IN ('Handler_update', 'Handler_delete')",
         )
     }
 

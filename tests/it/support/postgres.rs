@@ -130,8 +130,11 @@ impl Backend for Postgres {
     }
 
     fn writes(conn: &mut PgConnection) -> i64 {
-        // The number of a transaction is drawn by the first write; this one draws one itself.
-        Self::number(conn, "SELECT pg_current_xact_id()::text::bigint")
+        // The number of a transaction is drawn by its first write.
+        Self::number(
+            conn,
+            "SELECT (pg_current_xact_id_if_assigned() IS NOT NULL)::integer",
+        )
     }
 
     fn serializable(conn: &mut PgConnection) {

@@ -40,7 +40,10 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     // As if granted in the year 2100.
     let future = 4_102_444_800_000_000_i64 / 64;
     let fence = (future << 17) | 1;
-    B::sql(&mut conn, &format!("UPDATE diesel_slots SET fence = {fence}"));
+    B::sql(
+        &mut conn,
+        &format!("UPDATE diesel_slots SET fence = {fence}"),
+    );
     let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
     assert_eq!(purged, 1);
     let slot = acquire::<B>(&mut conn, &one());

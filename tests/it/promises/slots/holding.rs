@@ -64,7 +64,10 @@ pub(crate) fn a_slot_is_free_when_its_holder_is_killed<B: Backend>() {
     begin_fit::<B>(&mut conn);
     assert!(tried::<B>(&mut conn, &one()));
     if !B::ONE_WRITER {
-        assert!(!tried::<B>(&mut database.connect(), &one()), "held until the outer one ends");
+        assert!(
+            !tried::<B>(&mut database.connect(), &one()),
+            "held until the outer one ends"
+        );
     }
     drop(conn);
     let mut other = database.connect();

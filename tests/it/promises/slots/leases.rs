@@ -234,7 +234,10 @@ pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
     assert_eq!(held.token, None, "released");
     assert!(held.remaining <= HOUR / 2);
     // A refresh does not shorten it either.
-    B::sql(&mut conn, "UPDATE diesel_slots SET expires_us = 1, keep_us = 1");
+    B::sql(
+        &mut conn,
+        "UPDATE diesel_slots SET expires_us = 1, keep_us = 1",
+    );
     let mut slot = conn
         .try_acquire_slot(&one(), lease())
         .expect("an answer")

@@ -57,7 +57,10 @@ pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
     let mut conn = database.connect();
     let result = B::in_transaction(&mut conn, |conn| conn.try_acquire_slot(&one(), hour()));
     let error = result.expect_err("no rows");
-    assert!(matches!(error, Error::NotRegistered { permits: 1, .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::NotRegistered { permits: 1, .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("register_semaphores"), "{error}");
     let result: Result<_, Error> = B::in_transaction(&mut conn, |conn| {
         conn.try_with_slot(&one(), |_| Ok::<_, Error>(()))
