@@ -61,6 +61,8 @@ mod engine;
 mod error;
 mod events;
 mod fence;
+#[cfg(feature = "r2d2")]
+mod guard;
 mod lease;
 pub mod migrations;
 pub mod models;
@@ -79,6 +81,9 @@ mod slots;
 mod transaction;
 
 pub use error::Error;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use guard::{SlotGuard, run_gated};
 pub use lease::Lease;
 pub use migrations::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, Subject};

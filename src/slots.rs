@@ -112,7 +112,7 @@ pub(crate) fn lease_within<C: SlotStore>(
 }
 
 /// Repeats `attempt` until it has something or the time is up.
-fn within<T>(
+pub(crate) fn within<T>(
     semaphore: &Semaphore,
     wait: Wait,
     mut attempt: impl FnMut(u32) -> Result<Option<T>, Error>,

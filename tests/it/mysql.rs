@@ -189,7 +189,7 @@ fn a_server_that_speaks_german_is_understood() {
         assert!(error.is_timeout(), "{error:?}");
     }
     holder.let_go();
-    Mysql::revert(&mut conn);
+    Mysql::revert_all(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");

@@ -83,6 +83,22 @@ impl Backend for Mysql {
 
     /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
     /// transaction that has written nothing (MariaDB).
+    fn cut(&self) {
+        let mut admin = self.admin();
+        let sessions = words(
+            &mut admin,
+            &format!(
+                "SELECT COALESCE(GROUP_CONCAT(id SEPARATOR ' '), '') FROM \
+                 information_schema.processlist WHERE db = '{}'",
+                self.name
+            ),
+        );
+        for session in sessions.split_whitespace() {
+            // It may have ended by itself.
+            let _ = admin.batch_execute(&format!("KILL {session}"));
+        }
+    }
+
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut self.admin(),
