@@ -79,28 +79,6 @@ expression! {
 }
 
 expression! {
-    /// When a lease of so many microseconds ends that begins now: not before the slot need not be kept
-    /// any longer.
-    LeaseEnd(micros), |self, out| {
-        out.push_sql(DB::GREATEST);
-        out.push_sql("(keep_us, ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" + ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-        out.push_sql(")");
-    }
-}
-
-expression! {
-    /// When a slot that is released now is free: at once, unless it is to be kept longer.
-    ReleaseEnd, |self, out| {
-        out.push_sql("CASE WHEN keep_us > ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" THEN keep_us ELSE 0 END");
-    }
-}
-
-expression! {
     /// What is left of a lease.
     Left, |self, out| {
         out.push_sql("expires_us - ");

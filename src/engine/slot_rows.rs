@@ -1,12 +1,12 @@
 //! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`: how the engine's names are bound.
+/// `$text`, `$sql_text`: how the engine's names are bound.
 macro_rules! slot_rows {
-    ($schema:ident, $db:ty, $text:ty) => {
+    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
         use diesel::prelude::*;
         use diesel::query_builder::{QueryFragment, QueryId};
 
-        use crate::engine::clock::{Ago, LeaseEnd, Left, Now, ReleaseEnd};
+        use crate::engine::clock::{Ago, Left, Now};
         use crate::schema::$schema::{diesel_fences, diesel_semaphores, diesel_slots as slots};
 
         /// The one row of `diesel_fences`.
@@ -26,39 +26,81 @@ macro_rules! slot_rows {
             pub(in crate::engine) token: &'a [u8],
         }
 
-        pub(in crate::engine) fn extend<'a>(key: Key<'a>, lease_us: i64) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+        // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
+        statement! {
+            $db, $conn;
+            /// Gives the slot another end: not before it need not be kept any longer.
+            Extend<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("expires_us = ");
+                out.push_sql(<$db>::GREATEST);
+                out.push_sql("(keep_us, ");
+                out.push_sql(<$db>::NOW);
+                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+            }
         }
 
-        pub(in crate::engine) fn extend_unexpired<'a>(
-            key: Key<'a>,
-            lease_us: i64,
-        ) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .filter(slots::expires_us.gt(Now {}))
-                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("expires_us = ");
+                out.push_sql(<$db>::GREATEST);
+                out.push_sql("(keep_us, ");
+                out.push_sql(<$db>::NOW);
+                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+                out.push_sql(" AND expires_us > ");
+                out.push_sql(<$db>::NOW);
+            }
         }
 
-        pub(in crate::engine) fn give_back<'a>(key: Key<'a>) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .set((
-                    slots::token.eq(None::<&[u8]>),
-                    slots::expires_us.eq(ReleaseEnd {}),
-                ))
+        statement! {
+            $db, $conn;
+            /// Frees the slot: at once, unless it is to be kept longer.
+            GiveBack<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
+                out.push_sql(<$db>::NOW);
+                out.push_sql(" THEN keep_us ELSE 0 END");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+            }
         }
 
-        pub(in crate::engine) fn give_back_unexpired<'a>(key: Key<'a>) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .filter(slots::expires_us.gt(Now {}))
-                .set((
-                    slots::token.eq(None::<&[u8]>),
-                    slots::expires_us.eq(ReleaseEnd {}),
-                ))
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            GiveBackUnexpired<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
+                out.push_sql(<$db>::NOW);
+                out.push_sql(" THEN keep_us ELSE 0 END");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+                out.push_sql(" AND expires_us > ");
+                out.push_sql(<$db>::NOW);
+            }
         }
 
         /// What `held_slots` shows.

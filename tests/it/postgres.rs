@@ -60,6 +60,38 @@ fn round_trips_are_none_at_top_level_and_one_inside() {
     }
 }
 
+/// Granted, refused, refreshed or released: each is one statement.
+#[test]
+fn round_trips_of_a_slot_are_one_each() {
+    let database = Postgres::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = Postgres::connect_to(&url);
+    let one = Semaphore::new("one", 1);
+    let minute = Duration::from_secs(60);
+    for prepared in [false, true] {
+        let mut slot = None;
+        let granted = proxy.count(|| {
+            let lease = Lease::new(minute);
+            slot = conn.try_acquire_slot(&one, lease).expect("an answer");
+        });
+        let mut slot = slot.expect("free");
+        let refused = proxy.count(|| {
+            let lease = Lease::new(minute);
+            let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
+            assert_eq!(refused, None);
+        });
+        let refreshed = proxy.count(|| {
+            conn.refresh_slot(&mut slot, minute).expect("ours");
+        });
+        let released = proxy.count(|| {
+            conn.release_slot(&slot).expect("ours");
+        });
+        if prepared {
+            assert_eq!([granted, refused, refreshed, released], [1, 1, 1, 1]);
+        }
+    }
+}
+
 /// Nobody who waits gets an error from the server, which would stand in its log.
 #[test]
 fn waiting_puts_nothing_into_the_servers_log() {

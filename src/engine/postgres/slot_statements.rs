@@ -10,7 +10,7 @@ use crate::engine::slot_store::{Renewal, Wanted};
 use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
 
-slot_rows!(postgres, Pg, str);
+slot_rows!(postgres, Pg, PgConnection, str, Text);
 locked_slot_rows!(str);
 
 impl Clock for Pg {
