@@ -43,21 +43,14 @@ pub(crate) fn run<C: Store>(job: &Job, worker: usize) -> Result<()> {
     while !node::is_stopping() {
         let asked = (lease.clone(), job.lease);
         let holding = Holding::acquire(&mut conn, Gate::Collate, &semaphore, asked, job.fenced)?;
-        let Some(mut holding) = holding else {
-            pause();
-            continue;
-        };
-        let worked = match next_list(&mut holding)? {
-            Some(list) => {
+        if let Some(mut holding) = holding {
+            if let Some(list) = next_list(&mut holding)? {
                 collate(&mut holding, job, &directory, &list)?;
-                true
             }
-            None => false,
-        };
-        holding.release()?;
-        if !worked {
-            pause();
+            holding.release()?;
         }
+        // After work too: the slot is then another's, who has waited.
+        pause();
     }
     Ok(())
 }

@@ -224,7 +224,7 @@ impl<'a, C: Store> Run<'a, C> {
             Event::Told(process, Report::Held(gate, held)) => {
                 self.ledger.held(process, gate, held);
             }
-            Event::Told(_, Report::Left { fence, at }) => self.ledger.left(fence, at),
+            Event::Told(_, Report::Left { gate, fence, at }) => self.ledger.left(gate, fence, at),
             Event::Told(process, Report::Stale(noticed)) => {
                 let node = self.processes[process].node;
                 let when = match noticed {

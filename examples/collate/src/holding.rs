@@ -121,6 +121,7 @@ impl<'a, C: Store> Holding<'a, C> {
     /// database, or never will be.
     pub(crate) fn release(self) -> Result<(), diesel_locks::Error> {
         node::tell(&Report::Left {
+            gate: self.gate,
             fence: self.fence(),
             at: Moment::now(),
         });

@@ -12,7 +12,6 @@ use crate::report::{Gate, Held};
 
 /// One grant of a slot.
 struct Grant {
-    gate: Gate,
     slot: u32,
     process: usize,
     /// Of the grant, and of each refresh.
@@ -31,14 +30,13 @@ impl Grant {
     }
 }
 
-/// By fence.
+/// By semaphore and fence: no fence is given twice in a semaphore, but two may have the same.
 #[derive(Default)]
-pub(crate) struct Ledger(BTreeMap<i64, Grant>);
+pub(crate) struct Ledger(BTreeMap<(Gate, i64), Grant>);
 
 impl Ledger {
     pub(crate) fn held(&mut self, process: usize, gate: Gate, held: Held) {
-        let grant = self.0.entry(held.fence).or_insert_with(|| Grant {
-            gate,
+        let grant = self.0.entry((gate, held.fence)).or_insert_with(|| Grant {
             slot: held.slot,
             process,
             times: Vec::new(),
@@ -47,8 +45,8 @@ impl Ledger {
     }
 
     /// Released, or lost, at that moment.
-    pub(crate) fn left(&mut self, fence: i64, at: Moment) {
-        if let Some(grant) = self.0.get_mut(&fence) {
+    pub(crate) fn left(&mut self, gate: Gate, fence: i64, at: Moment) {
+        if let Some(grant) = self.0.get_mut(&(gate, fence)) {
             for (_, until) in &mut grant.times {
                 *until = (*until).min(at);
             }
@@ -100,7 +98,9 @@ impl Ledger {
     }
 
     fn of(&self, gate: Gate) -> impl Iterator<Item = &Grant> {
-        self.0.values().filter(move |grant| grant.gate == gate)
+        self.0
+            .range((gate, i64::MIN)..=(gate, i64::MAX))
+            .map(|(_, grant)| grant)
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         let grants = [(1, 1, 0, 0, 100), (2, 1, 1, 60, 200)];
         let mut ledger = ledger(&grants);
         assert_eq!(ledger.shared_slots(Gate::Collate), 1);
-        ledger.left(1, Moment::at_ms(55));
+        ledger.left(Gate::Collate, 1, Moment::at_ms(55));
         assert_eq!(ledger.shared_slots(Gate::Collate), 0);
     }
 

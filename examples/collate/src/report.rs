@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Moment;
 
 /// Which of the two semaphores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) enum Gate {
     Queue,
     Collate,
@@ -18,7 +18,7 @@ pub(crate) enum Report {
     /// The slot is held from one moment to another at least: after it was granted or refreshed.
     Held(Gate, Held),
     /// It is about to be released, or known to be lost.
-    Left { fence: i64, at: Moment },
+    Left { gate: Gate, fence: i64, at: Moment },
     /// A worker has found that its slot, or its list, is not its own any more.
     Stale(Noticed),
     /// Something that ends the node.
