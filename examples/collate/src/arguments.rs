@@ -28,6 +28,7 @@ use crate::generator::Generator;
     name = "collate",
     version,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     disable_help_subcommand = true
 )]
 pub(crate) struct Arguments {
