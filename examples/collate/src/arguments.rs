@@ -107,6 +107,8 @@ pub(crate) struct Options {
     pub(crate) kill_every: Option<Duration>,
 
     /// Stop a process (SIGSTOP) that often, and let it go on (SIGCONT) when its leases have ended
+    ///
+    /// Not the last one that is going.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) pause_every: Option<Duration>,
 
@@ -114,7 +116,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Let workers that have lost their slots go on unhindered, to see what fences are for
+    /// Let workers that have lost their slots work on to the end, where the fence stops them
+    ///
+    /// Otherwise most of them notice it before, when they want to refresh.
+    #[arg(long, conflicts_with = "unfenced")]
+    pub(crate) careless: bool,
+
+    /// Let workers that have lost their slots put what they made into the database, to see what fences are
+    /// for
     #[arg(long)]
     pub(crate) unfenced: bool,
 

@@ -104,7 +104,9 @@ mod tests {
             let hour = hour(&line).expect("an hour").to_owned();
             hours.entry(hour).or_default().push(line);
         }
-        hours.values_mut().for_each(|lines| lines.sort());
+        for lines in hours.values_mut() {
+            lines.sort();
+        }
         change(&mut hours);
         let root = tempfile::tempdir().expect("a directory");
         let directory = Directory::of(root.path());

@@ -9,7 +9,7 @@ use rand::RngExt;
 
 use crate::directory::Directory;
 use crate::halt::Halt;
-use crate::holding::Holding;
+use crate::holding::{Holding, Rules};
 use crate::job::Job;
 use crate::report::{Gate, Noticed, Report};
 use crate::store::{HourFile, List, Part, Store, state};
@@ -40,9 +40,13 @@ pub(crate) fn run<C: Store>(job: &Job, worker: usize) -> Result<()> {
     let directory = Directory::of(&job.directory);
     let semaphore = job.collate();
     let lease = Lease::new(job.lease).holder(format!("node {}, worker {worker}", job.node));
+    let rules = Rules {
+        fenced: job.fenced,
+        careful: job.fenced && !job.careless,
+    };
     while !node::is_stopping() {
         let asked = (lease.clone(), job.lease);
-        let holding = Holding::acquire(&mut conn, Gate::Collate, &semaphore, asked, job.fenced)?;
+        let holding = Holding::acquire(&mut conn, Gate::Collate, &semaphore, asked, rules)?;
         if let Some(mut holding) = holding {
             if let Some(list) = next_list(&mut holding)? {
                 collate(&mut holding, job, &directory, &list)?;

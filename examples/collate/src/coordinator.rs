@@ -60,6 +60,7 @@ fn job(options: &Options, database: &Database, directory: PathBuf) -> Job {
         read_time: options.read_time,
         list: options.list.get(),
         fenced: !options.unfenced,
+        careless: options.careless,
         node: 0,
     }
 }

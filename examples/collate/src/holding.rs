@@ -13,13 +13,22 @@ use crate::store::Store;
 /// How often a transaction that the database broke is tried again.
 const RETRIES: u32 = 10;
 
+/// What becomes of a holder who has lost the slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// He is stopped when he wants to commit.
+    pub(crate) fenced: bool,
+    /// He is stopped when he wants to refresh.
+    pub(crate) careful: bool,
+}
+
 pub(crate) struct Holding<'a, C: Store> {
     pub(crate) conn: &'a mut C,
     slot: Slot,
     gate: Gate,
     lease: Duration,
-    fenced: bool,
-    /// Without fences: that the slot is lost, which then hinders nobody.
+    rules: Rules,
+    /// That the slot is lost, and that we go on nevertheless.
     lost: bool,
 }
 
@@ -30,7 +39,7 @@ impl<'a, C: Store> Holding<'a, C> {
         gate: Gate,
         semaphore: &Semaphore,
         (lease, duration): (Lease, Duration),
-        fenced: bool,
+        rules: Rules,
     ) -> Result<Option<Self>, diesel_locks::Error> {
         let Some(slot) = conn.try_acquire_slot(semaphore, lease)? else {
             return Ok(None);
@@ -40,7 +49,7 @@ impl<'a, C: Store> Holding<'a, C> {
             slot,
             gate,
             lease: duration,
-            fenced,
+            rules,
             lost: false,
         };
         holding.tell();
@@ -56,7 +65,7 @@ impl<'a, C: Store> Holding<'a, C> {
     }
 
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
+        self.rules.fenced
     }
 
     /// To be called from inner loops: gives the slot more time when a third of its lease is over.
@@ -72,7 +81,9 @@ impl<'a, C: Store> Holding<'a, C> {
                 self.tell();
                 Ok(())
             }
-            Err(error) if error.is_lost() && self.fenced => Err(Halt::Stale(Noticed::Refreshing)),
+            Err(error) if error.is_lost() && self.rules.careful => {
+                Err(Halt::Stale(Noticed::Refreshing))
+            }
             Err(error) if error.is_lost() => {
                 self.lost = true;
                 Ok(())
@@ -97,7 +108,7 @@ impl<'a, C: Store> Holding<'a, C> {
         &mut self,
         mut work: impl FnMut(&mut C) -> Result<T, Halt>,
     ) -> Result<T, Halt> {
-        let (slot, fenced) = (&self.slot, self.fenced);
+        let (slot, fenced) = (&self.slot, self.rules.fenced);
         let mut retries = 0;
         loop {
             let result = self.conn.transaction(|conn| {

@@ -24,7 +24,10 @@ pub(crate) struct Job {
     pub(crate) read_time: Duration,
     /// Log files of a list.
     pub(crate) list: usize,
+    /// Who has lost a slot is stopped, at the latest when he wants to commit.
     pub(crate) fenced: bool,
+    /// Not before.
+    pub(crate) careless: bool,
     /// Which node this is, from 1.
     pub(crate) node: usize,
 }

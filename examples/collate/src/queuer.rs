@@ -10,7 +10,7 @@ use diesel_locks::prelude::*;
 
 use crate::directory::Directory;
 use crate::halt::Halt;
-use crate::holding::Holding;
+use crate::holding::{Holding, Rules};
 use crate::job::{COLLATE, Job, QUEUE};
 use crate::node;
 use crate::report::{Gate, Report};
@@ -21,6 +21,12 @@ const AT_ONCE: usize = 20;
 
 /// So many parts of an hour are worth merging while more are to come.
 const WORTH_MERGING: usize = 8;
+
+/// Whatever the options say: two who queue the same files would only trip over their names.
+const RULES: Rules = Rules {
+    fenced: true,
+    careful: true,
+};
 
 /// Queues until the node ends.
 pub(crate) fn run<C: Store>(job: &Job) -> Result<()> {
@@ -33,8 +39,7 @@ pub(crate) fn run<C: Store>(job: &Job) -> Result<()> {
         .holder(format!("node {}", job.node));
     while !node::is_stopping() {
         let asked = (lease.clone(), job.lease);
-        // Always fenced: two who queue the same files would only trip over their names.
-        let holding = Holding::acquire(&mut conn, Gate::Queue, &QUEUE, asked, true)?;
+        let holding = Holding::acquire(&mut conn, Gate::Queue, &QUEUE, asked, RULES)?;
         if let Some(mut holding) = holding {
             match queue(&mut holding, job, &directory) {
                 Ok(()) | Err(Halt::Stopped) => {}

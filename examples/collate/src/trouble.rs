@@ -78,8 +78,7 @@ impl Trouble {
             .pause
             .as_mut()
             .is_some_and(|every| every.is_due(now, done))
-            && let Some(chosen) = self.choose(processes)
-            && !self.paused.iter().any(|(process, _)| *process == chosen)
+            && let Some(chosen) = self.choose(processes, 2)
         {
             processes[chosen].pause();
             // Longer than any lease that it holds, and than another needs to get its slots.
@@ -92,7 +91,7 @@ impl Trouble {
             .as_mut()
             .is_some_and(|every| every.is_due(now, done))
         {
-            let chosen = self.choose(processes)?;
+            let chosen = self.choose(processes, 1)?;
             processes[chosen].kill();
             self.kills.push((chosen, Moment::now()));
             return Some(chosen);
@@ -100,10 +99,16 @@ impl Trouble {
         None
     }
 
-    fn choose(&mut self, processes: &[Process]) -> Option<usize> {
+    /// One of at least so many that are at work, and none that is paused: it is to wake up and find its slots
+    /// gone.
+    fn choose(&mut self, processes: &[Process], least: usize) -> Option<usize> {
+        let is_paused = |index: usize| self.paused.iter().any(|(process, _)| *process == index);
         let at_work: Vec<usize> = (0..processes.len())
-            .filter(|process| processes[*process].is_at_work())
+            .filter(|process| processes[*process].is_at_work() && !is_paused(*process))
             .collect();
+        if at_work.len() < least {
+            return None;
+        }
         at_work.choose(&mut self.chance).copied()
     }
 }

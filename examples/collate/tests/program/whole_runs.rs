@@ -100,6 +100,13 @@ fn stale_workers_are_stopped() {
 }
 
 #[test]
+fn fences_stop_careless_workers_when_they_commit() {
+    let run = small(&[&PAUSES[..], &["--careless"]].concat());
+    run.assert_right();
+    assert!(run.number("stale_at_commit") > 0, "{run:?}");
+}
+
+#[test]
 fn without_fences_harm_is_shown_and_is_no_failure() {
     let run = small(&[&PAUSES[..], &["--unfenced"]].concat());
     assert_eq!(run.code, Some(0), "{run:?}");
