@@ -5,13 +5,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{Run, collate};
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A run that would take long, with nodes at work.
-fn started(more: &[&str]) -> (Child, Vec<String>) {
+/// A run that would take long, with nodes at work, and where its temporary files are: killed, it leaves
+/// them.
+fn started(more: &[&str]) -> (Child, Vec<String>, TempDir) {
+    let directory = TempDir::new().expect("a directory");
     let options = ["--files", "2000", "--lines", "10", "--read-time", "100ms"];
     let child = collate(&[&options, more].concat())
+        .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -29,7 +33,7 @@ fn started(more: &[&str]) -> (Child, Vec<String>) {
         nodes = pids.split_whitespace().map(str::to_owned).collect();
     }
     thread::sleep(Duration::from_millis(500));
-    (child, nodes)
+    (child, nodes, directory)
 }
 
 fn signal(name: &str, process: &str) {
@@ -56,7 +60,7 @@ fn assert_all_end(processes: &[String]) {
 
 #[test]
 fn interrupting_ends_soon_with_all_processes() {
-    let (child, nodes) = started(&["--pause-every", "200ms"]);
+    let (child, nodes, _directory) = started(&["--pause-every", "200ms"]);
     signal("INT", &child.id().to_string());
     let now = Instant::now();
     let run = Run::from(child.wait_with_output().expect("collate ends"));
@@ -72,7 +76,7 @@ fn interrupting_ends_soon_with_all_processes() {
 
 #[test]
 fn nodes_end_with_a_killed_coordinator_though_they_are_stopped() {
-    let (mut child, nodes) = started(&[]);
+    let (mut child, nodes, _directory) = started(&[]);
     if cfg!(target_os = "linux") {
         signal("STOP", &nodes[0]);
     }
@@ -83,7 +87,7 @@ fn nodes_end_with_a_killed_coordinator_though_they_are_stopped() {
 
 #[test]
 fn a_node_that_somebody_else_kills_is_an_error() {
-    let (child, nodes) = started(&["--read-time", "10ms"]);
+    let (child, nodes, _directory) = started(&["--read-time", "10ms"]);
     signal("KILL", &nodes[1]);
     let run = Run::from(child.wait_with_output().expect("collate ends"));
     assert_eq!(run.code, Some(1), "{run:?}");
