@@ -145,7 +145,7 @@ pub trait Semaphores: SlotStore {
         for (expiry, state) in STATES {
             let begun = Instant::now();
             if self.extend(slot, lease_us, expiry)? > 0 {
-                slot.deadline = begun + duration;
+                slot.deadline = begun + duration.saturating_sub(Self::CLOCK_STEP);
                 return Ok(state);
             }
         }

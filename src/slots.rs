@@ -48,7 +48,7 @@ pub(crate) fn lease<C: SlotStore>(
         number: granted.number.unsigned_abs(),
         token,
         fence: granted.fence,
-        deadline: begun + lease.duration(),
+        deadline: begun + lease.duration().saturating_sub(C::CLOCK_STEP),
     }))
 }
 

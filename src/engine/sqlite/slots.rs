@@ -22,6 +22,8 @@ use crate::{Error, Semaphore, Slot, Wait, fence, transaction};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl SlotStore for SqliteConnection {
+    const CLOCK_STEP: Duration = Duration::from_millis(1);
+
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         // Full costs no write. In a transaction that is open a look would come at a price: one that has
         // read can't wait for another that writes.
