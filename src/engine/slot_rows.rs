@@ -229,21 +229,6 @@ macro_rules! locked_slot_rows {
                 .select(diesel_fences::fence)
                 .for_update()
         }
-
-        /// Free slots above a number, from the last one on.
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn lock_free_above<'a>(name: &'a $text, above: i32, limit: i64) -> _ {
-            let now: Now = Now {};
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::number.gt(above))
-                .filter(slots::expires_us.le(now))
-                .order(slots::number.desc())
-                .limit(limit)
-                .select((slots::number, slots::fence))
-                .for_update()
-                .skip_locked()
-        }
     };
 }
 #[cfg(any(feature = "postgres", feature = "mysql"))]

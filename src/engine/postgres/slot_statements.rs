@@ -210,6 +210,21 @@ pub(super) fn pin<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
         .for_key_share()
 }
 
+/// Free slots above a number, from the last one on.
+#[diesel::dsl::auto_type]
+pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(above))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number.desc())
+        .limit(limit)
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked()
+}
+
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {
     diesel::insert_into(diesel_semaphores::table)
         .values((
