@@ -88,6 +88,10 @@ impl SlotGuard {
     ///
     /// [`Error::Pool`] when the pool has no connection within its time-out; those of
     /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot).
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "as the methods of a connection"
+    )]
     pub fn try_acquire<C>(
         pool: &Pool<ConnectionManager<C>>,
         semaphore: &Semaphore,
@@ -108,6 +112,10 @@ impl SlotGuard {
     /// # Errors
     ///
     /// [`Error::Pool`]; those of [`acquire_slot`](crate::Semaphores::acquire_slot).
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "as the methods of a connection"
+    )]
     pub fn acquire<C>(
         pool: &Pool<ConnectionManager<C>>,
         semaphore: &Semaphore,

@@ -197,7 +197,8 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             // What is left can be less than a lease: another session had the row locked.
             if let Some(left) = left.and_then(|left| u64::try_from(left).ok()) {
                 let left = Duration::from_micros(left.min(lease.lease_us.unsigned_abs()));
-                kept.state.confirm(begun + left.saturating_sub(C::CLOCK_STEP));
+                kept.state
+                    .confirm(begun + left.saturating_sub(C::CLOCK_STEP));
             } else {
                 lost.extend(inner.kept.remove(&token));
             }

@@ -15,10 +15,12 @@ use super::{SlotGuard, watch};
 use crate::engine::slot_store::{Renewal, SlotStore};
 use crate::{Error, Lease, Slot};
 
+/// A `Keeper<C>`, for those who know `C`.
+type Typed = dyn Any + Send + Sync;
+
 struct Registered {
-    /// An `Arc<Keeper<C>>`, for those who know `C`.
-    typed: Weak<dyn Any + Send + Sync>,
-    keep: fn(Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn Keep>>,
+    typed: Weak<Typed>,
+    keep: fn(Arc<Typed>) -> Option<Arc<dyn Keep>>,
 }
 
 static KEEPERS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -87,12 +89,12 @@ where
     let mut keepers = of_type::<C>();
     for keeper in &keepers {
         // Beside the connection that we hold, if the pool has another.
-        if let Some(mut other) = keeper.pool().try_get() {
-            if knows(&mut other, &lease) {
-                mark(&mut conn, keeper);
-                mark(&mut other, keeper);
-                return Arc::clone(keeper);
-            }
+        if let Some(mut other) = keeper.pool().try_get()
+            && knows(&mut other, &lease)
+        {
+            mark(&mut conn, keeper);
+            mark(&mut other, keeper);
+            return Arc::clone(keeper);
         }
     }
     // A pool with no connection left may be the one that ours is from.
@@ -152,7 +154,7 @@ where
 }
 
 fn register<C: SlotStore + R2D2Connection + Send + 'static>(keeper: &Arc<Keeper<C>>) {
-    let typed: Arc<dyn Any + Send + Sync> = Arc::clone(keeper) as _;
+    let typed: Arc<Typed> = Arc::clone(keeper) as _;
     let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
     keepers.push(Registered {
         typed: Arc::downgrade(&typed),

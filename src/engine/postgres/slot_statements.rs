@@ -57,6 +57,10 @@ pub(super) struct Any;
 pub(super) struct These<'a>(pub(super) &'a [i32]);
 
 /// What distinguishes the two in SQL.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "a bound value is borrowed as long as the statement"
+)]
 pub(super) trait Among {
     type QueryId: 'static;
     const ORDER: &'static str;
@@ -145,6 +149,10 @@ impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
 /// Subqueries that are evaluated once stand for the clock, which an index could not be searched by
 /// otherwise. Whoever has changed the row since the statement's snapshot is seen: a row that was locked is
 /// looked at again.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "a bound value is borrowed as long as the statement"
+)]
 fn pick<'b, P: Among>(
     out: &mut AstPass<'_, 'b, Pg>,
     name: &'b str,

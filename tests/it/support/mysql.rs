@@ -88,8 +88,10 @@ impl Backend for Mysql {
         let sessions = words(
             &mut admin,
             &format!(
-                "SELECT COALESCE(GROUP_CONCAT(id SEPARATOR ' '), '') FROM \
-                 information_schema.processlist WHERE db = '{}'",
+                // MySQL's list of processes fails when any of them has bound binary data.
+                "SELECT COALESCE(GROUP_CONCAT(/*!80000 processlist_id *//*M!100100 id */ SEPARATOR ' '), \
+                 '') FROM /*!80000 performance_schema.threads WHERE processlist_db *//*M!100100 \
+                 information_schema.processlist WHERE db */ = '{}'",
                 self.name
             ),
         );
