@@ -24,6 +24,7 @@ macro_rules! expression {
         $name:ident $(($field:ident))?, |$self:ident, $out:ident| $walk:block
     ) => {
         $(#[$doc])*
+        #[allow(dead_code, reason = "no engine needs all")]
         #[derive(Clone, Copy, Debug, QueryId)]
         pub(in crate::engine) struct $name {
             $(pub(in crate::engine) $field: i64,)?

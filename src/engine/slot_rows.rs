@@ -199,6 +199,7 @@ pub(in crate::engine) use slot_rows;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
 /// and locks on rows.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
     ($text:ty) => {
         pub(in crate::engine) fn insert<'a>(
