@@ -85,7 +85,7 @@ pub enum Error {
     },
 
     /// The method needs an open transaction: a lock that ends with the statement would lock nothing.
-    #[error("{method} needs an open transaction; with_object_lock opens one itself")]
+    #[error("{method} needs an open transaction")]
     NotInTransaction {
         /// The method's name.
         method: &'static str,

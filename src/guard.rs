@@ -59,7 +59,7 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
 /// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// # diesel_locks::migrate(&mut *pool.get()?)?;
 /// let lease = Lease::new(Duration::from_secs(30)).holder("worker-7");
 /// if let Some(guard) = SlotGuard::try_acquire(&pool, &COLLATE, lease)? {
 ///     while guard.is_held() {
@@ -125,8 +125,12 @@ impl SlotGuard {
     where
         C: Semaphores + R2D2Connection + Send + 'static,
     {
+        let patience = match wait {
+            Wait::AtMost(limit) => pool.connection_timeout().min(limit),
+            Wait::Forever | Wait::No => pool.connection_timeout(),
+        };
         let (conn, slot) = slots::within(semaphore, wait, |looks| {
-            let mut conn = pool.get()?;
+            let mut conn = pool.get_timeout(patience)?;
             let slot = slots::lease(&mut *conn, semaphore, &lease, looks)?;
             Ok(slot.map(|slot| (conn, slot)))
         })?;
@@ -156,7 +160,8 @@ impl SlotGuard {
     }
 
     /// Calls `callback` when the guard is lost, at once if it is already; never when it is released. It is
-    /// called on a thread of this crate's: it should be quick, and a panic in it is caught.
+    /// called on the thread that notices, which may be the one that asks [`is_held`](Self::is_held): it should be
+    /// quick, and hold no lock that is held while asking. A panic in it is caught.
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.state.on_lost(Box::new(callback));
     }
@@ -177,7 +182,7 @@ impl SlotGuard {
     /// # Errors
     ///
     /// [`Error::SlotLost`], [`Error::Pool`], errors of the database. The slot is then free when its lease
-    /// ends, at the latest.
+    /// ends, at the latest; it is tried again in the background until then.
     pub fn release(self) -> Result<LeaseState, Error> {
         self.keeper.forget(&self.slot);
         if !self.state.end() {
@@ -187,13 +192,19 @@ impl SlotGuard {
                 number: self.slot.number,
             });
         }
-        self.keeper.release(&self.slot)
+        let left = self.state.last_remaining();
+        let released = self.keeper.release(&self.slot);
+        if released.as_ref().is_err_and(|error| !error.is_lost()) {
+            // Perhaps a moment later, without anybody waiting for it.
+            drop(self.keeper.release_soon(&self.slot, left));
+        }
+        released
     }
 
     /// Releases the slots of all guards in this process, for a shutdown; says how many were released. Their
     /// [`is_held`](Self::is_held) is false from then on; nobody is told that they were lost.
     ///
-    /// Waits for the pools as [`release`](Self::release) does; a slot that can't be released is free when its
+    /// Waits for a connection of each pool, once; a slot that can't be released is free when its
     /// lease ends.
     pub fn release_all() -> usize {
         registry::all()
@@ -205,7 +216,7 @@ impl SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let left = self.state.remaining();
+        let left = self.state.last_remaining();
         if self.state.end() {
             self.keeper.forget(&self.slot);
             let done = self.keeper.release_soon(&self.slot, left);
@@ -248,7 +259,7 @@ impl std::fmt::Debug for SlotGuard {
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
 /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// # diesel_locks::migrate(&mut *pool.get()?)?;
 /// // On every node, by a timer: one of them runs.
 /// let lease = Lease::new(Duration::from_secs(30)).at_least(Duration::from_secs(5));
 /// let queued = run_gated(&pool, &QUEUE, lease, |_guard| 42)?;

@@ -52,6 +52,18 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, sl
 /// the transaction must be at READ COMMITTED to acquire; on MySQL and MariaDB the session must be, or the
 /// transaction one of this crate's ([`Error::Isolation`] otherwise). On SQLite, which has one writer per
 /// database, others who want to change anything wait until it ends.
+///
+/// A transaction does not stand in its own way: one that holds a slot can take the same slot again.
+///
+/// When there are more slots than permits, because the number was lowered, an acquirer locks the free slots
+/// to count the others. On MySQL and MariaDB they stay locked until its transaction ends, so that others
+/// may get `None` meanwhile: acquire outside of a transaction, or call [`purge_slots`](Self::purge_slots).
+///
+/// # SQLite
+///
+/// SQLite must be 3.42 or newer. As for [object locks](crate::ObjectLocks), set `PRAGMA journal_mode = WAL`
+/// and a `busy_timeout`: in the other journal modes readers and COMMIT get in each other's way, and the
+/// methods fail with "database is locked".
 pub trait Semaphores: SlotStore {
     /// Leases a slot; `None` when all are held. Does not wait for a slot.
     ///
@@ -134,7 +146,9 @@ pub trait Semaphores: SlotStore {
     /// the one before ends earlier, but not before the time asked for with
     /// [`Lease::at_least`](crate::Lease::at_least).
     ///
-    /// One round trip; two when the lease had ended.
+    /// One round trip; two when the lease had ended. A slot whose lease has ended may be locked by a
+    /// transaction that acquires it or holds it: then the answer waits for its end. In a transaction that is
+    /// rolled back the old lease goes on, of which [`Slot::remaining`] does not know.
     ///
     /// # Errors
     ///
@@ -157,7 +171,8 @@ pub trait Semaphores: SlotStore {
     /// It works as long as nobody else got the slot. With [`Lease::at_least`](crate::Lease::at_least) the
     /// slot stays taken until then, though it is not ours any more.
     ///
-    /// One round trip; two when the lease had ended.
+    /// One round trip; two when the lease had ended, in which case it may wait as
+    /// [`refresh_slot`](Self::refresh_slot) does.
     ///
     /// # Errors
     ///
@@ -184,7 +199,8 @@ pub trait Semaphores: SlotStore {
     ///
     /// Holders notice when they refresh, release or [`ensure_slot`](Self::ensure_slot). Until then they go
     /// on, beside new holders: it is for holders that are known to be gone. Slots of transactions stay with
-    /// them. On MySQL and MariaDB it waits for transactions that have ensured a slot.
+    /// them. It waits for open transactions that have refreshed or released a slot, and on MySQL and MariaDB
+    /// for those that have ensured one.
     ///
     /// # Errors
     ///

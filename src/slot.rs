@@ -54,7 +54,8 @@ impl Slot {
     ///
     /// Also between the slots of a semaphore, the later of two grants has the larger fence, if they are
     /// more than 64 µs apart and the database's clock has not been set back between them; on SQLite in any
-    /// case.
+    /// case. On MySQL and MariaDB the clock is that of the look before the grant: a session that stalls
+    /// between the two is granted a slot with a fence as old as its look.
     ///
     /// A holder that was paused past its lease does not know it. Let what it writes to take the fence, and
     /// refuse a smaller one than it has seen; [`ensure_slot`](crate::Semaphores::ensure_slot) does the like

@@ -69,6 +69,7 @@ fn decide<C: SlotStore>(
         match attempt(conn, &place)? {
             Attempt::Granted(granted) => return Ok(Some(granted)),
             Attempt::Full => return Ok(None),
+            Attempt::Again => {}
             Attempt::Locked => {
                 looked += 1;
                 if looked >= looks {
@@ -209,6 +210,7 @@ fn begin_holding<C: SlotStore>(
 ) -> Result<bool, Error> {
     semaphore.check()?;
     let in_transaction = transaction::depth(conn)? > 0;
+    let mut started_over = 0;
     let granted = decide(conn, semaphore, in_transaction, looks, |conn, place| {
         let begun = if in_transaction {
             transaction::begin_savepoint(conn)?;
@@ -225,7 +227,10 @@ fn begin_holding<C: SlotStore>(
         }
         match attempt {
             // A transaction that has done nothing else starts over unseen.
-            Err(error) if error.is_retryable() && !in_transaction => Ok(Attempt::Locked),
+            Err(error) if error.is_retryable() && !in_transaction && started_over < LOOKS => {
+                started_over += 1;
+                Ok(Attempt::Again)
+            }
             attempt => attempt,
         }
     })?;

@@ -61,6 +61,10 @@ pub trait SlotStore: Engine {
     /// Removes slots that have been free since `age_us` ago and that nobody has registered.
     fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error>;
 
+    /// Gives back many slots in one statement, which waits for nobody. The answer has the tokens of those
+    /// that are still theirs because another session had the row locked.
+    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error>;
+
     /// Renews many leases in one statement. The answer has, for each that is still its token's, how long
     /// it lasts from now on.
     fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error>;
@@ -91,10 +95,12 @@ pub enum Attempt {
     Granted(Granted),
     /// All slots are leased.
     Full,
+    /// Another got in the way, and the transaction is to be begun again.
+    Again,
     /// One is not leased, and locked by another session: by an acquirer, for a moment, or by a
     /// transaction that holds it.
     Locked,
-    /// There are fewer slots than permits, and none is free.
+    /// There are fewer slots than permits, and none was to be had.
     Missing,
     /// There are more slots than permits, so that some above may be held.
     Surplus,
@@ -172,17 +178,22 @@ pub(super) fn judge(slots: Option<i32>, permits: i32, any_free: bool, place: &Pl
         }
     } else if slots > permits {
         Attempt::Surplus
-    } else if any_free {
-        Attempt::Locked
     } else if slots < permits {
         Attempt::Missing
+    } else if any_free {
+        Attempt::Locked
     } else {
         Attempt::Full
     }
 }
 
-/// The slots of a semaphore that are open when `free` of its `slots` are: free ones in ascending order.
-pub(super) fn open_among(free: &[i32], slots: i64, permits: i32) -> Vec<i32> {
+/// The slots of a semaphore that are open when `free` of its `slots` are.
+///
+/// `slots` was counted before `free` was looked at: slots that were removed between the two count as held,
+/// those that were added do not count.
+pub(super) fn open_among(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
+    free.retain(|number| i64::from(*number) <= slots);
+    free.sort_unstable();
     let free_slots = i64::try_from(free.len()).unwrap_or(i64::MAX);
     let holders = slots - free_slots;
     let open = usize::try_from(i64::from(permits) - holders).unwrap_or(0);
@@ -196,10 +207,17 @@ mod tests {
 
     #[test]
     fn holders_above_the_number_of_permits_close_slots_below() {
-        assert_eq!(open_among(&[1, 2, 3, 4, 5], 5, 3), [1, 2, 3]);
-        assert_eq!(open_among(&[1, 2, 3], 5, 3), [1]);
-        assert_eq!(open_among(&[1, 3, 5], 5, 3), [1]);
-        assert_eq!(open_among(&[2, 5], 5, 3), [0; 0]);
-        assert_eq!(open_among(&[4, 5], 5, 3), [0; 0]);
+        assert_eq!(open_among(vec![5, 4, 3, 2, 1], 5, 3), [1, 2, 3]);
+        assert_eq!(open_among(vec![1, 2, 3], 5, 3), [1]);
+        assert_eq!(open_among(vec![1, 3, 5], 5, 3), [1]);
+        assert_eq!(open_among(vec![2, 5], 5, 3), [0; 0]);
+        assert_eq!(open_among(vec![4, 5], 5, 3), [0; 0]);
+    }
+
+    #[test]
+    fn slots_that_come_or_go_between_the_looks_open_nothing() {
+        let most_of_a_hundred: Vec<i32> = (3..50).chain(51..=100).collect();
+        assert_eq!(open_among(most_of_a_hundred, 50, 3), [0; 0]);
+        assert_eq!(open_among(vec![3, 4, 5, 6], 3, 3), [3]);
     }
 }

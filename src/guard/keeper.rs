@@ -21,11 +21,14 @@ const IDLE: Duration = Duration::from_secs(10);
 const SOONEST_RETRY: Duration = Duration::from_millis(10);
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
+/// When a slot that could not be released is tried again.
+const RELEASE_RETRY: Duration = Duration::from_millis(50);
+
 /// A keeper, whatever its type of connection.
 pub(super) trait Keep: Send + Sync {
     /// Renews the slot no more.
     fn forget(&self, slot: &Slot);
-    /// Releases the slot now.
+    /// Releases the slot now, and waits for the pool.
     fn release(&self, slot: &Slot) -> Result<LeaseState, Error>;
     /// Has the thread release the slot, whose lease is `left`; received, or disconnected, when it has.
     fn release_soon(&self, slot: &Slot, left: Duration) -> Receiver<()>;
@@ -44,7 +47,7 @@ struct Leaving {
     slot: Slot,
     until: Instant,
     /// Dropped when it is done or given up.
-    done: Sender<()>,
+    _done: Sender<()>,
 }
 
 #[derive(Default)]
@@ -53,6 +56,8 @@ struct Inner {
     leaving: Vec<Leaving>,
     /// When the next renewal is due; `None` without guards.
     due: Option<Instant>,
+    /// When those that could not be released are tried again.
+    again: Option<Instant>,
     running: bool,
 }
 
@@ -117,42 +122,64 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
     }
 
     fn run(&self) {
+        let _stopped = Stopped(self);
         loop {
             let mut inner = self.lock();
             let idle_until = Instant::now() + IDLE;
-            loop {
+            let (renews, leaving) = loop {
                 let now = Instant::now();
-                let next = match inner.due {
-                    Some(due) if !inner.kept.is_empty() => due,
-                    _ => idle_until,
-                };
-                if !inner.leaving.is_empty() || (!inner.kept.is_empty() && now >= next) {
-                    break;
+                let due = inner.due.filter(|_| !inner.kept.is_empty());
+                let again = inner.again.filter(|_| !inner.leaving.is_empty());
+                let renews = due.is_some_and(|due| now >= due);
+                let releases = !inner.leaving.is_empty() && again.is_none_or(|again| now >= again);
+                if renews || releases {
+                    let leaving = if releases {
+                        std::mem::take(&mut inner.leaving)
+                    } else {
+                        Vec::new()
+                    };
+                    break (renews, leaving);
                 }
-                if inner.kept.is_empty() && now >= idle_until {
+                if inner.kept.is_empty() && inner.leaving.is_empty() && now >= idle_until {
                     inner.running = false;
                     return;
                 }
-                let pause = next.saturating_duration_since(now);
+                let next = [due, again].into_iter().flatten().min();
+                let pause = next.unwrap_or(idle_until).saturating_duration_since(now);
                 let waited = self.changed.wait_timeout(inner, pause);
                 inner = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            let leaving = std::mem::take(&mut inner.leaving);
-            let renews = inner.due.is_some_and(|due| Instant::now() >= due);
+            };
+            inner.again = None;
             drop(inner);
             if renews {
                 self.renew_all();
             }
-            self.release_those(leaving);
+            if !leaving.is_empty() {
+                self.release_those(leaving);
+            }
         }
     }
 
     /// One statement for all guards.
     fn renew_all(&self) {
+        let states = |inner: &Inner| -> Vec<(Uuid, Arc<State>)> {
+            let kept = inner.kept.iter();
+            kept.map(|(token, kept)| (*token, Arc::clone(&kept.state)))
+                .collect()
+        };
+        // A pause of the process may have ended leases: what nobody holds is not renewed. Whoever is lost
+        // is told so without the lock: a callback may drop other guards.
+        let all = states(&self.lock());
+        let ended: Vec<Uuid> = all
+            .iter()
+            .filter(|(_, state)| !state.is_held())
+            .map(|(token, _)| *token)
+            .collect();
         let (leases, shortest, patience) = {
             let mut inner = self.lock();
-            // A pause of the process may have ended leases: what nobody holds is not renewed.
-            inner.kept.retain(|_, kept| kept.state.is_held());
+            for token in ended {
+                inner.kept.remove(&token);
+            }
             let leases: Vec<Renewal> = inner.kept.values().map(renewal).collect();
             let shortest = inner.kept.values().map(|kept| kept.lease).min();
             let patience = inner.kept.values().map(|kept| kept.state.remaining()).min();
@@ -162,31 +189,38 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             };
             (leases, shortest, patience.unwrap_or_default())
         };
-        let renewed = self.renew(&leases, patience.min(shortest / 6));
-        let pause = match renewed {
-            Ok(()) => shortest / 3,
+        let soon = (shortest / 10).clamp(SOONEST_RETRY, LATEST_RETRY);
+        let pause = match self.renew(&leases, patience.min(shortest / 6)) {
+            Ok(true) => shortest / 3,
+            // Another session had a row locked.
+            Ok(false) => soon,
             Err(error) => {
                 tracing::warn!(%error, guards = leases.len(), "slots not renewed; trying again");
-                (shortest / 10).clamp(SOONEST_RETRY, LATEST_RETRY)
+                soon
             }
         };
         // Guards that came meanwhile may be due earlier.
         let mut inner = self.lock();
-        let next = Instant::now() + pause;
-        let newer = inner.kept.values().map(|kept| kept.lease).min();
-        let next = newer.map_or(next, |lease| next.min(Instant::now() + lease / 3));
-        inner.due = Some(next);
+        let left = inner.kept.values().map(|kept| kept.state.remaining()).min();
+        let next = left.map_or(pause, |left| {
+            pause.min(left / 3).max(SOONEST_RETRY.min(pause))
+        });
+        inner.due = Some(Instant::now() + next);
     }
 
-    fn renew(&self, leases: &[Renewal], patience: Duration) -> Result<(), Error> {
+    /// Whether all that are still ours have a new lease.
+    fn renew(&self, leases: &[Renewal], patience: Duration) -> Result<bool, Error> {
         let mut conn = self.pool.get_timeout(patience)?;
         let begun = Instant::now();
         let answers = conn.renew(leases)?;
+        drop(conn);
         let mut left: HashMap<Vec<u8>, i64> = answers
             .into_iter()
             .map(|renewed| (renewed.token, renewed.left_us))
             .collect();
+        let mut confirmed = Vec::new();
         let mut lost = Vec::new();
+        let mut all = true;
         let mut inner = self.lock();
         for lease in leases {
             let token = Uuid::from_bytes(lease.token);
@@ -196,43 +230,71 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             };
             // What is left can be less than a lease: another session had the row locked.
             if let Some(left) = left.and_then(|left| u64::try_from(left).ok()) {
-                let left = Duration::from_micros(left.min(lease.lease_us.unsigned_abs()));
-                kept.state
-                    .confirm(begun + left.saturating_sub(C::CLOCK_STEP));
+                let left = left.min(lease.lease_us.unsigned_abs());
+                all &= left > lease.lease_us.unsigned_abs() / 4 * 3;
+                let left = Duration::from_micros(left).saturating_sub(C::CLOCK_STEP);
+                confirmed.push((Arc::clone(&kept.state), begun + left));
             } else {
                 lost.extend(inner.kept.remove(&token));
             }
         }
         drop(inner);
+        for (state, deadline) in confirmed {
+            state.confirm(deadline);
+        }
         for kept in lost {
             kept.state.take_away();
         }
-        Ok(())
+        Ok(all)
     }
 
-    fn release_those(&self, leaving: Vec<Leaving>) {
-        let mut waiting = Vec::new();
-        for one in leaving {
-            let released = self
-                .pool
-                .get_timeout(Duration::from_millis(50))
-                .map_err(Error::from)
-                .and_then(|mut conn| conn.release_slot(&one.slot));
-            match released {
-                Ok(_) | Err(Error::SlotLost { .. }) => {
-                    let _ = one.done.send(());
-                }
-                Err(error) if Instant::now() < one.until => {
-                    tracing::debug!(%error, "slot not released; trying again");
-                    waiting.push(one);
-                }
-                Err(error) => tracing::warn!(%error, "slot not released; its lease ends"),
+    /// One statement for all; those that another session has locked, or all when it fails, are tried again.
+    fn release_those(&self, mut leaving: Vec<Leaving>) {
+        let slots: Vec<Renewal> = leaving.iter().map(|one| asked(&one.slot)).collect();
+        let still_ours = self
+            .pool
+            .get_timeout(Duration::from_millis(50))
+            .map_err(Error::from)
+            .and_then(|mut conn| conn.give_back_many(&slots));
+        match still_ours {
+            Ok(still_ours) => {
+                leaving.retain(|one| {
+                    still_ours
+                        .iter()
+                        .any(|token| token == one.slot.token.as_bytes())
+                });
             }
+            Err(error) => tracing::debug!(%error, "slots not released; trying again"),
         }
-        if !waiting.is_empty() {
-            thread::sleep(SOONEST_RETRY);
-            self.lock().leaving.append(&mut waiting);
+        // A lease that has ended needs no release.
+        leaving.retain(|one| Instant::now() < one.until);
+        if !leaving.is_empty() {
+            let mut inner = self.lock();
+            inner.leaving.append(&mut leaving);
+            inner.again = Some(Instant::now() + RELEASE_RETRY);
         }
+    }
+}
+
+/// A keeper that stops because something in it panicked is started again by the next guard.
+struct Stopped<'a, C: R2D2Connection + Send + 'static>(&'a Keeper<C>);
+
+impl<C: R2D2Connection + Send + 'static> Drop for Stopped<'_, C> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let inner = self.0.inner.lock();
+            inner.unwrap_or_else(PoisonError::into_inner).running = false;
+        }
+    }
+}
+
+/// What is asked of the database when no new lease is wanted.
+fn asked(slot: &Slot) -> Renewal {
+    Renewal {
+        semaphore: slot.semaphore.clone(),
+        number: slot.number_i32(),
+        token: slot.token.into_bytes(),
+        lease_us: 0,
     }
 }
 
@@ -257,21 +319,32 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
     fn release_soon(&self, slot: &Slot, left: Duration) -> Receiver<()> {
         let (done, receiver) = channel();
         let mut inner = self.lock();
+        inner.again = None;
         inner.leaving.push(Leaving {
             slot: slot.clone(),
             // After that it is free without us, or another's.
             until: Instant::now() + left.min(Duration::from_secs(60)),
-            done,
+            _done: done,
         });
         self.start(inner);
         receiver
     }
 
     fn release_all(&self) -> usize {
-        let all: Vec<Kept> = self.lock().kept.drain().map(|(_, kept)| kept).collect();
-        let released = all
-            .iter()
-            .filter(|kept| kept.state.end() && self.release(&kept.slot).is_ok());
-        released.count()
+        let mut all: Vec<Kept> = self.lock().kept.drain().map(|(_, kept)| kept).collect();
+        all.retain(|kept| kept.state.end());
+        let slots: Vec<Renewal> = all.iter().map(renewal).collect();
+        let still_ours = self
+            .pool
+            .get()
+            .map_err(Error::from)
+            .and_then(|mut conn| conn.give_back_many(&slots));
+        match still_ours {
+            Ok(still_ours) => slots.len() - still_ours.len(),
+            Err(error) => {
+                tracing::warn!(%error, slots = slots.len(), "slots not released; their leases end");
+                0
+            }
+        }
     }
 }

@@ -59,13 +59,26 @@ pub(super) fn all() -> Vec<Arc<dyn Keep>> {
         .collect()
 }
 
-fn of_type<C: R2D2Connection + Send + 'static>() -> Vec<Arc<Keeper<C>>> {
-    let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
-    keepers.retain(|registered| registered.typed.strong_count() > 0);
-    keepers
+/// A keeper for this pool if there is none for connections of the type, so that those who acquire their
+/// first guards at the same moment share it; else those that there are.
+fn first_of_type<C>(
+    pool: &Pool<ConnectionManager<C>>,
+) -> Result<Arc<Keeper<C>>, Vec<Arc<Keeper<C>>>>
+where
+    C: SlotStore + R2D2Connection + Send + 'static,
+{
+    let mut registered = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.retain(|registered| registered.typed.strong_count() > 0);
+    let keepers: Vec<Arc<Keeper<C>>> = registered
         .iter()
         .filter_map(|registered| registered.typed.upgrade()?.downcast().ok())
-        .collect()
+        .collect();
+    if !keepers.is_empty() {
+        return Err(keepers);
+    }
+    let keeper = Arc::new(Keeper::new(pool.clone()));
+    register(&mut registered, &keeper);
+    Ok(keeper)
 }
 
 fn keeper_of<C>(
@@ -86,7 +99,13 @@ where
         token: slot.token.into_bytes(),
         lease_us,
     }];
-    let mut keepers = of_type::<C>();
+    let mut keepers = match first_of_type(pool) {
+        Ok(keeper) => {
+            mark(&mut conn, &keeper);
+            return keeper;
+        }
+        Err(keepers) => keepers,
+    };
     for keeper in &keepers {
         // Beside the connection that we hold, if the pool has another.
         if let Some(mut other) = keeper.pool().try_get()
@@ -118,7 +137,10 @@ where
         return keeper;
     }
     let keeper = Arc::new(Keeper::new(pool.clone()));
-    register(&keeper);
+    register(
+        &mut KEEPERS.lock().unwrap_or_else(PoisonError::into_inner),
+        &keeper,
+    );
     if let Some(mut conn) = pool.try_get() {
         mark(&mut conn, &keeper);
     }
@@ -153,9 +175,11 @@ where
         .is_ok_and(|found| found.iter().any(|one| one.token == lease[0].token))
 }
 
-fn register<C: SlotStore + R2D2Connection + Send + 'static>(keeper: &Arc<Keeper<C>>) {
+fn register<C: SlotStore + R2D2Connection + Send + 'static>(
+    keepers: &mut Vec<Registered>,
+    keeper: &Arc<Keeper<C>>,
+) {
     let typed: Arc<Typed> = Arc::clone(keeper) as _;
-    let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
     keepers.push(Registered {
         typed: Arc::downgrade(&typed),
         keep: |typed| {

@@ -72,7 +72,8 @@ impl State {
         inner.phase = Phase::Ended;
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
-        drop(callbacks);
+        // What they have captured may panic when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
         !ended
     }
 
@@ -80,6 +81,12 @@ impl State {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let inner = self.lock();
         (inner.phase == Phase::Held).then_some(inner.deadline)
+    }
+
+    /// What is left of the last confirmed lease, also when the guard has ended.
+    pub(super) fn last_remaining(&self) -> Duration {
+        let deadline = self.lock().deadline;
+        deadline.saturating_duration_since(Instant::now())
     }
 
     pub(super) fn remaining(&self) -> Duration {

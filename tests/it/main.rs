@@ -125,6 +125,7 @@ macro_rules! all_promises {
                 many_permits_are_all_granted,
             },
                 fences::{
+                    a_lease_is_lost_to_a_slot_of_a_transaction,
                 fences_grow_and_never_repeat,
                 fences_survive_purge_and_a_clock_that_was_set_back,
                 a_stale_writer_is_stopped_by_its_fence,
@@ -162,6 +163,7 @@ macro_rules! all_promises {
                 a_waiter_gets_a_slot_that_is_released,
             },
                 permits::{
+                    more_permits_are_more_slots_while_a_transaction_holds_one,
                 more_permits_are_more_slots,
                 fewer_permits_throw_nobody_out,
                 fewer_permits_count_holding_transactions,

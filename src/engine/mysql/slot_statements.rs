@@ -66,7 +66,7 @@ statement! {
         );
         out.push_sql(Mysql::NOW);
         push!(out;
-            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_slots AS slot \
+            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = free.name AND slot.number = free.number \
              SET slot.token = ", Binary = self.wanted.token.as_slice();
             ", slot.holder = ", Nullable<Binary> = &self.holder;
@@ -100,6 +100,9 @@ pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
         ))
 }
 
+/// Number and fence of a slot, and 1 when it has the token of a lease that has ended.
+pub(super) type LockedRow = (i32, i64, i64);
+
 // Rows are locked by way of the primary key alone. Who locks entries of the other index, which change with
 // every grant and release, waits for others who do, in spite of SKIP LOCKED, and deadlocks with them.
 
@@ -107,10 +110,11 @@ statement! {
     Mysql, MysqlConnection;
     /// Locks the slot if it is free and nobody has it locked. Raw, as are the others: the DSL can't name an
     /// index, and Diesel would prepare it anew each time.
-    LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt),
+    LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+                Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND expires_us <= ";
         );
@@ -122,10 +126,11 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// Locks the first slot that is free and that nobody has locked.
-    FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt),
+    FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+                Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " AND expires_us <= ";
         );
@@ -174,12 +179,17 @@ statement! {
     Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> Integer,
     |self, out| {
         push!(out;
-            "SELECT number FROM diesel_slots WHERE name = ", Binary = self.name;
+            "SELECT number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND token = ", Binary = self.token;
             " LOCK IN SHARE MODE";
         );
     }
+}
+
+/// The row is locked by us.
+pub(super) fn clear_token(name: &[u8], number: i32) -> impl Counted {
+    diesel::update(slots::table.find((name, number))).set(slots::token.eq(None::<&[u8]>))
 }
 
 pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
@@ -192,7 +202,7 @@ pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
 /// The leases asked for as a table.
 const ASKED: &str = ", '$[*]' COLUMNS (name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
      token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
-     STRAIGHT_JOIN diesel_slots AS slot ON slot.name = UNHEX(asked.name) \
+     STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
      AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
 
 statement! {
@@ -207,11 +217,32 @@ statement! {
         out.push_sql(ASKED);
         out.push_sql(
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
-             STRAIGHT_JOIN diesel_slots AS slot ON slot.name = mine.name AND slot.number = mine.number \
+             STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
+             ON slot.name = mine.name AND slot.number = mine.number \
              SET slot.expires_us = GREATEST(slot.keep_us, ",
         );
         out.push_sql(Mysql::NOW);
         out.push_sql(" + mine.lease_us)");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Gives slots back, but for those that another session has locked. Raw as [`Renew`] is.
+    GiveBackMany<'a> { asked: &'a str } -> Integer,
+    |self, out| {
+        push!(out;
+            "UPDATE (SELECT slot.name, slot.number FROM JSON_TABLE(", Text = self.asked;
+        );
+        out.push_sql(ASKED);
+        out.push_sql(
+            " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
+             STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
+             ON slot.name = mine.name AND slot.number = mine.number \
+             SET slot.token = NULL, slot.expires_us = CASE WHEN slot.keep_us > ",
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(" THEN slot.keep_us ELSE 0 END");
     }
 }
 

@@ -46,12 +46,12 @@ impl SlotStore for MysqlConnection {
         }
         // Many are locked, or many want one. Which free slot is not locked?
         let seen = look(self, wanted.semaphore, place)?;
-        if let Some((number, last)) = lock_one(self, wanted.semaphore, place, &seen)?
-            && let Some(granted) = take(self, wanted, &seen, number, last)?
+        if let Some(locked) = lock_one(self, wanted.semaphore, place, &seen)?
+            && let Some(granted) = take(self, wanted, &seen, locked.0, locked.1)?
         {
             return Ok(Attempt::Granted(granted));
         }
-        Ok(Attempt::Locked)
+        Ok(seen.nothing_to_be_had(wanted.semaphore, place))
     }
 
     fn begin_to_hold(&mut self) -> Result<bool, Error> {
@@ -67,18 +67,21 @@ impl SlotStore for MysqlConnection {
         if seen.free.is_empty() {
             return Ok(seen.judged(semaphore, place));
         }
-        Ok(match lock_one(self, semaphore, place, &seen)? {
-            Some((number, fence)) => Attempt::Granted(Granted { number, fence }),
-            None => Attempt::Locked,
-        })
+        let Some((number, fence, leased)) = lock_one(self, semaphore, place, &seen)? else {
+            return Ok(seen.nothing_to_be_had(semaphore, place));
+        };
+        if leased > 0 {
+            // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
+            self.execute_returning_count(&sql::clear_token(semaphore.name().as_bytes(), number))?;
+        }
+        Ok(Attempt::Granted(Granted { number, fence }))
     }
 
     fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let mut free: Vec<i32> = sql::FreeAndUnlocked { name }.load(self)?;
-        free.sort_unstable();
         let slots: i64 = sql::count(name).get_result(self)?;
-        Ok(open_among(&free, slots, semaphore.permits_i32()))
+        let free: Vec<i32> = sql::FreeAndUnlocked { name }.load(self)?;
+        Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
@@ -189,6 +192,18 @@ impl SlotStore for MysqlConnection {
         Ok(purged)
     }
 
+    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+        let asked = Renewal::as_json(leases);
+        let freed = counted(self, |conn| {
+            sql::GiveBackMany { asked: &asked }.execute(conn)
+        })?;
+        if freed == leases.len() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(self)?;
+        Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
+    }
+
     fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let asked = Renewal::as_json(leases);
         let renewed = counted(self, |conn| sql::Renew { asked: &asked }.execute(conn))?;
@@ -226,6 +241,11 @@ impl Seen {
     fn judged(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
         judge(self.slots, semaphore.permits_i32(), false, place)
     }
+
+    /// The judgement when there were free slots, all locked.
+    fn nothing_to_be_had(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
+        judge(self.slots, semaphore.permits_i32(), true, place)
+    }
 }
 
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
@@ -260,7 +280,7 @@ fn lock_one(
     semaphore: &Semaphore,
     place: &Place,
     seen: &Seen,
-) -> Result<Option<(i32, i64)>, Error> {
+) -> Result<Option<sql::LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let seen: Vec<i32> = seen.free.iter().map(|(number, _)| *number).collect();
     let named = match &place.open {

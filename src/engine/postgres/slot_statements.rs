@@ -138,7 +138,13 @@ impl<P: Among> QueryFragment<Pg> for Lease<'_, P> {
 impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         pick(&mut out, self.name, &self.permits, &self.among, None)?;
-        out.push_sql(", got AS (SELECT number, 0::bigint AS fence FROM pick)");
+        // Whoever had a lease on it that has ended is not to come back: somebody else held the slot since.
+        push!(out;
+            ", cleared AS (UPDATE diesel_slots AS slot SET token = NULL FROM pick WHERE slot.name = ",
+                Text = self.name;
+            " AND slot.number = pick.number AND slot.token IS NOT NULL), \
+             got AS (SELECT number, 0::bigint AS fence FROM pick)";
+        );
         out.push_sql(ANSWER);
         Ok(())
     }
@@ -290,6 +296,53 @@ impl<'a> Renew<'a> {
             numbers: leases.iter().map(|lease| lease.number).collect(),
             tokens: leases.iter().map(|lease| lease.token.as_slice()).collect(),
             leases: leases.iter().map(|lease| lease.lease_us).collect(),
+        }
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Gives slots back, but for those that another session has locked; the tokens of these. Raw as
+    /// [`Renew`] is.
+    GiveBackMany<'a> {
+        names: Vec<&'a str>,
+        numbers: Vec<i32>,
+        tokens: Vec<&'a [u8]>,
+    } -> Binary,
+    |self, out| {
+        push!(out;
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.token FROM unnest(",
+                Array<Text> = &self.names;
+            ", ", Array<Integer> = &self.numbers;
+            ", ", Array<Binary> = &self.tokens;
+            ") AS asked (name, number, token) JOIN diesel_slots AS slot \
+             ON slot.name = asked.name COLLATE \"C\" AND slot.number = asked.number AND slot.token = asked.token), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.token FROM diesel_slots AS slot \
+             JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
+             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
+             freed AS (UPDATE diesel_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.keep_us > ";
+        );
+        out.push_sql(Pg::NOW);
+        out.push_sql(
+            " THEN slot.keep_us ELSE 0 END FROM locked \
+             WHERE slot.name = locked.name AND slot.number = locked.number) \
+             SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)",
+        );
+    }
+}
+
+impl<'a> GiveBackMany<'a> {
+    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+        let Renew {
+            names,
+            numbers,
+            tokens,
+            ..
+        } = Renew::of(leases);
+        Self {
+            names,
+            numbers,
+            tokens,
         }
     }
 }

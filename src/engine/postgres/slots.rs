@@ -73,10 +73,9 @@ impl SlotStore for PgConnection {
             self.batch_execute(sql::SAVEPOINT)?;
         }
         let looked = alone(self, |conn| {
-            let mut free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(conn)?;
-            free.sort_unstable();
             let slots: i64 = sql::count(semaphore.name()).get_result(conn)?;
-            Ok(open_among(&free, slots, semaphore.permits_i32()))
+            let free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(conn)?;
+            Ok(open_among(free, slots, semaphore.permits_i32()))
         });
         if in_transaction {
             self.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
@@ -172,6 +171,10 @@ impl SlotStore for PgConnection {
             }
         }
         Ok(purged)
+    }
+
+    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+        alone(self, |conn| sql::GiveBackMany::of(leases).load(conn))
     }
 
     fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {

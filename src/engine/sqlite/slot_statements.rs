@@ -115,6 +115,12 @@ pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
         .select(slots::fence)
 }
 
+pub(super) fn clear_token(name: &str, number: i32) -> impl Counted {
+    diesel::update(slots::table.find((name, number)))
+        .filter(slots::token.is_not_null())
+        .set(slots::token.eq(None::<&[u8]>))
+}
+
 pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
     diesel::insert_into(slots::table).values((
         slots::name.eq(name),
@@ -148,5 +154,22 @@ statement! {
              RETURNING diesel_slots.token, expires_us - ";
         );
         out.push_sql(Sqlite::NOW);
+    }
+}
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// Gives slots back. Raw as [`Renew`] is.
+    GiveBackMany<'a> { asked: &'a str } -> BigInt,
+    |self, out| {
+        out.push_sql("UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > ");
+        out.push_sql(Sqlite::NOW);
+        push!(out;
+            " THEN keep_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
+             value ->> 'number' AS number, unhex(value ->> 'token') AS token FROM json_each(",
+                Text = self.asked;
+            ")) AS asked WHERE diesel_slots.name = asked.name AND diesel_slots.number = asked.number \
+             AND diesel_slots.token = asked.token";
+        );
     }
 }

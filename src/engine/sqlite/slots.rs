@@ -62,13 +62,17 @@ impl SlotStore for SqliteConnection {
         if transaction::depth(self)? > 1 {
             become_sole_writer(self)?;
         }
-        attempt(self, semaphore, place, |_, free| Ok(free))
+        attempt(self, semaphore, place, |conn, free| {
+            // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
+            conn.execute_returning_count(&sql::clear_token(semaphore.name(), free.number))?;
+            Ok(free)
+        })
     }
 
     fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
-        let free: Vec<i32> = sql::free(semaphore.name()).load(self)?;
         let slots: i64 = sql::count(semaphore.name()).get_result(self)?;
-        Ok(open_among(&free, slots, semaphore.permits_i32()))
+        let free: Vec<i32> = sql::free(semaphore.name()).load(self)?;
+        Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
@@ -159,6 +163,14 @@ impl SlotStore for SqliteConnection {
                 purged += conn.execute_returning_count(&sql::remove_above(&name, above))?;
             }
             Ok(purged)
+        })
+    }
+
+    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+        write(self, |conn| {
+            let asked = Renewal::as_json(leases);
+            sql::GiveBackMany { asked: &asked }.execute(conn)?;
+            Ok(Vec::new())
         })
     }
 

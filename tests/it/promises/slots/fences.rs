@@ -105,3 +105,31 @@ pub(crate) fn a_stale_writer_is_stopped_by_ensure_slot<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 1), 1, "rolled back");
     B::in_transaction(&mut conn, |conn| conn.ensure_slot(&next)).expect("the new holder's");
 }
+
+/// Nor does a holder come back after a transaction has held its slot.
+pub(crate) fn a_lease_is_lost_to_a_slot_of_a_transaction<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let mut paused = acquire::<B>(&mut conn, &one());
+    let_expire::<B>(&mut conn, &paused);
+    let rolled_back = other.try_with_slot(&one(), |_| {
+        Err::<(), _>(Error::from(diesel::result::Error::RollbackTransaction))
+    });
+    assert!(rolled_back.is_err());
+    B::in_transaction(&mut conn, |conn| conn.ensure_slot(&paused)).expect("undone: still ours");
+    let held = other
+        .try_with_slot(&one(), |conn| {
+            B::count_up(conn, 1);
+            Ok::<_, Error>(())
+        })
+        .expect("an answer");
+    assert_eq!(held, Some(()));
+    let ensured = B::in_transaction(&mut conn, |conn| conn.ensure_slot(&paused));
+    assert!(ensured.expect_err("another held it").is_lost());
+    let refreshed = conn.refresh_slot(&mut paused, super::HOUR);
+    assert!(refreshed.expect_err("another held it").is_lost());
+    let released = conn.release_slot(paused);
+    assert!(released.expect_err("another held it").is_lost());
+    assert!(!is_full::<B>(&mut conn, &one()));
+}

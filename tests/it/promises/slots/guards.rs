@@ -121,6 +121,9 @@ pub(crate) fn a_guard_that_can_not_be_renewed_is_lost_for_ever<B: Backend>() {
     let pool = database.pool(1);
     let guard = guarded::<B>(&pool, &one(), short());
     let begun = Instant::now();
+    // A callback may drop another guard of the same pool.
+    let other = guarded::<B>(&pool, &Semaphore::new("other", 1), short());
+    guard.on_lost(move || drop(other));
     let busy = pool.get().expect("the only connection");
     guard.lost().recv_timeout(LONG).expect("it is noticed");
     // Not before: the first lease counts from before it was sent.

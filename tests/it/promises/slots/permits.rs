@@ -210,3 +210,22 @@ pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
         assert_eq!(conn.release_all_slots(name).expect("a count"), 1);
     }
 }
+
+/// Though the only slot that there is is locked by a transaction.
+pub(crate) fn more_permits_are_more_slots_while_a_transaction_holds_one<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    conn.try_with_slot(&of(1), |_| {
+        if !B::ONE_WRITER {
+            let second = acquire::<B>(&mut other, &of(2));
+            assert_eq!(second.number(), 2);
+            assert!(is_full::<B>(&mut other, &of(2)));
+            let third = other.try_with_slot(&of(3), |_| Ok::<_, Error>(()))?;
+            assert_eq!(third, Some(()));
+        }
+        Ok::<_, Error>(())
+    })
+    .expect("an answer")
+    .expect("free");
+}
