@@ -1,8 +1,8 @@
 //! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`: how the engine's names are bound.
+/// `$text`: how the engine's names are bound, and as which type of SQL.
 macro_rules! slot_rows {
-    ($schema:ident, $db:ty, $text:ty) => {
+    ($schema:ident, $db:ty, $text:ty, $name_type:ty) => {
         use diesel::prelude::*;
         use diesel::query_builder::{QueryFragment, QueryId};
 
@@ -26,39 +26,71 @@ macro_rules! slot_rows {
             pub(in crate::engine) token: &'a [u8],
         }
 
+        /// A change of a slot that is still its token's: the new end, and the token that stays or goes.
+        ///
+        /// Raw: Diesel prepares the DSL's UPDATE each time anew.
+        struct Change<'a, E, const RELEASE: bool, const UNEXPIRED: bool> {
+            key: Key<'a>,
+            end: E,
+        }
+
+        impl<E: QueryId, const RELEASE: bool, const UNEXPIRED: bool> QueryId
+            for Change<'_, E, RELEASE, UNEXPIRED>
+        {
+            type QueryId = Change<'static, E::QueryId, RELEASE, UNEXPIRED>;
+            const HAS_STATIC_QUERY_ID: bool = E::HAS_STATIC_QUERY_ID;
+        }
+
+        impl<E, const RELEASE: bool, const UNEXPIRED: bool> QueryFragment<$db>
+            for Change<'_, E, RELEASE, UNEXPIRED>
+        where
+            E: QueryFragment<$db>,
+        {
+            fn walk_ast<'b>(
+                &'b self,
+                mut out: diesel::query_builder::AstPass<'_, 'b, $db>,
+            ) -> QueryResult<()> {
+                out.push_sql("UPDATE diesel_slots SET ");
+                if RELEASE {
+                    out.push_sql("token = NULL, ");
+                }
+                out.push_sql("expires_us = ");
+                self.end.walk_ast(out.reborrow())?;
+                out.push_sql(" WHERE name = ");
+                out.push_bind_param::<$name_type, $text>(self.key.name)?;
+                out.push_sql(" AND number = ");
+                out.push_bind_param::<diesel::sql_types::Integer, _>(&self.key.number)?;
+                out.push_sql(" AND token = ");
+                out.push_bind_param::<diesel::sql_types::Binary, [u8]>(self.key.token)?;
+                if UNEXPIRED {
+                    out.push_sql(" AND expires_us > ");
+                    out.push_sql(<$db as Clock>::NOW);
+                }
+                Ok(())
+            }
+        }
+
         pub(in crate::engine) fn extend<'a>(key: Key<'a>, lease_us: i64) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+            let end = LeaseEnd { micros: lease_us };
+            Change::<_, false, false> { key, end }
         }
 
         pub(in crate::engine) fn extend_unexpired<'a>(
             key: Key<'a>,
             lease_us: i64,
         ) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .filter(slots::expires_us.gt(Now {}))
-                .set(slots::expires_us.eq(LeaseEnd { micros: lease_us }))
+            let end = LeaseEnd { micros: lease_us };
+            Change::<_, false, true> { key, end }
         }
 
         pub(in crate::engine) fn give_back<'a>(key: Key<'a>) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .set((
-                    slots::token.eq(None::<&[u8]>),
-                    slots::expires_us.eq(ReleaseEnd {}),
-                ))
+            let end = ReleaseEnd {};
+            Change::<_, true, false> { key, end }
         }
 
         pub(in crate::engine) fn give_back_unexpired<'a>(key: Key<'a>) -> impl Counted + 'a {
-            diesel::update(slots::table.find((key.name, key.number)))
-                .filter(slots::token.eq(key.token))
-                .filter(slots::expires_us.gt(Now {}))
-                .set((
-                    slots::token.eq(None::<&[u8]>),
-                    slots::expires_us.eq(ReleaseEnd {}),
-                ))
+            let end = ReleaseEnd {};
+            Change::<_, true, true> { key, end }
         }
 
         /// What `held_slots` shows.

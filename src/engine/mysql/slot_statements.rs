@@ -8,7 +8,7 @@ use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
-slot_rows!(mysql, Mysql, [u8]);
+slot_rows!(mysql, Mysql, [u8], Binary);
 locked_slot_rows!([u8]);
 
 impl Clock for Mysql {

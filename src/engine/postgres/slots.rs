@@ -19,22 +19,11 @@ const AT_ONCE: i32 = 1000;
 
 impl SlotStore for PgConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
-        let (permits, nested) = (wanted.semaphore.permits_i32(), place.in_transaction);
-        let answer = alone(self, |conn| match &place.open {
-            None => sql::Lease {
-                wanted,
-                permits,
-                nested,
-                among: sql::Any,
-            }
-            .get_result(conn),
-            Some(open) => sql::Lease {
-                wanted,
-                permits,
-                nested,
-                among: sql::These(open),
-            }
-            .get_result(conn),
+        let answer = alone(self, |conn| match (&place.open, place.in_transaction) {
+            (None, false) => lease::<_, false>(conn, wanted, sql::Any),
+            (None, true) => lease::<_, true>(conn, wanted, sql::Any),
+            (Some(open), false) => lease::<_, false>(conn, wanted, sql::These(open)),
+            (Some(open), true) => lease::<_, true>(conn, wanted, sql::These(open)),
         })?;
         attempt(answer, wanted.semaphore, place)
     }
@@ -249,6 +238,20 @@ fn key(slot: &Slot) -> sql::Key<'_> {
         number: slot.number_i32(),
         token: slot.token.as_bytes(),
     }
+}
+
+fn lease<P: sql::Among, const NESTED: bool>(
+    conn: &mut PgConnection,
+    wanted: &Wanted<'_>,
+    among: P,
+) -> QueryResult<sql::Answer> {
+    let permits = wanted.semaphore.permits_i32();
+    let lease = sql::Lease::<_, NESTED> {
+        wanted,
+        permits,
+        among,
+    };
+    lease.get_result(conn)
 }
 
 fn attempt(answer: sql::Answer, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {

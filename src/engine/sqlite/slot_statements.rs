@@ -8,7 +8,7 @@ use crate::engine::slot_rows::slot_rows;
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
-slot_rows!(sqlite, Sqlite, str);
+slot_rows!(sqlite, Sqlite, str, Text);
 
 impl Clock for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
