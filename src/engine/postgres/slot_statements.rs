@@ -38,12 +38,16 @@ type AnswerSql = (
 /// refusal with its reason, is one round trip.
 pub(super) struct Lease<'a, P, const NESTED: bool> {
     pub(super) wanted: &'a Wanted<'a>,
-    pub(super) permits: i32,
-    pub(super) among: P,
+    pub(super) free: Free<'a, P>,
 }
 
 /// Locks a free slot for as long as the transaction lasts.
 pub(super) struct Hold<'a, P> {
+    pub(super) free: Free<'a, P>,
+}
+
+/// Which slots would do.
+pub(super) struct Free<'a, P> {
     pub(super) name: &'a str,
     pub(super) permits: i32,
     pub(super) among: P,
@@ -56,16 +60,11 @@ pub(super) struct Any;
 pub(super) struct These<'a>(pub(super) &'a [i32]);
 
 /// What distinguishes the two in SQL.
-pub(super) trait Among {
+pub(super) trait Among: Sized {
     type QueryId: 'static;
     const ORDER: &'static str;
 
-    fn walk<'b>(
-        &'b self,
-        out: &mut AstPass<'_, 'b, Pg>,
-        name: &'b str,
-        permits: &'b i32,
-    ) -> QueryResult<()>;
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
 }
 
 impl Among for Any {
@@ -73,15 +72,10 @@ impl Among for Any {
     const ORDER: &'static str = "expires_us";
 
     // Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
-    fn walk<'b>(
-        &'b self,
-        out: &mut AstPass<'_, 'b, Pg>,
-        name: &'b str,
-        permits: &'b i32,
-    ) -> QueryResult<()> {
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         push!(out;
-            " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = name;
-            " AND number > ", Integer = permits;
+            " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = free.name;
+            " AND number > ", Integer = &free.permits;
             ")";
         );
         Ok(())
@@ -92,13 +86,8 @@ impl Among for These<'_> {
     type QueryId = These<'static>;
     const ORDER: &'static str = "number";
 
-    fn walk<'b>(
-        &'b self,
-        out: &mut AstPass<'_, 'b, Pg>,
-        _: &'b str,
-        _: &'b i32,
-    ) -> QueryResult<()> {
-        push!(out; " AND number = ANY (", Array<Integer> = self.0; ")");
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out; " AND number = ANY (", Array<Integer> = free.among.0; ")");
         Ok(())
     }
 }
@@ -126,29 +115,21 @@ impl<P> RunQueryDsl<PgConnection> for Hold<'_, P> {}
 
 impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        let (wanted, name) = (self.wanted, self.wanted.semaphore.name());
+        let (wanted, name) = (self.wanted, self.free.name);
         // The unit and the shift are constants of `fence`.
         const { assert!(UNIT_US == 64 && NUMBER_BITS == 17) };
-        // The clock is read for each column: that costs less than a table of one row for it.
         push!(out;
             "WITH got AS (UPDATE diesel_slots SET token = ", Binary = wanted.token.as_slice();
             ", holder = ", Nullable<Text> = &wanted.holder;
-            ", fence = (greatest(";
+            ", fence = (greatest(us / 64, (fence >> 17) + 1) << 17) | number, acquired_us = us, \
+             expires_us = us + ", BigInt = &wanted.lease_us;
+            ", keep_us = us + ", BigInt = &wanted.at_least_us;
+            " FROM (SELECT ";
         );
         out.push_sql(Pg::NOW);
-        out.push_sql(" / 64, (fence >> 17) + 1) << 17) | number, acquired_us = ");
-        out.push_sql(Pg::NOW);
-        out.push_sql(", expires_us = ");
-        out.push_sql(Pg::NOW);
-        push!(out; " + ", BigInt = &wanted.lease_us; ", keep_us = ");
-        out.push_sql(Pg::NOW);
-        push!(out;
-            " + ", BigInt = &wanted.at_least_us;
-            " WHERE name = ", Text = name;
-            " AND number = (";
-        );
+        push!(out; " AS us) AS clock WHERE name = ", Text = name; " AND number = (";);
         // Alone it is a transaction of its own, whose snapshot is that of the statement.
-        free_slot(&mut out, name, &self.permits, &self.among, NESTED)?;
+        free_slot(&mut out, &self.free, NESTED)?;
         out.push_sql(") RETURNING number, fence)");
         answer(&mut out, name, NESTED)
     }
@@ -157,9 +138,9 @@ impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
 impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("WITH got AS MATERIALIZED (SELECT number, 0::bigint AS fence FROM (");
-        free_slot(&mut out, self.name, &self.permits, &self.among, true)?;
+        free_slot(&mut out, &self.free, true)?;
         out.push_sql(") AS free)");
-        answer(&mut out, self.name, true)
+        answer(&mut out, self.free.name, true)
     }
 }
 
@@ -170,12 +151,10 @@ impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
 /// looked at again.
 fn free_slot<'b, P: Among>(
     out: &mut AstPass<'_, 'b, Pg>,
-    name: &'b str,
-    permits: &'b i32,
-    among: &'b P,
+    free: &'b Free<'_, P>,
     nested: bool,
 ) -> QueryResult<()> {
-    push!(out; "SELECT number FROM diesel_slots WHERE name = ", Text = name; " AND expires_us <= (SELECT ");
+    push!(out; "SELECT number FROM diesel_slots WHERE name = ", Text = free.name; " AND expires_us <= (SELECT ");
     out.push_sql(Pg::NOW);
     out.push_sql(")");
     if nested {
@@ -183,7 +162,7 @@ fn free_slot<'b, P: Among>(
         out.push_sql(LEVEL);
         out.push_sql(" IS NULL");
     }
-    among.walk(out, name, permits)?;
+    P::walk(free, out)?;
     out.push_sql(" ORDER BY ");
     out.push_sql(P::ORDER);
     out.push_sql(" LIMIT 1 FOR UPDATE SKIP LOCKED");

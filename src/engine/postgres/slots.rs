@@ -34,20 +34,9 @@ impl SlotStore for PgConnection {
     }
 
     fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         let answer = match &place.open {
-            None => sql::Hold {
-                name,
-                permits,
-                among: sql::Any,
-            }
-            .get_result(self),
-            Some(open) => sql::Hold {
-                name,
-                permits,
-                among: sql::These(open),
-            }
-            .get_result(self),
+            None => hold(self, semaphore, sql::Any),
+            Some(open) => hold(self, semaphore, sql::These(open)),
         }?;
         attempt(answer, semaphore, place)
     }
@@ -245,13 +234,25 @@ fn lease<P: sql::Among, const NESTED: bool>(
     wanted: &Wanted<'_>,
     among: P,
 ) -> QueryResult<sql::Answer> {
-    let permits = wanted.semaphore.permits_i32();
-    let lease = sql::Lease::<_, NESTED> {
-        wanted,
-        permits,
+    let free = free(wanted.semaphore, among);
+    sql::Lease::<_, NESTED> { wanted, free }.get_result(conn)
+}
+
+fn hold<P: sql::Among>(
+    conn: &mut PgConnection,
+    semaphore: &Semaphore,
+    among: P,
+) -> QueryResult<sql::Answer> {
+    let free = free(semaphore, among);
+    sql::Hold { free }.get_result(conn)
+}
+
+fn free<P>(semaphore: &Semaphore, among: P) -> sql::Free<'_, P> {
+    sql::Free {
+        name: semaphore.name(),
+        permits: semaphore.permits_i32(),
         among,
-    };
-    lease.get_result(conn)
+    }
 }
 
 fn attempt(answer: sql::Answer, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
