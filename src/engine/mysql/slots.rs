@@ -281,7 +281,7 @@ fn take(
             granted,
             last,
         };
-        unless_locked(conn, |conn| take.execute(conn))?
+        unless_locked(conn, |conn| conn.execute_returning_count(&take))?
     } else {
         let take = sql::Take {
             wanted,
@@ -289,7 +289,7 @@ fn take(
             granted,
             last,
         };
-        counted(conn, |conn| take.execute(conn))?
+        counted(conn, |conn| conn.execute_returning_count(&take))?
     };
     Ok((taken == 1).then_some(granted))
 }
