@@ -215,9 +215,9 @@ impl Seen {
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
 /// same time do not all go for the same.
 fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Result<Seen, Error> {
-    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+    let name = semaphore.name().as_bytes();
     let rows: Vec<(sql::LookRow, i32)> = match &place.open {
-        None => sql::Look { name, permits }.load(conn)?,
+        None => sql::Look { name }.load(conn)?,
         Some(open) => {
             let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
             rows.into_iter().map(|row| (row, 0)).collect()
@@ -231,9 +231,12 @@ fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Res
     };
     for ((slots, now_us, number, fence), mariadb) in rows {
         seen.mariadb = mariadb == 1;
-        seen.slots = slots;
+        seen.slots = seen.slots.or(slots);
         seen.now_us = now_us;
         seen.free.extend(number.zip(fence));
+    }
+    if place.open.is_none() && seen.slots > Some(semaphore.permits_i32()) {
+        seen.free.clear();
     }
     let chosen = crate::pause::random_below(seen.free.len());
     if chosen > 0 {
