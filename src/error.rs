@@ -169,6 +169,12 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
+    /// The pool has no connection to give within its time-out.
+    #[cfg(feature = "r2d2")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+    #[error("the pool has no connection to give")]
+    Pool(#[from] diesel::r2d2::PoolError),
+
     /// Migrating failed.
     #[error("migrating the tables of diesel-locks failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),

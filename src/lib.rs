@@ -1,4 +1,4 @@
-//! Object locks as methods on Diesel connections: PostgreSQL, MySQL, MariaDB, SQLite.
+//! Object locks and semaphores as methods on Diesel connections: PostgreSQL, MySQL, MariaDB, SQLite.
 //!
 //! An object lock is an exclusive lock on any business object, existing or not, for one transaction.
 //! Several servers that share a database use it to handle one document, order or account at a time,
@@ -25,11 +25,37 @@
 //! # fn main() {}
 //! ```
 //!
+//! A semaphore has at most so many holders in the whole cluster: by a lease that expires, can be renewed
+//! and carries a fencing token, or for one transaction.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use diesel::prelude::*;
+//! # use std::time::Duration;
+//! use diesel_locks::prelude::*;
+//! # let mut conn = SqliteConnection::establish(":memory:")?;
+//! # diesel_locks::migrate(&mut conn)?;
+//!
+//! const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+//!
+//! if let Some(slot) = conn.try_acquire_slot(&COLLATE, Lease::new(Duration::from_secs(30)))? {
+//!     // One of at most ten.
+//!     conn.release_slot(slot)?;
+//! }
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Organization
 //!
 //! - [`ObjectLocks`]: the methods. Start there: when they block, what they return, what differs per
 //!   engine.
 //! - [`ObjectId`], [`ObjectLock`], [`Wait`], [`Retention`]: what is asked for.
+//! - [`Semaphores`]: the methods for semaphores. [`Semaphore`], [`Lease`], [`Slot`]: what is asked for and
+//!   what is got. With the feature `r2d2`, `SlotGuard` and `run_gated` renew slots in the background.
 //! - [`Error`]: one type for all engines.
 //! - [`migrate`], [`migrations`]: the tables. [`schema`], [`models`]: the tables for queries of your own.
 //! - [`prelude`]: what an application imports.
@@ -45,8 +71,8 @@
 //!
 //! # Rights
 //!
-//! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`, and on
-//! PostgreSQL EXECUTE on the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and
+//! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`,
+//! `diesel_slots`, `diesel_semaphores` and `diesel_fences`, and on PostgreSQL EXECUTE on the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and
 //! `diesel_locks_try_acquire`, which everybody has unless it was revoked. The sequence behind
 //! `advisory_key` needs no right of its own, as an identity column's.
 
@@ -61,6 +87,8 @@ mod engine;
 mod error;
 mod events;
 mod fence;
+#[cfg(feature = "r2d2")]
+mod guard;
 mod lease;
 pub mod migrations;
 pub mod models;
@@ -79,6 +107,9 @@ mod slots;
 mod transaction;
 
 pub use error::Error;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use guard::{SlotGuard, run_gated};
 pub use lease::Lease;
 pub use migrations::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, Subject};

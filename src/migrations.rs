@@ -44,7 +44,7 @@ pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 /// use diesel::prelude::*;
 ///
 /// let mut conn = SqliteConnection::establish(":memory:")?;
-/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 1);
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 2);
 /// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
 /// # Ok(())
 /// # }

@@ -56,7 +56,7 @@ pub trait Semaphores: SlotStore {
     /// Leases a slot; `None` when all are held. Does not wait for a slot.
     ///
     /// `None` means that no slot was free. A slot that another acquirer, a release or a purge has locked
-    /// for a moment is asked for again, up to 8 times within about 20 ms; one that is locked for longer is
+    /// for a moment is asked for again, up to 10 times within about 30 ms; one that is locked for longer is
     /// held by a transaction. A refusal writes nothing.
     ///
     /// Outside of a transaction one round trip on PostgreSQL, granted or refused; on MySQL and MariaDB two
@@ -145,7 +145,7 @@ pub trait Semaphores: SlotStore {
         for (expiry, state) in STATES {
             let begun = Instant::now();
             if self.extend(slot, lease_us, expiry)? > 0 {
-                slot.deadline = begun + duration;
+                slot.deadline = begun + duration.saturating_sub(Self::CLOCK_STEP);
                 return Ok(state);
             }
         }
@@ -288,7 +288,7 @@ pub trait Semaphores: SlotStore {
     /// opens a savepoint, and the slot is held until the outer transaction ends; a rollback to the savepoint
     /// frees it on PostgreSQL. On SQLite any other writer counts as a holder of all slots.
     ///
-    /// When slots are held by transactions, the answer `None` takes about 20 ms: a lock on a row does not
+    /// When slots are held by transactions, the answer `None` takes about 30 ms: a lock on a row does not
     /// tell how long it will last.
     ///
     /// # Errors

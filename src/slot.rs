@@ -53,7 +53,8 @@ impl Slot {
     /// a semaphore. It stays the same when the slot is refreshed.
     ///
     /// Also between the slots of a semaphore, the later of two grants has the larger fence, if they are
-    /// more than 64 µs apart and the database's clock has not been set back between them.
+    /// more than 64 µs apart and the database's clock has not been set back between them; on SQLite in any
+    /// case.
     ///
     /// A holder that was paused past its lease does not know it. Let what it writes to take the fence, and
     /// refuse a smaller one than it has seen; [`ensure_slot`](crate::Semaphores::ensure_slot) does the like

@@ -10,10 +10,10 @@ use crate::{Error, Lease, Semaphore, Slot, Wait, pause, transaction};
 
 /// How often a slot that is free but locked is asked for again before its lock is taken for a holder's:
 /// the lock of somebody who acquires, releases or purges lasts for one statement or its commit.
-const LOOKS: u32 = 8;
+const LOOKS: u32 = 10;
 
 /// The longest pause between two of them.
-const LONGEST_LOOK: Duration = Duration::from_millis(4);
+const LONGEST_LOOK: Duration = Duration::from_millis(8);
 
 /// The first pause of somebody who waits for a slot, and the longest: between 10 and 20 questions a
 /// second.
@@ -48,7 +48,7 @@ pub(crate) fn lease<C: SlotStore>(
         number: granted.number.unsigned_abs(),
         token,
         fence: granted.fence,
-        deadline: begun + lease.duration(),
+        deadline: begun + lease.duration().saturating_sub(C::CLOCK_STEP),
     }))
 }
 
@@ -78,7 +78,11 @@ fn decide<C: SlotStore>(
                 place.open = None;
             }
             Attempt::Missing if in_transaction => return Err(not_registered(semaphore)),
-            Attempt::Missing => conn.add_slots(semaphore)?,
+            Attempt::Missing => {
+                conn.add_slots(semaphore)?;
+                // What was locked has been purged.
+                looked = 0;
+            }
             Attempt::Surplus => place.open = Some(conn.open_slots(semaphore, in_transaction)?),
         }
     }
@@ -112,7 +116,7 @@ pub(crate) fn lease_within<C: SlotStore>(
 }
 
 /// Repeats `attempt` until it has something or the time is up.
-fn within<T>(
+pub(crate) fn within<T>(
     semaphore: &Semaphore,
     wait: Wait,
     mut attempt: impl FnMut(u32) -> Result<Option<T>, Error>,
@@ -219,7 +223,11 @@ fn begin_holding<C: SlotStore>(
         if !matches!(attempt, Ok(Attempt::Granted(_))) {
             transaction::roll_back(conn);
         }
-        attempt
+        match attempt {
+            // A transaction that has done nothing else starts over unseen.
+            Err(error) if error.is_retryable() && !in_transaction => Ok(Attempt::Locked),
+            attempt => attempt,
+        }
     })?;
     Ok(granted.is_some())
 }

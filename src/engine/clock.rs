@@ -24,6 +24,7 @@ macro_rules! expression {
         $name:ident $(($field:ident))?, |$self:ident, $out:ident| $walk:block
     ) => {
         $(#[$doc])*
+        #[allow(dead_code, reason = "no engine needs all")]
         #[derive(Clone, Copy, Debug, QueryId)]
         pub(in crate::engine) struct $name {
             $(pub(in crate::engine) $field: i64,)?
@@ -75,28 +76,6 @@ expression! {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
-    }
-}
-
-expression! {
-    /// When a lease of so many microseconds ends that begins now: not before the slot need not be kept
-    /// any longer.
-    LeaseEnd(micros), |self, out| {
-        out.push_sql(DB::GREATEST);
-        out.push_sql("(keep_us, ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" + ");
-        out.push_bind_param::<BigInt, _>(&self.micros)?;
-        out.push_sql(")");
-    }
-}
-
-expression! {
-    /// When a slot that is released now is free: at once, unless it is to be kept longer.
-    ReleaseEnd, |self, out| {
-        out.push_sql("CASE WHEN keep_us > ");
-        out.push_sql(DB::NOW);
-        out.push_sql(" THEN keep_us ELSE 0 END");
     }
 }
 

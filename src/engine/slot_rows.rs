@@ -1,12 +1,12 @@
 //! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`: how the engine's names are bound, and as which type of SQL.
+/// `$text`, `$sql_text`: how the engine's names are bound.
 macro_rules! slot_rows {
-    ($schema:ident, $db:ty, $text:ty, $name_type:ty) => {
+    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
         use diesel::prelude::*;
         use diesel::query_builder::{QueryFragment, QueryId};
 
-        use crate::engine::clock::{Ago, LeaseEnd, Left, Now, ReleaseEnd};
+        use crate::engine::clock::{Ago, Left, Now};
         use crate::schema::$schema::{diesel_fences, diesel_semaphores, diesel_slots as slots};
 
         /// The one row of `diesel_fences`.
@@ -26,71 +26,81 @@ macro_rules! slot_rows {
             pub(in crate::engine) token: &'a [u8],
         }
 
-        /// A change of a slot that is still its token's: the new end, and the token that stays or goes.
-        ///
-        /// Raw: Diesel prepares the DSL's UPDATE each time anew.
-        struct Change<'a, E, const RELEASE: bool, const UNEXPIRED: bool> {
-            key: Key<'a>,
-            end: E,
-        }
-
-        impl<E: QueryId, const RELEASE: bool, const UNEXPIRED: bool> QueryId
-            for Change<'_, E, RELEASE, UNEXPIRED>
-        {
-            type QueryId = Change<'static, E::QueryId, RELEASE, UNEXPIRED>;
-            const HAS_STATIC_QUERY_ID: bool = E::HAS_STATIC_QUERY_ID;
-        }
-
-        impl<E, const RELEASE: bool, const UNEXPIRED: bool> QueryFragment<$db>
-            for Change<'_, E, RELEASE, UNEXPIRED>
-        where
-            E: QueryFragment<$db>,
-        {
-            fn walk_ast<'b>(
-                &'b self,
-                mut out: diesel::query_builder::AstPass<'_, 'b, $db>,
-            ) -> QueryResult<()> {
-                out.push_sql("UPDATE diesel_slots SET ");
-                if RELEASE {
-                    out.push_sql("token = NULL, ");
-                }
+        // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
+        statement! {
+            $db, $conn;
+            /// Gives the slot another end: not before it need not be kept any longer.
+            Extend<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
                 out.push_sql("expires_us = ");
-                self.end.walk_ast(out.reborrow())?;
-                out.push_sql(" WHERE name = ");
-                out.push_bind_param::<$name_type, $text>(self.key.name)?;
-                out.push_sql(" AND number = ");
-                out.push_bind_param::<diesel::sql_types::Integer, _>(&self.key.number)?;
-                out.push_sql(" AND token = ");
-                out.push_bind_param::<diesel::sql_types::Binary, [u8]>(self.key.token)?;
-                if UNEXPIRED {
-                    out.push_sql(" AND expires_us > ");
-                    out.push_sql(<$db as Clock>::NOW);
-                }
-                Ok(())
+                out.push_sql(<$db>::GREATEST);
+                out.push_sql("(keep_us, ");
+                out.push_sql(<$db>::NOW);
+                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
             }
         }
 
-        pub(in crate::engine) fn extend<'a>(key: Key<'a>, lease_us: i64) -> impl Counted + 'a {
-            let end = LeaseEnd { micros: lease_us };
-            Change::<_, false, false> { key, end }
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("expires_us = ");
+                out.push_sql(<$db>::GREATEST);
+                out.push_sql("(keep_us, ");
+                out.push_sql(<$db>::NOW);
+                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+                out.push_sql(" AND expires_us > ");
+                out.push_sql(<$db>::NOW);
+            }
         }
 
-        pub(in crate::engine) fn extend_unexpired<'a>(
-            key: Key<'a>,
-            lease_us: i64,
-        ) -> impl Counted + 'a {
-            let end = LeaseEnd { micros: lease_us };
-            Change::<_, false, true> { key, end }
+        statement! {
+            $db, $conn;
+            /// Frees the slot: at once, unless it is to be kept longer.
+            GiveBack<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
+                out.push_sql(<$db>::NOW);
+                out.push_sql(" THEN keep_us ELSE 0 END");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+            }
         }
 
-        pub(in crate::engine) fn give_back<'a>(key: Key<'a>) -> impl Counted + 'a {
-            let end = ReleaseEnd {};
-            Change::<_, true, false> { key, end }
-        }
-
-        pub(in crate::engine) fn give_back_unexpired<'a>(key: Key<'a>) -> impl Counted + 'a {
-            let end = ReleaseEnd {};
-            Change::<_, true, true> { key, end }
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            GiveBackUnexpired<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            |self, out| {
+                push!(out; "UPDATE diesel_slots SET ");
+                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
+                out.push_sql(<$db>::NOW);
+                out.push_sql(" THEN keep_us ELSE 0 END");
+                push!(out;
+                    " WHERE name = ", $sql_text = self.key.name;
+                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
+                    " AND token = ", diesel::sql_types::Binary = self.key.token;
+                );
+                out.push_sql(" AND expires_us > ");
+                out.push_sql(<$db>::NOW);
+            }
         }
 
         /// What `held_slots` shows.
@@ -189,6 +199,7 @@ pub(in crate::engine) use slot_rows;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
 /// and locks on rows.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
     ($text:ty) => {
         pub(in crate::engine) fn insert<'a>(
@@ -218,21 +229,6 @@ macro_rules! locked_slot_rows {
                 .filter(diesel_fences::id.eq(fences))
                 .select(diesel_fences::fence)
                 .for_update()
-        }
-
-        /// Free slots above a number, from the last one on.
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn lock_free_above<'a>(name: &'a $text, above: i32, limit: i64) -> _ {
-            let now: Now = Now {};
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::number.gt(above))
-                .filter(slots::expires_us.le(now))
-                .order(slots::number.desc())
-                .limit(limit)
-                .select((slots::number, slots::fence))
-                .for_update()
-                .skip_locked()
         }
     };
 }

@@ -3,12 +3,18 @@
 //! A slot is a row. It is free when its lease has ended and no transaction has the row locked; it is taken
 //! by an update that skips locked rows, so that nobody waits for anybody.
 
+use std::time::Duration;
+
 use crate::{Error, Semaphore, Slot};
 
 use super::Engine;
 
 /// The slot store of an engine. Sealed, as [`Engine`] is.
 pub trait SlotStore: Engine {
+    /// What the database's clock counts in, if that is coarse: when it is read, it may be so much later
+    /// already, and a lease ends so much earlier than its holder would think.
+    const CLOCK_STEP: Duration = Duration::ZERO;
+
     /// Leases a free slot, if there is one. One attempt; never waits for another session's transaction.
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
 

@@ -49,7 +49,12 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     })
     .expect("free");
 
+    let two = Semaphore::new("two", 2);
+    let hour = || Lease::new(Duration::from_secs(3600));
+    let slot = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
+
     begin_fit::<B>(&mut conn);
+    let uncommitted = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
     conn.lock_object("counter").expect("free");
     conn.lock_object(ObjectLock::on("kept").retention(Retention::Kept))
         .expect("free");
@@ -74,6 +79,18 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
         1,
         "what was committed, and no more"
     );
+    // Leases and fences are durable, other than locks.
+    let held = conn.held_slots(&two).expect("rows");
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].token, Some(slot.token()));
+    let next = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
+    assert!(next.fence() > slot.fence() && next.fence() > uncommitted.fence());
+    assert!(
+        conn.release_slot(uncommitted)
+            .expect_err("undone")
+            .is_lost()
+    );
+    conn.release_slot(slot).expect("ours");
     for id in ["counter", "kept"] {
         let tried = conn
             .try_with_object_lock(id, |_| Ok::<_, Error>(()))

@@ -130,6 +130,17 @@ macro_rules! all_promises {
                 a_stale_writer_is_stopped_by_its_fence,
                 a_stale_writer_is_stopped_by_ensure_slot,
             },
+                guards::{
+                    a_guard_is_renewed_until_it_is_dropped,
+                    a_guard_says_how_its_release_went,
+                    a_slot_that_was_taken_away_is_noticed,
+                    a_guard_that_can_not_be_renewed_is_lost_for_ever,
+                    a_guard_survives_a_cut_connection,
+                    many_guards_are_renewed_by_one_statement,
+                    guards_of_two_databases_are_renewed_in_their_own,
+                    gated_work_is_released_whatever_happens,
+                    a_paused_process_knows_when_it_wakes_up,
+                },
                 holding::{
                 a_slot_is_held_as_long_as_its_transaction,
                 a_slot_is_free_when_its_holder_is_killed,

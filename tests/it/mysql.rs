@@ -48,6 +48,57 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     .expect("commit");
 }
 
+#[test]
+fn round_trips_of_a_slot_are_two_to_grant_and_one_for_the_rest() {
+    let database = Mysql::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = Mysql::connect_to(&url);
+    let one = Semaphore::new("one", 1);
+    let minute = Duration::from_secs(60);
+    for prepared in [false, true] {
+        let mut slot = None;
+        let granted = proxy.count(|| {
+            let lease = Lease::new(minute);
+            slot = conn.try_acquire_slot(&one, lease).expect("an answer");
+        });
+        let mut slot = slot.expect("free");
+        let refused = proxy.count(|| {
+            let lease = Lease::new(minute);
+            let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
+            assert_eq!(refused, None);
+        });
+        let refreshed = proxy.count(|| {
+            conn.refresh_slot(&mut slot, minute).expect("ours");
+        });
+        let released = proxy.count(|| {
+            conn.release_slot(&slot).expect("ours");
+        });
+        if prepared {
+            assert_eq!([granted, refused, refreshed, released], [2, 1, 1, 1]);
+        }
+    }
+}
+
+/// Neither the time zone of a session nor its change of the clocks moves a lease.
+#[test]
+fn the_sessions_time_zone_does_not_matter() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    Mysql::sql(&mut conn, "SET time_zone = '+13:00'");
+    Mysql::sql(&mut other, "SET time_zone = '-12:00'");
+    let one = Semaphore::new("one", 1);
+    let slot = conn
+        .try_acquire_slot(&one, Lease::new(Duration::from_secs(60)))
+        .expect("an answer")
+        .expect("free");
+    let held = other.held_slots(&one).expect("rows");
+    assert_eq!(held.len(), 1);
+    assert!(held[0].remaining > Duration::from_secs(30), "{held:?}");
+    assert!(held[0].remaining <= Duration::from_secs(60), "{held:?}");
+    other.release_slot(slot).expect("ours");
+}
+
 /// Locks are taken in the transaction that `with_object_lock` began at READ COMMITTED, although the
 /// session's level is another.
 #[test]
@@ -189,7 +240,7 @@ fn a_server_that_speaks_german_is_understood() {
         assert!(error.is_timeout(), "{error:?}");
     }
     holder.let_go();
-    Mysql::revert(&mut conn);
+    Mysql::revert_all(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");

@@ -1,8 +1,11 @@
 //! Another process that holds a lock: this test binary, started again for the one test below.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
 
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
@@ -10,7 +13,10 @@ use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
 const LOCK: &str = "DIESEL_LOCKS_PEER_LOCK";
 
-pub(crate) struct Peer(Child);
+/// Of a guard's slot.
+pub(crate) const LEASE: Duration = Duration::from_millis(400);
+
+pub(crate) struct Peer(Child, BufReader<ChildStdout>);
 
 impl Peer {
     /// Returns when the process holds the lock.
@@ -21,6 +27,31 @@ impl Peer {
     /// Returns when the process holds the slot, of one permit, by a transaction.
     pub(crate) fn holding_a_slot<B: Backend>(url: &str, semaphore: &str) -> Self {
         Self::told(url, &format!("{} Slot {semaphore}", B::NAME))
+    }
+
+    /// Returns when the process holds the slot, of one permit, by a guard with a lease so short.
+    pub(crate) fn guarding<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Guard {semaphore}", B::NAME))
+    }
+
+    /// Sends a signal: `STOP`, `CONT`.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{signal}"), self.0.id().to_string()])
+            .status()
+            .expect("kill");
+        assert!(sent.success(), "{sent}");
+    }
+
+    /// Tells it to go on, and returns what it says next.
+    pub(crate) fn ask(&mut self) -> String {
+        use std::io::Write;
+
+        let input = self.0.stdin.as_mut().expect("piped");
+        input.write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line.trim().to_owned()
     }
 
     fn told(url: &str, told: &str) -> Self {
@@ -36,13 +67,14 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()
             .expect("start the peer");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let held = output
+            .by_ref()
             .lines()
             .map(|line| line.expect("text"))
             .any(|line| line.ends_with("held"));
         assert!(held, "the peer ended without the lock");
-        Self(child)
+        Self(child, output)
     }
 
     /// `kill -9`.
@@ -71,6 +103,38 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
     done.expect("it is free");
 }
 
+/// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.
+fn guard<B: Backend>(url: &str, semaphore: &str) {
+    let pool = Pool::builder()
+        .max_size(2)
+        .build(ConnectionManager::<B::Conn>::new(url))
+        .expect("a pool");
+    let lease = Lease::new(LEASE).holder("peer");
+    let semaphore = Semaphore::named(semaphore, 1);
+    let guard = SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free");
+    let lost = guard.lost();
+    println!("held");
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    println!(
+        "{} {:?}",
+        guard.is_held(),
+        lost.recv_timeout(LEASE * 9).is_ok()
+    );
+    lines.next();
+    let again = SlotGuard::acquire(&pool, &semaphore, Lease::new(LEASE * 9), Wait::Forever);
+    let again = again.expect("it comes free");
+    println!("{} {}", guard.is_held(), again.is_held());
+    lines.next();
+    let released = SlotGuard::release_all();
+    println!(
+        "{released} {} {}",
+        again.is_held(),
+        again.release().is_err()
+    );
+    lines.next();
+}
+
 /// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
 /// is killed, with SQLite.
 #[test]
@@ -80,6 +144,13 @@ fn holds_a_lock_until_it_is_killed() {
         let mut next = || told.next().expect("backend, retention and id");
         let backend = next();
         let (what, id) = (next(), next());
+        if what == "Guard" {
+            return match backend {
+                Postgres::NAME => guard::<Postgres>(&url, id),
+                Mysql::NAME => guard::<Mysql>(&url, id),
+                _ => guard::<Sqlite>(&url, id),
+            };
+        }
         return match backend {
             Postgres::NAME => hold::<Postgres>(&url, what, id),
             Mysql::NAME => hold::<Mysql>(&url, what, id),

@@ -21,6 +21,23 @@ fn locks_work_in_memory() {
         .expect("free");
 }
 
+/// A refusal needs no right to write.
+#[test]
+fn a_full_semaphore_refuses_while_another_writes() {
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let one = Semaphore::new("one", 1);
+    let hour = || Lease::new(std::time::Duration::from_secs(3600));
+    let slot = conn.acquire_slot(&one, hour(), Wait::No).expect("free");
+    let mut writer = database.connect();
+    AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
+    let refused = conn.try_acquire_slot(&one, hour()).expect("an answer");
+    assert_eq!(refused, None);
+    assert_eq!(conn.held_slots(&one).expect("rows").len(), 1);
+    writer.batch_execute("COMMIT").expect("commit");
+    conn.release_slot(slot).expect("ours");
+}
+
 /// A transaction that has not read yet waits for the writer, and then sees what that committed.
 #[test]
 fn a_deferred_transaction_that_locks_first_reads_fresh() {

@@ -21,7 +21,7 @@ CREATE TABLE diesel_semaphores (
     permits INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One row: no fence of a slot that was removed was larger.
+-- One row: no fence was larger.
 CREATE TABLE diesel_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL

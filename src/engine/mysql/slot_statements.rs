@@ -8,7 +8,7 @@ use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
-slot_rows!(mysql, Mysql, [u8], Binary);
+slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary);
 locked_slot_rows!([u8]);
 
 impl Clock for Mysql {
@@ -136,32 +136,53 @@ pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
         ))
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn first_unlocked<'a>(name: &'a [u8], permits: i32) -> _ {
-    let now: Now = Now {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.le(permits))
-        .filter(slots::expires_us.le(now))
-        .order(slots::expires_us)
-        .limit(1_i64)
-        .select((slots::number, slots::fence))
-        .for_update()
-        .skip_locked()
+// Rows are locked by way of the primary key alone. Who locks entries of the other index, which change with
+// every grant and release, waits for others who do, in spite of SKIP LOCKED, and deadlocks with them.
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Locks the slot if it is free and nobody has it locked. Raw, as are the others: the DSL can't name an
+    /// index, and Diesel would prepare it anew each time.
+    LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number = ", Integer = &self.number;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(" FOR UPDATE SKIP LOCKED");
+    }
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn first_unlocked_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
-    let now: Now = Now {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.eq_any(open))
-        .filter(slots::expires_us.le(now))
-        .order(slots::number)
-        .limit(1_i64)
-        .select((slots::number, slots::fence))
-        .for_update()
-        .skip_locked()
+statement! {
+    Mysql, MysqlConnection;
+    /// Locks the first slot that is free and that nobody has locked.
+    FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number <= ", Integer = &self.permits;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        out.push_sql(" ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Free slots above a number, from the last one on, locked.
+    LockFreeAbove<'a> { name: &'a [u8], above: i32, limit: i64 } -> (Integer, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number > ", Integer = &self.above;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Mysql::NOW);
+        push!(out; " ORDER BY number DESC LIMIT ", BigInt = &self.limit; " FOR UPDATE SKIP LOCKED");
+    }
 }
 
 statement! {
@@ -170,7 +191,7 @@ statement! {
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self, out| {
         push!(out;
-            "SELECT number FROM diesel_slots WHERE name = ", Binary = self.name;
+            "SELECT number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us <= ";
         );
         out.push_sql(Mysql::NOW);

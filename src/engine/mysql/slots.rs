@@ -8,7 +8,7 @@ use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager}
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
-use super::run::run;
+use super::run::{Failure, run};
 use super::slot_statements as sql;
 use super::{isolation_of, reads_what_is_committed, scope, statements};
 use crate::engine::Class;
@@ -21,21 +21,33 @@ use crate::{Error, Semaphore, Slot, fence, transaction};
 /// Slots that one transaction adds or removes.
 const AT_ONCE: i32 = 1000;
 
+/// Slots that are gone for without looking at locks.
+const TRIES: u32 = 4;
+
 impl SlotStore for MysqlConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         if place.in_transaction {
             assert_fresh(self, wanted.semaphore)?;
         }
-        let seen = look(self, wanted.semaphore, place)?;
-        let Some(&(number, last)) = seen.free.first() else {
-            return Ok(seen.judged(wanted.semaphore, place));
-        };
-        if let Some(granted) = take(self, wanted, &seen, number, last)? {
-            return Ok(Attempt::Granted(granted));
+        let mut tried = Vec::new();
+        for _ in 0..TRIES {
+            let seen = look(self, wanted.semaphore, place)?;
+            let untried = seen.free.iter().find(|(number, _)| !tried.contains(number));
+            let Some(&(number, last)) = untried else {
+                if seen.free.is_empty() {
+                    return Ok(seen.judged(wanted.semaphore, place));
+                }
+                break;
+            };
+            if let Some(granted) = take(self, wanted, &seen, number, last)? {
+                return Ok(Attempt::Granted(granted));
+            }
+            // Taken or locked meanwhile.
+            tried.push(number);
         }
-        // Taken or locked meanwhile. Which free slot is not?
-        let unlocked = look_at_unlocked(self, wanted.semaphore, place)?;
-        if let Some((number, last)) = unlocked
+        // Many are locked, or many want one. Which free slot is not locked?
+        let seen = look(self, wanted.semaphore, place)?;
+        if let Some((number, last)) = lock_one(self, wanted.semaphore, place, &seen)?
             && let Some(granted) = take(self, wanted, &seen, number, last)?
         {
             return Ok(Attempt::Granted(granted));
@@ -56,7 +68,7 @@ impl SlotStore for MysqlConnection {
         if seen.free.is_empty() {
             return Ok(seen.judged(semaphore, place));
         }
-        Ok(match look_at_unlocked(self, semaphore, place)? {
+        Ok(match lock_one(self, semaphore, place, &seen)? {
             Some((number, fence)) => Attempt::Granted(Granted { number, fence }),
             None => Attempt::Locked,
         })
@@ -101,17 +113,23 @@ impl SlotStore for MysqlConnection {
 
     fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
         counted(self, |conn| match state {
-            Expiry::Unexpired => {
-                conn.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))
+            Expiry::Unexpired => sql::ExtendUnexpired {
+                key: key(slot),
+                lease_us,
             }
-            Expiry::Any => conn.execute_returning_count(&sql::extend(key(slot), lease_us)),
+            .execute(conn),
+            Expiry::Any => sql::Extend {
+                key: key(slot),
+                lease_us,
+            }
+            .execute(conn),
         })
     }
 
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         counted(self, |conn| match state {
-            Expiry::Unexpired => conn.execute_returning_count(&sql::give_back_unexpired(key(slot))),
-            Expiry::Any => conn.execute_returning_count(&sql::give_back(key(slot))),
+            Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
+            Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 
@@ -129,7 +147,7 @@ impl SlotStore for MysqlConnection {
             };
             pin.get_result::<i32>(conn).optional()
         });
-        Ok(pinned.map_err(super::run::Failure::into_error)?.is_some())
+        Ok(pinned.map_err(Failure::into_error)?.is_some())
     }
 
     fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
@@ -245,23 +263,32 @@ fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Res
     Ok(seen)
 }
 
-/// A free slot that nobody has locked, locked now: for the statement, or until the end of the transaction
-/// that is open.
-fn look_at_unlocked(
+/// Locks a free slot that nobody has locked: for the statement, or until the end of the transaction that is
+/// open. First the one that the look chose; then any.
+fn lock_one(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     place: &Place,
+    seen: &Seen,
 ) -> Result<Option<(i32, i64)>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let found = run(conn, None, |conn| match &place.open {
-        None => sql::first_unlocked(name, permits)
-            .get_result(conn)
-            .optional(),
-        Some(open) => sql::first_unlocked_among(name, open)
-            .get_result(conn)
-            .optional(),
-    });
-    found.map_err(super::run::Failure::into_error)
+    let seen: Vec<i32> = seen.free.iter().map(|(number, _)| *number).collect();
+    let named = match &place.open {
+        None => &seen[..seen.len().min(1)],
+        Some(open) => open,
+    };
+    for &number in named {
+        let locked = sql::LockFree { name, number };
+        let locked = run(conn, None, |conn| locked.get_result(conn).optional());
+        if let Some(locked) = locked.map_err(Failure::into_error)? {
+            return Ok(Some(locked));
+        }
+    }
+    if place.open.is_some() {
+        return Ok(None);
+    }
+    let first = sql::FirstUnlocked { name, permits };
+    run(conn, None, |conn| first.get_result(conn).optional()).map_err(Failure::into_error)
 }
 
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
@@ -343,8 +370,12 @@ fn remove_last(
     let stays: Option<i32> = sql::last_to_stay(name, age_us, permits)
         .get_result(conn)
         .optional()?;
-    let rows: Vec<(i32, i64)> =
-        sql::lock_free_above(name, stays.unwrap_or(0), AT_ONCE.into()).load(conn)?;
+    let rows: Vec<(i32, i64)> = sql::LockFreeAbove {
+        name,
+        above: stays.unwrap_or(0),
+        limit: AT_ONCE.into(),
+    }
+    .load(conn)?;
     let mut above = last.unwrap_or(0);
     let mut fence = floor;
     for (number, last_fence) in rows {

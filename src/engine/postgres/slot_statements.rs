@@ -10,7 +10,7 @@ use crate::engine::slot_store::{Renewal, Wanted};
 use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
 
-slot_rows!(postgres, Pg, str, Text);
+slot_rows!(postgres, Pg, PgConnection, str, Text);
 locked_slot_rows!(str);
 
 impl Clock for Pg {
@@ -215,6 +215,21 @@ pub(super) fn pin<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
         .filter(slots::token.eq(token))
         .select(slots::number)
         .for_key_share()
+}
+
+/// Free slots above a number, from the last one on.
+#[diesel::dsl::auto_type]
+pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(above))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number.desc())
+        .limit(limit)
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked()
 }
 
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {

@@ -90,17 +90,23 @@ impl SlotStore for PgConnection {
 
     fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
         alone(self, |conn| match state {
-            Expiry::Unexpired => {
-                conn.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))
+            Expiry::Unexpired => sql::ExtendUnexpired {
+                key: key(slot),
+                lease_us,
             }
-            Expiry::Any => conn.execute_returning_count(&sql::extend(key(slot), lease_us)),
+            .execute(conn),
+            Expiry::Any => sql::Extend {
+                key: key(slot),
+                lease_us,
+            }
+            .execute(conn),
         })
     }
 
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         alone(self, |conn| match state {
-            Expiry::Unexpired => conn.execute_returning_count(&sql::give_back_unexpired(key(slot))),
-            Expiry::Any => conn.execute_returning_count(&sql::give_back(key(slot))),
+            Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
+            Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 

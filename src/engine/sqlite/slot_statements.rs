@@ -1,6 +1,6 @@
 //! What is sent to SQLite for slots.
 
-use diesel::sql_types::{BigInt, Binary, Nullable, Text};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
 use crate::engine::clock::{After, Clock};
@@ -8,7 +8,7 @@ use crate::engine::slot_rows::slot_rows;
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
-slot_rows!(sqlite, Sqlite, str, Text);
+slot_rows!(sqlite, Sqlite, SqliteConnection, str, Text);
 
 impl Clock for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -36,15 +36,27 @@ pub(super) fn count<'a>(name: &'a str) -> _ {
     slots::table.filter(slots::name.eq(name)).count()
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn first_free<'a>(name: &'a str) -> _ {
-    let now: Now = Now {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::expires_us.le(now))
-        .order(slots::expires_us)
-        .limit(1_i64)
-        .select((slots::number, slots::fence))
+/// The last slot's number, and number and fence of a free slot.
+pub(super) type LookRow = (Option<i32>, Option<i32>, Option<i64>);
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// A free slot, provided that there are no more slots than permits. Raw: the DSL has no derived tables.
+    Look<'a> { name: &'a str, permits: i32 } ->
+        (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
+    |self, out| {
+        push!(out;
+            "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_slots \
+             WHERE name = ", Text = self.name;
+            ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_slots WHERE name = ",
+                Text = self.name;
+            " AND expires_us <= ";
+        );
+        out.push_sql(Sqlite::NOW);
+        push!(out;
+            " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
+        );
+    }
 }
 
 #[diesel::dsl::auto_type]

@@ -22,6 +22,8 @@ use crate::{Error, Semaphore, Slot, Wait, fence, transaction};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl SlotStore for SqliteConnection {
+    const CLOCK_STEP: Duration = Duration::from_millis(1);
+
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         // Full costs no write. In a transaction that is open a look would come at a price: one that has
         // read can't wait for another that writes.
@@ -33,11 +35,16 @@ impl SlotStore for SqliteConnection {
         }
         write(self, |conn| {
             attempt(conn, wanted.semaphore, place, |conn, free| {
+                // The clock counts milliseconds, in which there may be several grants. One writer at a time
+                // can count fences in their order.
+                let last: i64 = sql::fence_floor().get_result(conn)?;
+                let now_us = sql::now().get_result(conn)?;
                 let grant = Granted {
                     number: free.number,
-                    fence: fence::next(free.fence, sql::now().get_result(conn)?, free.number),
+                    fence: fence::next(last.max(free.fence), now_us, free.number),
                 };
                 conn.execute_returning_count(&sql::grant(wanted, &grant))?;
+                conn.execute_returning_count(&sql::set_fence_floor(grant.fence))?;
                 Ok(grant)
             })
         })
@@ -89,10 +96,16 @@ impl SlotStore for SqliteConnection {
     fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
         write(self, |conn| {
             Ok(match state {
-                Expiry::Unexpired => {
-                    conn.execute_returning_count(&sql::extend_unexpired(key(slot), lease_us))?
+                Expiry::Unexpired => sql::ExtendUnexpired {
+                    key: key(slot),
+                    lease_us,
                 }
-                Expiry::Any => conn.execute_returning_count(&sql::extend(key(slot), lease_us))?,
+                .execute(conn)?,
+                Expiry::Any => sql::Extend {
+                    key: key(slot),
+                    lease_us,
+                }
+                .execute(conn)?,
             })
         })
     }
@@ -100,10 +113,8 @@ impl SlotStore for SqliteConnection {
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         write(self, |conn| {
             Ok(match state {
-                Expiry::Unexpired => {
-                    conn.execute_returning_count(&sql::give_back_unexpired(key(slot)))?
-                }
-                Expiry::Any => conn.execute_returning_count(&sql::give_back(key(slot)))?,
+                Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?,
+                Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn)?,
             })
         })
     }
@@ -176,15 +187,17 @@ fn attempt(
     take: impl FnOnce(&mut SqliteConnection, Granted) -> Result<Granted, Error>,
 ) -> Result<Attempt, Error> {
     let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-    let slots: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
-    let free: Option<(i32, i64)> = match &place.open {
-        Some(open) => sql::first_free_among(name, open)
-            .get_result(conn)
-            .optional()?,
-        None if slots.unwrap_or(0) <= permits => {
-            sql::first_free(name).get_result(conn).optional()?
+    // In one statement: between two, another may add slots or remove them.
+    let (slots, free) = match &place.open {
+        None => {
+            let look = sql::Look { name, permits };
+            let (slots, number, fence): sql::LookRow = look.get_result(conn)?;
+            (slots, number.zip(fence))
         }
-        None => None,
+        Some(open) => {
+            let free = sql::first_free_among(name, open);
+            (None, free.get_result(conn).optional()?)
+        }
     };
     match free {
         Some((number, fence)) => take(conn, Granted { number, fence }).map(Attempt::Granted),

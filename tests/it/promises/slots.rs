@@ -8,6 +8,7 @@ use crate::support::Backend;
 
 pub(crate) mod capacity;
 pub(crate) mod fences;
+pub(crate) mod guards;
 pub(crate) mod holding;
 pub(crate) mod leases;
 pub(crate) mod permits;

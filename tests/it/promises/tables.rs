@@ -5,8 +5,7 @@ use std::sync::{Arc, Barrier};
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-
-const MIGRATIONS: usize = 2;
+use crate::support::backend::MIGRATIONS;
 
 pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
     let database = Arc::new(B::empty());
@@ -34,9 +33,7 @@ pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
 pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    for _ in 0..MIGRATIONS {
-        B::revert(&mut conn);
-    }
+    B::revert_all(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
         .expect_err("no table");

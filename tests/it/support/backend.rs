@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::R2D2Connection;
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
+
+/// How many migrations the crate has.
+pub(crate) const MIGRATIONS: usize = 2;
 
 /// A database of the test's own, dropped with the value.
 pub(crate) trait Backend: Sized + Send + Sync + 'static {
@@ -38,6 +41,9 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// One number.
     fn number(conn: &mut Self::Conn, sql: &str) -> i64;
 
+    /// Ends all other sessions of this database; where there is no server, nothing.
+    fn cut(&self) {}
+
     /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
     fn waiting(&self) -> Option<i64>;
 
@@ -68,6 +74,13 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Reverts the last migration of the crate's.
     fn revert(conn: &mut Self::Conn);
 
+    /// Reverts all of them.
+    fn revert_all(conn: &mut Self::Conn) {
+        for _ in 0..MIGRATIONS {
+            Self::revert(conn);
+        }
+    }
+
     /// A database with the crate's tables and `counters(id, n)` with ids 0 to 9.
     fn new() -> Self {
         let database = Self::empty();
@@ -81,6 +94,14 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             Self::sql(&mut conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
         }
         database
+    }
+
+    fn pool(&self, size: u32) -> Pool<ConnectionManager<Self::Conn>> {
+        Pool::builder()
+            .max_size(size)
+            .connection_timeout(Duration::from_secs(10))
+            .build(ConnectionManager::new(self.url()))
+            .expect("a pool")
     }
 
     fn connect(&self) -> Self::Conn {

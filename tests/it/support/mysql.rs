@@ -83,6 +83,24 @@ impl Backend for Mysql {
 
     /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
     /// transaction that has written nothing (MariaDB).
+    fn cut(&self) {
+        let mut admin = self.admin();
+        let sessions = words(
+            &mut admin,
+            &format!(
+                // MySQL's list of processes fails when any of them has bound binary data.
+                "SELECT COALESCE(GROUP_CONCAT(/*!80000 processlist_id *//*M!100100 id */ SEPARATOR ' '), \
+                 '') FROM /*!80000 performance_schema.threads WHERE processlist_db *//*M!100100 \
+                 information_schema.processlist WHERE db */ = '{}'",
+                self.name
+            ),
+        );
+        for session in sessions.split_whitespace() {
+            // It may have ended by itself.
+            let _ = admin.batch_execute(&format!("KILL {session}"));
+        }
+    }
+
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut self.admin(),

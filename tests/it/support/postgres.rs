@@ -79,6 +79,16 @@ impl Backend for Postgres {
             .number
     }
 
+    fn cut(&self) {
+        Self::number(
+            &mut self.admin(),
+            &format!(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
+                self.name
+            ),
+        );
+    }
+
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut self.admin(),

@@ -14,9 +14,14 @@ struct OwnDatabase<C: Connection> {
 }
 
 impl<C: Connection> OwnDatabase<C> {
-    /// `None` without the variable, which holds the URL of any database on the server.
-    fn create(variable: &str) -> Option<Self> {
-        let given = env::var(variable).ok()?;
+    /// The variable holds the URL of any database on the server.
+    fn create(variable: &str) -> Self {
+        let given = env::var(variable).unwrap_or_else(|_| {
+            panic!(
+                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+                 or set it to the URL of a server on which databases may be created"
+            )
+        });
         let name = format!("ingest_test_{}", std::process::id());
         let (address, path) = given.rsplit_once('/').expect("a URL with a database");
         let options = path
@@ -27,7 +32,7 @@ impl<C: Connection> OwnDatabase<C> {
         server
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .expect("a database");
-        Some(Self { server, name, url })
+        Self { server, name, url }
     }
 }
 
@@ -43,9 +48,7 @@ impl<C: Connection> Drop for OwnDatabase<C> {
 }
 
 fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
-    let Some(database) = OwnDatabase::<C>::create(variable) else {
-        return;
-    };
+    let database = OwnDatabase::<C>::create(variable);
     let options = [
         "--documents",
         "2000",

@@ -43,7 +43,7 @@ fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holder
             }
         }
         3 => {
-            let rolls_back = way % 2 == 0;
+            let rolls_back = way.is_multiple_of(2);
             let slot = B::in_transaction(conn, |conn| {
                 let slot = conn.try_acquire_slot(semaphore, hour())?;
                 if slot.is_some() {

@@ -47,7 +47,7 @@ pub(crate) fn a_slot_is_held_as_long_as_its_transaction<B: Backend>() {
         assert_eq!(B::counter(&mut other, 0), 1, "only the first was committed");
         assert!(tried::<B>(&mut other, &one()), "free after end {end}");
     }
-    assert!(other.held_slots(&one()).expect("rows").is_empty());
+    assert!(other.held_slots(one()).expect("rows").is_empty());
 }
 
 pub(crate) fn a_slot_is_free_when_its_holder_is_killed<B: Backend>() {

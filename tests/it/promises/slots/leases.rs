@@ -27,7 +27,7 @@ pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
 
     let state = conn.refresh_slot(&mut slot, HOUR).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining > Duration::from_secs(3000), "{held:?}");
     assert!(slot.remaining() > Duration::from_secs(3000));
     assert!(slot.remaining() <= HOUR);
@@ -35,12 +35,12 @@ pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
     // A shorter one is shorter.
     conn.refresh_slot(&mut slot, Duration::from_secs(9))
         .expect("ours");
-    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining <= Duration::from_secs(9), "{held:?}");
 
     let state = conn.release_slot(&slot).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    assert!(conn.held_slots(&one()).expect("rows").is_empty());
+    assert!(conn.held_slots(one()).expect("rows").is_empty());
     assert!(!is_full::<B>(&mut conn, &one()));
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn a_lease_that_has_ended_is_said_to_have<B: Backend>() {
     let mut conn = database.connect();
     let mut slot = acquire::<B>(&mut conn, &one());
     let_expire::<B>(&mut conn, &slot);
-    assert!(conn.held_slots(&one()).expect("rows").is_empty());
+    assert!(conn.held_slots(one()).expect("rows").is_empty());
     let state = conn.refresh_slot(&mut slot, HOUR).expect("nobody else's");
     assert_eq!(state, LeaseState::Expired);
     assert!(is_full::<B>(&mut conn, &one()));
@@ -68,7 +68,7 @@ pub(crate) fn a_slot_that_was_granted_again_is_lost<B: Backend>() {
     assert_lost(conn.refresh_slot(&mut old, HOUR));
     assert_lost(conn.release_slot(&old));
     // The new holder is not touched.
-    let held = conn.held_slots(&one()).expect("rows");
+    let held = conn.held_slots(one()).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].token, Some(new.token()));
     conn.release_slot(new).expect("ours");
@@ -189,7 +189,7 @@ pub(crate) fn a_short_lease_ends_by_itself<B: Backend>() {
         .try_acquire_slot(&one(), Lease::new(Lease::LONGEST))
         .expect("an answer")
         .expect("free");
-    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let held = &conn.held_slots(one()).expect("rows")[0];
     let lasts = held.expires_at - held.acquired_at;
     assert_eq!(lasts.to_std().expect("later"), Lease::LONGEST);
     conn.release_slot(longest).expect("ours");
@@ -230,7 +230,7 @@ pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
         }
     }
     assert_eq!(ran, 1);
-    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let held = &conn.held_slots(one()).expect("rows")[0];
     assert_eq!(held.token, None, "released");
     assert!(held.remaining <= HOUR / 2);
     // A refresh does not shorten it either.
@@ -244,9 +244,9 @@ pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
         .expect("the next tick");
     conn.refresh_slot(&mut slot, Duration::from_secs(1))
         .expect("ours");
-    let held = &conn.held_slots(&one()).expect("rows")[0];
+    let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining > HOUR / 4, "{held:?}");
-    assert_eq!(conn.release_all_slots(&one()).expect("a count"), 1);
+    assert_eq!(conn.release_all_slots(one()).expect("a count"), 1);
     assert!(!is_full::<B>(&mut conn, &one()));
 }
 

@@ -1,0 +1,165 @@
+//! Whether every line is in the file of its hour, once and in order of time.
+//!
+//! The lines are made again from the seed: what the workers did does not matter here, only what is in the
+//! files that the database names.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader};
+
+use crate::directory::Directory;
+use crate::generator::{Generator, hour, id};
+use crate::store::HourFile;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Lines that are in the files.
+    pub(crate) found: usize,
+    pub(crate) missing: usize,
+    /// Lines beyond the first of their kind.
+    pub(crate) repeated: usize,
+    /// Lines that are earlier than the one before.
+    pub(crate) disordered: usize,
+    /// Lines that are in the file of another hour, or that no log file has.
+    pub(crate) foreign: usize,
+}
+
+struct Check {
+    expected: Vec<u64>,
+    seen: Vec<bool>,
+    verdict: Verdict,
+}
+
+/// Reads the files of all hours. One that can't be read has no lines, and an error that is told.
+pub(crate) fn check(
+    generator: &Generator,
+    directory: &Directory,
+    hours: &[HourFile],
+    mut told: impl FnMut(&str),
+) -> Verdict {
+    let lines = (0..generator.files()).flat_map(|file| generator.file(file));
+    let expected: Vec<u64> = lines.map(|line| digest(&line)).collect();
+    let mut check = Check {
+        seen: vec![false; expected.len()],
+        expected,
+        verdict: Verdict::default(),
+    };
+    for file in hours {
+        if let Err(error) = check.file(directory, file) {
+            told(&format!("{}: {error}", file.name));
+        }
+    }
+    check.verdict.missing = check.seen.iter().filter(|seen| !**seen).count();
+    check.verdict
+}
+
+impl Check {
+    fn file(&mut self, directory: &Directory, file: &HourFile) -> io::Result<()> {
+        let mut last = String::new();
+        for line in BufReader::new(File::open(directory.made(&file.name))?).lines() {
+            let line = line?;
+            self.line(&file.hour, &line, &last);
+            last = line;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, of: &str, line: &str, last: &str) {
+        let verdict = &mut self.verdict;
+        verdict.found += 1;
+        verdict.disordered += usize::from(time(line) < time(last));
+        let known = id(line).filter(|id| self.expected.get(*id) == Some(&digest(line)));
+        match known {
+            Some(id) if hour(line) == Some(of) => {
+                verdict.repeated += usize::from(self.seen[id]);
+                self.seen[id] = true;
+            }
+            _ => verdict.foreign += 1,
+        }
+    }
+}
+
+fn time(line: &str) -> Option<&str> {
+    line.split(' ').next()
+}
+
+fn digest(line: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+
+    /// The verdict on right files that were changed.
+    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> Verdict {
+        let generator = Generator::new(1, 20, 10, 3);
+        let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for line in (0..20).flat_map(|file| generator.file(file)) {
+            let hour = hour(&line).expect("an hour").to_owned();
+            hours.entry(hour).or_default().push(line);
+        }
+        for lines in hours.values_mut() {
+            lines.sort();
+        }
+        change(&mut hours);
+        let root = tempfile::tempdir().expect("a directory");
+        let directory = Directory::of(root.path());
+        fs::create_dir(root.path().join("hours")).expect("a directory");
+        let mut files = Vec::new();
+        for (hour, lines) in hours {
+            fs::write(directory.made(&hour), lines.join("\n")).expect("a file");
+            files.push(HourFile {
+                name: hour.clone(),
+                hour,
+                lines: 0,
+                fence: 0,
+            });
+        }
+        check(&generator, &directory, &files, |_| ())
+    }
+
+    fn first(hours: &mut BTreeMap<String, Vec<String>>) -> &mut Vec<String> {
+        hours.values_mut().next().expect("an hour")
+    }
+
+    #[test]
+    fn all_lines_in_order_are_right() {
+        let verdict = verdict(|_| ());
+        let right = Verdict {
+            found: 200,
+            ..Verdict::default()
+        };
+        assert_eq!(verdict, right);
+    }
+
+    #[test]
+    fn finds_missing_and_repeated_lines() {
+        let cut = verdict(|hours| drop(first(hours).pop()));
+        assert_eq!((cut.missing, cut.repeated), (1, 0));
+        let doubled = verdict(|hours| {
+            let lines = first(hours);
+            lines.insert(0, lines[0].clone());
+        });
+        assert_eq!((doubled.missing, doubled.repeated), (0, 1));
+        let lost = verdict(|hours| drop(hours.pop_first()));
+        assert!(lost.missing > 20);
+    }
+
+    #[test]
+    fn finds_disorder_and_lines_that_belong_elsewhere() {
+        assert_eq!(verdict(|hours| first(hours).swap(3, 4)).disordered, 1);
+        let moved = verdict(|hours| {
+            let line = first(hours).remove(0);
+            hours.values_mut().last().expect("an hour").insert(0, line);
+        });
+        assert_eq!((moved.foreign, moved.missing), (1, 1));
+        let changed = verdict(|hours| first(hours)[0].push('!'));
+        assert_eq!((changed.foreign, changed.missing), (1, 1));
+    }
+}

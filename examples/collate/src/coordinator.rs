@@ -1,0 +1,315 @@
+//! A run: makes the log files, starts the nodes, watches the slots, makes trouble, and has the result
+//! checked.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::arguments::Options;
+use crate::check::check;
+use crate::clock::Moment;
+use crate::database::{Database, Place};
+use crate::directory::Directory;
+use crate::job::{COLLATE, Job, QUEUE};
+use crate::ledger::Ledger;
+use crate::outcome::Outcome;
+use crate::processes::{Event, Process};
+use crate::report::{Noticed, Report};
+use crate::screen::{Progress, Screen};
+use crate::store::{Store, state, with_store};
+use crate::trouble::Trouble;
+
+/// How often the slots that are held are counted, and the lists.
+const WATCHING: Duration = Duration::from_millis(20);
+
+/// How long nodes may take to finish what they are at before they are killed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs the collation that the options ask for.
+pub(crate) fn collate(options: &Options, place: &Place) -> Result<Outcome> {
+    let (sender, events) = mpsc::channel();
+    let interrupts = sender.clone();
+    ctrlc::set_handler(move || {
+        let _ = interrupts.send(Event::Interrupt);
+    })?;
+    let temporary;
+    let root: &Path = if let Some(directory) = &options.directory {
+        directory
+    } else {
+        let prefix = env!("CARGO_PKG_NAME");
+        temporary = TempDir::with_prefix(prefix).context("can't create a temporary directory")?;
+        temporary.path()
+    };
+    let database = place.database();
+    let job = job(options, database, std::path::absolute(root)?);
+    with_store!(database.engine, C => Run::<C>::new(options, job, sender, &events)?.through())
+}
+
+fn job(options: &Options, database: &Database, directory: PathBuf) -> Job {
+    Job {
+        database_url: database.url.clone(),
+        directory,
+        threads: options.threads.get(),
+        permits: options.permits.get(),
+        lease: options.lease,
+        tick: options.tick,
+        read_time: options.read_time,
+        list: options.list.get(),
+        fenced: !options.unfenced,
+        careless: options.careless,
+        node: 0,
+    }
+}
+
+/// What has been counted in a run.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) errors: usize,
+    /// Workers that were stopped in the middle, and when their work was done.
+    pub(crate) stale_refreshing: usize,
+    pub(crate) stale_committing: usize,
+    /// The most slots that were seen to be held at the same time.
+    pub(crate) most_sampled: usize,
+    pub(crate) lists: usize,
+    pub(crate) interrupted: bool,
+    /// All is collated.
+    pub(crate) finished: bool,
+    /// From the start of the nodes to the last list.
+    pub(crate) took: Duration,
+}
+
+struct Run<'a, C: Store> {
+    options: &'a Options,
+    job: Job,
+    sender: Sender<Event>,
+    events: &'a Receiver<Event>,
+    conn: C,
+    directory: Directory,
+    screen: Screen,
+    /// All that were ever started, by index.
+    processes: Vec<Process>,
+    ledger: Ledger,
+    trouble: Trouble,
+    counts: Counts,
+    /// When those that are still running will be killed.
+    deadline: Option<Instant>,
+}
+
+impl<'a, C: Store> Run<'a, C> {
+    /// Creates tables and semaphores. Those who held a slot in an earlier run are gone.
+    fn new(
+        options: &'a Options,
+        job: Job,
+        sender: Sender<Event>,
+        events: &'a Receiver<Event>,
+    ) -> Result<Self> {
+        let mut conn = C::establish(&job.database_url).context("can't connect to the database")?;
+        conn.set_up()?;
+        diesel_locks::migrate(&mut conn)?;
+        conn.create_tables().context("can't create the tables")?;
+        conn.register_semaphores([&QUEUE, &job.collate()])?;
+        conn.release_all_slots(&QUEUE)?;
+        conn.release_all_slots(COLLATE)?;
+        let generator = options.generator();
+        Ok(Self {
+            directory: Directory::of(&job.directory),
+            screen: Screen::new(
+                generator.files(),
+                generator.lines(),
+                job.permits,
+                options.json,
+            ),
+            options,
+            job,
+            sender,
+            events,
+            conn,
+            processes: Vec::new(),
+            ledger: Ledger::default(),
+            trouble: Trouble::new(options),
+            counts: Counts::default(),
+            deadline: None,
+        })
+    }
+
+    fn through(mut self) -> Result<Outcome> {
+        let generator = self.options.generator();
+        let made = self.directory.fill(&generator, |files| {
+            self.screen.made(files);
+            !matches!(self.events.try_recv(), Ok(Event::Interrupt))
+        })?;
+        self.counts.interrupted = !made;
+        if made {
+            self.work()?;
+        }
+        self.screen.end();
+        let hours = self.conn.hours()?;
+        let mut unreadable = 0;
+        let verdict = check(&generator, &self.directory, &hours, |error| {
+            unreadable += 1;
+            self.screen.error(error);
+        });
+        self.counts.errors += unreadable;
+        let kept: HashSet<&str> = hours.iter().map(|file| file.name.as_str()).collect();
+        // Without a result, what there is may be of interest.
+        let leftovers = if self.counts.finished {
+            self.directory.delete_others(&kept)?
+        } else {
+            0
+        };
+        Ok(Outcome::new(
+            C::NAME,
+            self.options,
+            &self.counts,
+            &verdict,
+            &self.ledger,
+            &self.trouble,
+            (hours.len(), leftovers),
+        ))
+    }
+
+    /// Starts the nodes, and returns when all have ended.
+    fn work(&mut self) -> Result<()> {
+        let began = Instant::now();
+        for node in 1..=self.options.processes.get() {
+            self.start(node)?;
+        }
+        self.trouble = Trouble::new(self.options);
+        let mut watched = began;
+        while self.processes.iter().any(Process::is_running) {
+            if let Ok(event) = self.events.recv_timeout(WATCHING) {
+                self.handle(event);
+            }
+            if self
+                .deadline
+                .is_some_and(|deadline| Instant::now() > deadline)
+            {
+                self.processes.iter_mut().for_each(Process::kill);
+            }
+            if watched.elapsed() < WATCHING || self.deadline.is_some() {
+                continue;
+            }
+            watched = Instant::now();
+            let done = self.watch()?;
+            self.counts.took = began.elapsed();
+            if self.counts.finished {
+                self.stop();
+            } else {
+                self.make_trouble(done)?;
+            }
+        }
+        // What the last ones have told.
+        while let Ok(event) = self.events.try_recv() {
+            self.handle(event);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, node: usize) -> Result<()> {
+        let job = Job {
+            node,
+            ..self.job.clone()
+        };
+        let index = self.processes.len();
+        self.processes
+            .push(Process::start(index, &job, self.sender.clone())?);
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Told(process, Report::Held(gate, held)) => {
+                self.ledger.held(process, gate, held);
+            }
+            Event::Told(_, Report::Left { gate, fence, at }) => self.ledger.left(gate, fence, at),
+            Event::Told(process, Report::Stale(noticed)) => {
+                let node = self.processes[process].node;
+                let when = match noticed {
+                    Noticed::Refreshing => {
+                        self.counts.stale_refreshing += 1;
+                        "in the middle of its work"
+                    }
+                    Noticed::Committing => {
+                        self.counts.stale_committing += 1;
+                        "when its work was done"
+                    }
+                };
+                self.screen
+                    .mention(&format!("stopped a stale worker of node {node} {when}"));
+            }
+            Event::Told(process, Report::Failed(error)) => {
+                let node = self.processes[process].node;
+                self.error(&format!("node {node}: {error}"));
+            }
+            Event::Ended(process) => {
+                if let Err(error) = self.processes[process].ended() {
+                    self.error(&format!("{error:#}"));
+                }
+            }
+            Event::Interrupt => {
+                if self.counts.interrupted {
+                    self.processes.iter_mut().for_each(Process::kill);
+                }
+                self.counts.interrupted = true;
+                self.stop();
+            }
+        }
+    }
+
+    fn error(&mut self, message: &str) {
+        self.counts.errors += 1;
+        self.screen.error(message);
+    }
+
+    fn stop(&mut self) {
+        self.processes.iter_mut().for_each(Process::stop);
+        self.deadline.get_or_insert(Instant::now() + PATIENCE);
+    }
+
+    /// Counts slots and lists; how many lists are done.
+    fn watch(&mut self) -> Result<usize> {
+        let held = self.conn.held_slots(COLLATE)?.len();
+        self.counts.most_sampled = self.counts.most_sampled.max(held);
+        let lists = self.conn.lists()?;
+        let hours = self.conn.hours()?;
+        let done = lists.iter().filter(|list| list.state == state::DONE);
+        let sorted: i32 = done
+            .clone()
+            .filter(|list| list.hour.is_none())
+            .map(|list| list.items)
+            .sum();
+        let merged: i64 = hours.iter().map(|file| file.lines).sum();
+        let progress = Progress {
+            sorted: usize::try_from(sorted).unwrap_or(0),
+            merged: usize::try_from(merged).unwrap_or(0),
+            held,
+        };
+        self.screen.progress(progress);
+        let done = done.count();
+        self.counts.lists = lists.len();
+        // When all log files are sorted there will be no more parts; those that there are may have been put
+        // on a list since the lists were read.
+        self.counts.finished = progress.sorted == self.options.generator().files()
+            && done == lists.len()
+            && self.conn.unqueued_parts()?.is_empty()
+            && self.conn.last_list()? == lists.iter().map(|list| list.id).max().unwrap_or(0);
+        Ok(done)
+    }
+
+    fn make_trouble(&mut self, done: usize) -> Result<()> {
+        let Some(killed) = self.trouble.make(&mut self.processes, done) else {
+            return Ok(());
+        };
+        let (process, at) = (&self.processes[killed], Moment::now());
+        let (node, id) = (process.node, process.id());
+        let slots = self.ledger.held_by(killed, at);
+        self.screen.mention(&format!(
+            "killed node {node} (process {id}), which held the slots {slots:?}"
+        ));
+        self.start(node)
+    }
+}

@@ -1,0 +1,106 @@
+//! Made-up log files: a pure function of the seed and the numbers, so that the check can make them again.
+
+use chrono::{DateTime, TimeDelta};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const HOUR_US: u64 = 3_600_000_000;
+
+/// A log file covers about an hour.
+const SPAN_US: u64 = HOUR_US;
+
+/// 2026-03-01 00:00 UTC.
+const FIRST_HOUR: i64 = 1_772_323_200;
+
+const LEVELS: [&str; 4] = ["INFO", "INFO", "DEBUG", "WARN"];
+
+pub(crate) struct Generator {
+    seed: u64,
+    files: usize,
+    lines: usize,
+    hours: u32,
+}
+
+impl Generator {
+    pub(crate) fn new(seed: u64, files: usize, lines: usize, hours: u32) -> Self {
+        Self {
+            seed,
+            files,
+            lines,
+            hours,
+        }
+    }
+
+    pub(crate) fn files(&self) -> usize {
+        self.files
+    }
+
+    /// Of all files together.
+    pub(crate) fn lines(&self) -> usize {
+        self.files * self.lines
+    }
+
+    /// The lines of a file, as its server wrote them: roughly in order of time, which goes round at the
+    /// end of the hours. The second word is the line's number among all, which makes it unique.
+    pub(crate) fn file(&self, file: usize) -> impl Iterator<Item = String> {
+        let mut chance = StdRng::seed_from_u64(self.seed ^ (file as u64).rotate_left(32));
+        let all = u64::from(self.hours) * HOUR_US;
+        let step = (SPAN_US / self.lines as u64).max(1);
+        let mut time = chance.random_range(0..all);
+        (0..self.lines).map(move |line| {
+            time += chance.random_range(0..2 * step);
+            // Several threads write: who is later at the clock may be earlier at the file.
+            let at = (time + all - chance.random_range(0..3 * step) % all) % all;
+            let id = file * self.lines + line;
+            let level = LEVELS[chance.random_range(0..LEVELS.len())];
+            let (user, took) = (chance.random_range(0..10_000), chance.random_range(1..900));
+            let stamp = timestamp(at);
+            format!(
+                "{stamp} {id:09} {level} server-{} GET /orders/{user} {took} ms",
+                file % 20
+            )
+        })
+    }
+}
+
+/// The number in a line, as [`Generator::file`] writes it.
+pub(crate) fn id(line: &str) -> Option<usize> {
+    line.split(' ').nth(1)?.parse().ok()
+}
+
+/// The hour of a line: `2026-03-01T05`.
+pub(crate) fn hour(line: &str) -> Option<&str> {
+    line.get(.."2026-03-01T05".len())
+}
+
+fn timestamp(micros: u64) -> String {
+    let start = DateTime::UNIX_EPOCH + TimeDelta::seconds(FIRST_HOUR);
+    let time = start + TimeDelta::microseconds(i64::try_from(micros).unwrap_or(0));
+    time.format("%FT%T%.6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_unique_spread_over_the_hours_and_not_in_order() {
+        let generator = Generator::new(1, 50, 100, 6);
+        let lines: Vec<String> = (0..50).flat_map(|file| generator.file(file)).collect();
+        let ids: Vec<_> = lines.iter().filter_map(|line| id(line)).collect();
+        assert_eq!(ids, (0..generator.lines()).collect::<Vec<_>>());
+        let hours: BTreeSet<_> = lines.iter().filter_map(|line| hour(line)).collect();
+        assert_eq!(hours.len(), 6);
+        assert_eq!(hours.first(), Some(&"2026-03-01T00"));
+        assert!(!generator.file(0).collect::<Vec<_>>().is_sorted());
+    }
+
+    #[test]
+    fn the_same_numbers_give_the_same_lines() {
+        let lines = |seed| Generator::new(seed, 5, 10, 3).file(2).collect::<Vec<_>>();
+        assert_eq!(lines(7), lines(7));
+        assert_ne!(lines(7), lines(8));
+    }
+}

@@ -1,0 +1,160 @@
+//! A slot while it is held: refreshed by the way, told of to the coordinator.
+
+use std::time::Duration;
+
+use diesel_locks::prelude::*;
+
+use crate::clock::Moment;
+use crate::halt::Halt;
+use crate::node;
+use crate::report::{Gate, Held, Noticed, Report};
+use crate::store::Store;
+
+/// How often a transaction that the database broke is tried again.
+const RETRIES: u32 = 10;
+
+/// What becomes of a holder who has lost the slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// He is stopped when he wants to commit.
+    pub(crate) fenced: bool,
+    /// He is stopped when he wants to refresh.
+    pub(crate) careful: bool,
+}
+
+pub(crate) struct Holding<'a, C: Store> {
+    pub(crate) conn: &'a mut C,
+    slot: Slot,
+    gate: Gate,
+    lease: Duration,
+    rules: Rules,
+    /// That the slot is lost, and that we go on nevertheless.
+    lost: bool,
+}
+
+impl<'a, C: Store> Holding<'a, C> {
+    /// Asks for a slot, and does not wait for one.
+    pub(crate) fn acquire(
+        conn: &'a mut C,
+        gate: Gate,
+        semaphore: &Semaphore,
+        (lease, duration): (Lease, Duration),
+        rules: Rules,
+    ) -> Result<Option<Self>, diesel_locks::Error> {
+        let Some(slot) = conn.try_acquire_slot(semaphore, lease)? else {
+            return Ok(None);
+        };
+        let holding = Self {
+            conn,
+            slot,
+            gate,
+            lease: duration,
+            rules,
+            lost: false,
+        };
+        holding.tell();
+        Ok(Some(holding))
+    }
+
+    pub(crate) fn fence(&self) -> i64 {
+        self.slot.fence()
+    }
+
+    pub(crate) fn slot_number(&self) -> usize {
+        self.slot.number() as usize
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.rules.fenced
+    }
+
+    /// To be called from inner loops: gives the slot more time when a third of its lease is over.
+    pub(crate) fn progress_made(&mut self) -> Result<(), Halt> {
+        if node::is_stopping() {
+            return Err(Halt::Stopped);
+        }
+        if self.lost || self.slot.remaining() > self.lease * 2 / 3 {
+            return Ok(());
+        }
+        match self.conn.refresh_slot(&mut self.slot, self.lease) {
+            Ok(_) => {
+                self.tell();
+                Ok(())
+            }
+            Err(error) if error.is_lost() && self.rules.careful => {
+                Err(Halt::Stale(Noticed::Refreshing))
+            }
+            Err(error) if error.is_lost() => {
+                self.lost = true;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the slot is still ours.
+    pub(crate) fn is_held(&mut self) -> Result<bool, diesel_locks::Error> {
+        match self.conn.refresh_slot(&mut self.slot, self.lease) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_lost() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a transaction that commits only if the slot is still ours. The slot is looked at first, which
+    /// on SQLite takes the right to write; and again from the beginning when the database broke the
+    /// transaction.
+    pub(crate) fn transaction<T>(
+        &mut self,
+        mut work: impl FnMut(&mut C) -> Result<T, Halt>,
+    ) -> Result<T, Halt> {
+        let (slot, fenced) = (&self.slot, self.rules.fenced);
+        let mut retries = 0;
+        loop {
+            let result = self.conn.transaction(|conn| {
+                if fenced {
+                    conn.ensure_slot(slot)?;
+                }
+                work(conn)
+            });
+            let Err(Halt::Failed(error)) = result else {
+                return result;
+            };
+            match error.downcast_ref::<diesel_locks::Error>() {
+                Some(error) if error.is_lost() => return Err(Halt::Stale(Noticed::Committing)),
+                Some(error) if error.is_retryable() && retries < RETRIES => retries += 1,
+                _ => return Err(Halt::Failed(error)),
+            }
+        }
+    }
+
+    /// Gives the slot back. Whether it was still ours does not matter: what was done under it is in the
+    /// database, or never will be.
+    pub(crate) fn release(self) -> Result<(), diesel_locks::Error> {
+        node::tell(&Report::Left {
+            gate: self.gate,
+            fence: self.fence(),
+            at: Moment::now(),
+        });
+        match self.conn.release_slot(self.slot) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_lost() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell(&self) {
+        // In this order: a pause between the two makes the time shorter, not longer.
+        let from = Moment::now();
+        let until = from.after(self.slot.remaining());
+        node::tell(&Report::Held(
+            self.gate,
+            Held {
+                slot: self.slot.number(),
+                fence: self.slot.fence(),
+                from,
+                until,
+            },
+        ));
+    }
+}

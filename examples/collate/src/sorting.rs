@@ -1,0 +1,55 @@
+//! A list of log files: their lines, sorted, into one part for each hour.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::thread;
+
+use crate::collator::Made;
+use crate::directory::Directory;
+use crate::generator::hour;
+use crate::halt::Halt;
+use crate::holding::Holding;
+use crate::job::Job;
+use crate::store::{List, Store};
+
+pub(crate) fn sort<C: Store>(
+    holding: &mut Holding<'_, C>,
+    job: &Job,
+    directory: &Directory,
+    list: &List,
+) -> Result<Made, Halt> {
+    let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in holding.conn.files_of(list.id)? {
+        thread::sleep(job.read_time);
+        for line in fs::read_to_string(directory.log(&name))?.lines() {
+            let hour = hour(line).ok_or_else(|| unreadable(&name))?;
+            match hours.get_mut(hour) {
+                Some(lines) => lines.push(line.to_owned()),
+                None => drop(hours.insert(hour.to_owned(), vec![line.to_owned()])),
+            }
+        }
+        holding.progress_made()?;
+    }
+    let mut parts = Vec::new();
+    for (hour, mut lines) in hours {
+        // Lines begin with their time.
+        lines.sort_unstable();
+        let name = format!("{hour}.{}.part", holding.fence());
+        let mut out = directory.make(&name)?;
+        for line in lines {
+            writeln!(out, "{line}")?;
+        }
+        // On the disk before a row says so.
+        out.into_inner()
+            .map_err(io::IntoInnerError::into_error)?
+            .sync_data()?;
+        parts.push((hour, name));
+        holding.progress_made()?;
+    }
+    Ok(Made::Parts(parts))
+}
+
+fn unreadable(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name}: no timestamp"))
+}

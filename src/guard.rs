@@ -1,0 +1,278 @@
+//! Slots that are renewed in the background, over an r2d2 pool.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+
+use crate::{Error, Lease, LeaseState, Semaphore, Semaphores, Slot, Wait, slots};
+
+mod keeper;
+mod registry;
+mod state;
+mod watch;
+
+use keeper::Keep;
+use state::State;
+
+/// How long dropping a guard waits for the slot's release at most.
+const DROP_PATIENCE: Duration = Duration::from_millis(200);
+
+/// A leased slot that is renewed in the background as long as the guard lives, and released when it is
+/// dropped.
+///
+/// Feature `r2d2`. One thread per pool renews all guards of the process, however many, in one statement at
+/// a third of the shortest lease; what fails is tried again. (One more thread of the process watches the
+/// ends of the leases.) Renewal borrows a connection of the pool for the statement.
+///
+/// # When it is lost
+///
+/// A guard whose renewal was not confirmed before the end of its lease is lost, for ever: the database was
+/// out of reach, the pool was empty for too long, the process was paused, or the slot was taken away. The
+/// end is measured by the local monotonic clock, from before the last confirmed statement was sent, so that
+/// the guard is lost before anybody else can have the slot. [`is_held`](Self::is_held) is then false,
+/// [`on_lost`](Self::on_lost) is called, and [`lost`](Self::lost) receives.
+///
+/// Work can't be stopped from outside: ask [`is_held`](Self::is_held) at every step, and let the
+/// [fence](Self::fence), or [`ensure_slot`](crate::Semaphores::ensure_slot) in the same transaction as the
+/// write, stop what is between two of them. A machine that is suspended stops the monotonic clock of some
+/// systems too; the fence knows.
+///
+/// # Dropping
+///
+/// The renewing thread releases the slot. Dropping waits for that for up to 200 ms and never panics; a slot
+/// that can't be released is free when its lease ends. [`release`](Self::release) waits longer and says what
+/// went wrong.
+///
+/// ```
+/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::SqliteConnection;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_locks::prelude::*;
+/// use diesel_locks::SlotGuard;
+/// use std::time::Duration;
+///
+/// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let url = directory.path().join("app.db").display().to_string();
+/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// let lease = Lease::new(Duration::from_secs(30)).holder("worker-7");
+/// if let Some(guard) = SlotGuard::try_acquire(&pool, &COLLATE, lease)? {
+///     while guard.is_held() {
+///         // a step of the work
+///         # break;
+///     }
+///     guard.release()?;
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
+/// # fn main() {}
+/// ```
+#[must_use = "dropping the guard releases the slot"]
+pub struct SlotGuard {
+    slot: Slot,
+    state: Arc<State>,
+    keeper: Arc<dyn Keep>,
+}
+
+impl SlotGuard {
+    /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot) with a connection of the pool: `None` when
+    /// all slots are held.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool has no connection within its time-out; those of
+    /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot).
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "as the methods of a connection"
+    )]
+    pub fn try_acquire<C>(
+        pool: &Pool<ConnectionManager<C>>,
+        semaphore: &Semaphore,
+        lease: Lease,
+    ) -> Result<Option<Self>, Error>
+    where
+        C: Semaphores + R2D2Connection + Send + 'static,
+    {
+        let mut conn = pool.get()?;
+        let slot = slots::lease_at_once(&mut *conn, semaphore, &lease)?;
+        slot.map(|slot| registry::guard(pool, conn, slot, &lease))
+            .transpose()
+    }
+
+    /// [`acquire_slot`](crate::Semaphores::acquire_slot), with a connection of the pool for each attempt:
+    /// none is taken while it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`]; those of [`acquire_slot`](crate::Semaphores::acquire_slot).
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "as the methods of a connection"
+    )]
+    pub fn acquire<C>(
+        pool: &Pool<ConnectionManager<C>>,
+        semaphore: &Semaphore,
+        lease: Lease,
+        wait: Wait,
+    ) -> Result<Self, Error>
+    where
+        C: Semaphores + R2D2Connection + Send + 'static,
+    {
+        let (conn, slot) = slots::within(semaphore, wait, |looks| {
+            let mut conn = pool.get()?;
+            let slot = slots::lease(&mut *conn, semaphore, &lease, looks)?;
+            Ok(slot.map(|slot| (conn, slot)))
+        })?;
+        registry::guard(pool, conn, slot, &lease)
+    }
+
+    /// Whether the slot is still ours: the last confirmed lease has not ended. Asks the clock, not the
+    /// database. Once false, it stays false.
+    pub fn is_held(&self) -> bool {
+        self.state.is_held()
+    }
+
+    /// The fencing token, as [`Slot::fence`].
+    pub fn fence(&self) -> i64 {
+        self.slot.fence
+    }
+
+    /// The slot, for [`ensure_slot`](crate::Semaphores::ensure_slot). Its
+    /// [`remaining`](Slot::remaining) is that of the first lease.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// How much of the last confirmed lease is left at least; zero when the guard is lost.
+    pub fn remaining(&self) -> Duration {
+        self.state.remaining()
+    }
+
+    /// Calls `callback` when the guard is lost, at once if it is already; never when it is released. It is
+    /// called on a thread of this crate's: it should be quick, and a panic in it is caught.
+    pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+        self.state.on_lost(Box::new(callback));
+    }
+
+    /// Receives once when the guard is lost; disconnected when it is released.
+    pub fn lost(&self) -> Receiver<()> {
+        let (sender, receiver) = channel();
+        self.on_lost(move || {
+            // Nobody may be listening any more.
+            let _ = sender.send(());
+        });
+        receiver
+    }
+
+    /// Releases the slot and says whether its lease had ended, as
+    /// [`release_slot`](crate::Semaphores::release_slot), with a connection of the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`], [`Error::Pool`], errors of the database. The slot is then free when its lease
+    /// ends, at the latest.
+    pub fn release(self) -> Result<LeaseState, Error> {
+        self.keeper.forget(&self.slot);
+        if !self.state.end() {
+            // Released by `release_all` before.
+            return Err(Error::SlotLost {
+                semaphore: self.slot.semaphore.clone(),
+                number: self.slot.number,
+            });
+        }
+        self.keeper.release(&self.slot)
+    }
+
+    /// Releases the slots of all guards in this process, for a shutdown; says how many were released. Their
+    /// [`is_held`](Self::is_held) is false from then on; nobody is told that they were lost.
+    ///
+    /// Waits for the pools as [`release`](Self::release) does; a slot that can't be released is free when its
+    /// lease ends.
+    pub fn release_all() -> usize {
+        registry::all()
+            .iter()
+            .map(|keeper| keeper.release_all())
+            .sum()
+    }
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        let left = self.state.remaining();
+        if self.state.end() {
+            self.keeper.forget(&self.slot);
+            let done = self.keeper.release_soon(&self.slot, left);
+            // Late or not at all: the lease ends.
+            let _ = done.recv_timeout(DROP_PATIENCE);
+        }
+    }
+}
+
+impl std::fmt::Debug for SlotGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotGuard")
+            .field("slot", &self.slot)
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Acquires a slot, runs `work`, and releases the slot, whatever happens: `None`, and `work` not run, when
+/// all slots are held.
+///
+/// The slot is renewed in the background while `work` runs, which may ask
+/// [`guard.is_held()`](SlotGuard::is_held). When it panics the slot is released and the panic goes on. A
+/// release that fails is told to `tracing`, and the slot is free when its lease ends.
+///
+/// # Errors
+///
+/// Those of [`SlotGuard::try_acquire`].
+///
+/// ```
+/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use diesel::SqliteConnection;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_locks::prelude::*;
+/// use diesel_locks::run_gated;
+/// use std::time::Duration;
+///
+/// const QUEUE: Semaphore = Semaphore::new("queue-logs", 1);
+/// # let directory = tempfile::tempdir()?;
+/// # let url = directory.path().join("app.db").display().to_string();
+/// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
+/// // On every node, by a timer: one of them runs.
+/// let lease = Lease::new(Duration::from_secs(30)).at_least(Duration::from_secs(5));
+/// let queued = run_gated(&pool, &QUEUE, lease, |_guard| 42)?;
+/// assert_eq!(queued, Some(42));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
+/// # fn main() {}
+/// ```
+pub fn run_gated<C, T>(
+    pool: &Pool<ConnectionManager<C>>,
+    semaphore: &Semaphore,
+    lease: Lease,
+    work: impl FnOnce(&SlotGuard) -> T,
+) -> Result<Option<T>, Error>
+where
+    C: Semaphores + R2D2Connection + Send + 'static,
+{
+    let Some(guard) = SlotGuard::try_acquire(pool, semaphore, lease)? else {
+        return Ok(None);
+    };
+    let value = work(&guard);
+    if let Err(error) = guard.release() {
+        tracing::warn!(semaphore = semaphore.name(), %error, "slot not released");
+    }
+    Ok(Some(value))
+}

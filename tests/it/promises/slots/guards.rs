@@ -1,0 +1,299 @@
+//! Slots that are renewed in the background.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LeaseState, SlotGuard, run_gated};
+
+use super::{HOUR, acquire, hour, is_full, one};
+use crate::peer::{LEASE, Peer};
+use crate::support::Backend;
+use crate::support::threads::LONG;
+
+fn short() -> Lease {
+    Lease::new(LEASE).holder("guard")
+}
+
+fn guarded<B: Backend>(
+    pool: &Pool<ConnectionManager<B::Conn>>,
+    semaphore: &Semaphore,
+    lease: Lease,
+) -> SlotGuard {
+    SlotGuard::try_acquire(pool, semaphore, lease)
+        .expect("an answer")
+        .expect("a free slot")
+}
+
+/// When the slot was granted and when it ends.
+fn times<B: Backend>(conn: &mut B::Conn) -> Option<(Duration, Duration)> {
+    let held = conn.held_slots(one()).expect("rows");
+    let held = held.first()?;
+    let lasts = (held.expires_at - held.acquired_at).to_std();
+    Some((lasts.expect("later"), held.remaining))
+}
+
+pub(crate) fn a_guard_is_renewed_until_it_is_dropped<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let pool = database.pool(2);
+    let guard = guarded::<B>(&pool, &one(), short());
+    let begun = Instant::now();
+    loop {
+        assert!(guard.is_held());
+        assert!(begun.elapsed() < LONG, "it is not renewed");
+        let (lasts, _) = times::<B>(&mut conn).expect("held");
+        if lasts > LEASE * 3 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(is_full::<B>(&mut conn, &one()));
+    assert!(guard.fence() > 0 && guard.remaining() <= LEASE);
+    let lost = guard.lost();
+    drop(guard);
+    assert!(!is_full::<B>(&mut conn, &one()), "dropping releases");
+    assert!(lost.recv().is_err(), "released is not lost");
+}
+
+pub(crate) fn a_guard_says_how_its_release_went<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let pool = database.pool(2);
+    let guard = guarded::<B>(&pool, &one(), hour());
+    assert!(
+        SlotGuard::try_acquire(&pool, &one(), hour())
+            .expect("an answer")
+            .is_none()
+    );
+    let wait = Wait::AtMost(Duration::from_millis(60));
+    let error = SlotGuard::acquire(&pool, &one(), hour(), wait).expect_err("held");
+    assert!(error.is_timeout(), "{error:?}");
+    assert_eq!(guard.release().expect("ours"), LeaseState::Unexpired);
+    assert!(!is_full::<B>(&mut conn, &one()));
+
+    let guard = guarded::<B>(&pool, &one(), hour());
+    assert_eq!(conn.release_all_slots(one()).expect("a count"), 1);
+    let next = acquire::<B>(&mut conn, &one());
+    assert!(guard.release().expect_err("another's").is_lost());
+    conn.release_slot(next).expect("untouched");
+}
+
+pub(crate) fn a_slot_that_was_taken_away_is_noticed<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let pool = database.pool(2);
+    let guard = guarded::<B>(&pool, &one(), short());
+    let called = Arc::new(AtomicUsize::new(0));
+    let lost = guard.lost();
+    for _ in 0..2 {
+        let called = Arc::clone(&called);
+        guard.on_lost(move || {
+            called.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    guard.on_lost(|| panic!("on purpose"));
+    conn.release_all_slots(one()).expect("a count");
+    let next = acquire::<B>(&mut conn, &one());
+    lost.recv_timeout(LONG).expect("it is noticed");
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let begun = Instant::now();
+    while called.load(Ordering::SeqCst) < 2 {
+        assert!(begun.elapsed() < LONG, "callbacks are called");
+        std::thread::yield_now();
+    }
+    // Who asks late is told at once.
+    assert_eq!(guard.lost().try_recv(), Ok(()));
+    drop(guard);
+    assert_eq!(called.load(Ordering::SeqCst), 2, "once each");
+    conn.release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+/// A pool that is empty delays the renewal, and nothing else.
+pub(crate) fn a_guard_that_can_not_be_renewed_is_lost_for_ever<B: Backend>() {
+    let database = B::new();
+    let pool = database.pool(1);
+    let guard = guarded::<B>(&pool, &one(), short());
+    let begun = Instant::now();
+    let busy = pool.get().expect("the only connection");
+    guard.lost().recv_timeout(LONG).expect("it is noticed");
+    // Not before: the first lease counts from before it was sent.
+    assert!(begun.elapsed() < LONG && !guard.is_held());
+    drop(busy);
+    let mut conn = pool.get().expect("free");
+    // Long enough for somebody who would go on renewing.
+    let waited = Wait::AtMost(LONG);
+    let next = conn
+        .acquire_slot(&one(), hour(), waited)
+        .expect("the lease ends");
+    assert!(!guard.is_held());
+    assert!(next.fence() > guard.fence());
+    drop(conn);
+    let begun = Instant::now();
+    drop(guard);
+    assert!(begun.elapsed() < Duration::from_secs(5), "no long block");
+    pool.get()
+        .expect("free")
+        .release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+pub(crate) fn a_guard_survives_a_cut_connection<B: Backend>() {
+    let database = B::new();
+    let pool = database.pool(3);
+    let guard = guarded::<B>(&pool, &one(), Lease::new(LEASE * 5));
+    for _ in 0..3 {
+        database.cut();
+        let mut conn = database.connect();
+        let (before, _) = times::<B>(&mut conn).expect("held");
+        let begun = Instant::now();
+        while times::<B>(&mut conn).expect("held").0 <= before {
+            assert!(begun.elapsed() < LONG, "it is not renewed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(guard.is_held());
+    }
+    guard.release().expect("ours");
+}
+
+/// Counts the statements that renew.
+#[derive(Debug)]
+struct Counting(Arc<AtomicUsize>);
+
+impl<C: Connection> CustomizeConnection<C, diesel::r2d2::Error> for Counting {
+    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
+        let renewals = Arc::clone(&self.0);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event {
+                let query = query.to_string();
+                if ["unnest", "JSON_TABLE", "json_each"]
+                    .iter()
+                    .any(|sign| query.contains(sign))
+                {
+                    renewals.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
+    const GUARDS: usize = 150;
+    let database = B::new();
+    let renewals = Arc::new(AtomicUsize::new(0));
+    let pool = Pool::builder()
+        .max_size(2)
+        .connection_customizer(Box::new(Counting(Arc::clone(&renewals))))
+        .build(ConnectionManager::<B::Conn>::new(database.url()))
+        .expect("a pool");
+    let many = Semaphore::new("many", 200);
+    let lease = Duration::from_secs(6);
+    let guards: Vec<_> = (0..GUARDS)
+        .map(|_| guarded::<B>(&pool, &many, Lease::new(lease)))
+        .collect();
+    let mut conn = database.connect();
+    let mut ends = || -> Vec<_> {
+        let held = conn.held_slots(&many).expect("rows");
+        assert_eq!(held.len(), GUARDS);
+        held.iter().map(|held| held.expires_at).collect()
+    };
+    let first = ends();
+    let (begun, before) = (Instant::now(), renewals.load(Ordering::SeqCst));
+    while ends().iter().zip(&first).any(|(now, first)| now <= first) {
+        assert!(begun.elapsed() < LONG, "all are renewed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ticks = begun.elapsed().as_millis() / (lease / 3).as_millis();
+    let statements = (renewals.load(Ordering::SeqCst) - before) as u128;
+    assert!(
+        (1..=ticks + 2).contains(&statements),
+        "{statements} statements in {ticks} ticks"
+    );
+    assert!(guards.iter().all(SlotGuard::is_held));
+    // Nor by a thread for each.
+    drop(guards);
+    assert!(conn.held_slots(&many).expect("rows").len() < GUARDS);
+}
+
+/// Two pools, two databases: whoever renews, renews in the right one.
+pub(crate) fn guards_of_two_databases_are_renewed_in_their_own<B: Backend>() {
+    let databases = [B::new(), B::new()];
+    let pools = [databases[0].pool(2), databases[1].pool(1)];
+    let guards: Vec<_> = pools
+        .iter()
+        .map(|pool| guarded::<B>(pool, &one(), short()))
+        .collect();
+    for database in &databases {
+        let mut conn = database.connect();
+        let begun = Instant::now();
+        while times::<B>(&mut conn).expect("held").0 < LEASE * 2 {
+            assert!(begun.elapsed() < LONG, "it is not renewed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(guards.iter().all(SlotGuard::is_held));
+    for guard in guards {
+        guard.release().expect("ours");
+    }
+}
+
+pub(crate) fn gated_work_is_released_whatever_happens<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let pool = database.pool(2);
+    let held = acquire::<B>(&mut conn, &one());
+    let ran = run_gated(&pool, &one(), hour(), |_| panic!("it is full")).expect("an answer");
+    assert_eq!(ran, None::<()>);
+    conn.release_slot(held).expect("ours");
+
+    let ran = run_gated(&pool, &one(), hour(), |guard| {
+        assert!(guard.is_held());
+        assert!(is_full::<B>(&mut conn, &one()));
+        guard.slot().number()
+    });
+    assert_eq!(ran.expect("an answer"), Some(1));
+    assert!(!is_full::<B>(&mut conn, &one()));
+
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        run_gated(&pool, &one(), hour(), |_| panic!("on purpose"))
+    }));
+    assert!(panicked.is_err(), "the panic goes on");
+    assert!(!is_full::<B>(&mut conn, &one()));
+    let result: Result<Option<Result<(), Error>>, Error> = run_gated(&pool, &one(), hour(), |_| {
+        Err(diesel::result::Error::NotFound.into())
+    });
+    assert!(result.expect("an answer").expect("free").is_err());
+    assert!(!is_full::<B>(&mut conn, &one()));
+}
+
+/// SIGSTOP, and SIGCONT when another has got the slot.
+pub(crate) fn a_paused_process_knows_when_it_wakes_up<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut peer = Peer::guarding::<B>(&database.url(), "one");
+    assert!(is_full::<B>(&mut conn, &one()));
+    peer.signal("STOP");
+    let slot = conn
+        .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
+        .expect("the lease ends");
+    peer.signal("CONT");
+    assert_eq!(peer.ask(), "false true", "lost, and told so");
+    let mut slot = slot;
+    conn.refresh_slot(&mut slot, HOUR)
+        .expect("the new holder is not touched");
+    conn.release_slot(slot)
+        .expect("the new holder is not touched");
+    assert_eq!(peer.ask(), "false true", "once lost for ever lost");
+    assert!(is_full::<B>(&mut conn, &one()));
+    // At a shutdown all guards that hold one: the lost one held none.
+    assert_eq!(peer.ask(), "1 false true");
+    assert!(!is_full::<B>(&mut conn, &one()));
+    peer.kill();
+}
