@@ -27,27 +27,16 @@ use std::thread;
 
 use anyhow::Result;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use options::{Options, Part};
 use support::backend::Backend;
 use support::choice::Choice;
 use support::crew::Crew;
-use targets::Target;
+use targets::Findings;
 
-/// What a part found: figures for `--json`, and targets to judge by them.
-#[derive(Default)]
-struct Findings {
-    figures: Vec<Value>,
-    targets: Vec<Target>,
-}
-
-impl Findings {
-    fn add(&mut self, other: Self) {
-        self.figures.extend(other.figures);
-        self.targets.extend(other.targets);
-    }
-}
+const JUDGED: &str =
+    "Writing is judged by the time outside COMMIT, where all wait for the disk alike.";
 
 fn main() -> Result<()> {
     let Some(options) = options::from_arguments()? else {
@@ -66,7 +55,7 @@ fn main() -> Result<()> {
         versions.push(version);
         findings.add(found);
     }
-    targets::print(&findings.targets, options.quick);
+    targets::print(&findings.targets, options.quick, JUDGED);
     if options.json {
         let all = json!({
             "versions": versions,

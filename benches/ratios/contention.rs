@@ -3,15 +3,13 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::Findings;
 use crate::options::Options;
-use crate::samples::{Samples, figure};
+use crate::samples::{Samples, figure, order};
 use crate::support::backend::Backend;
 use crate::support::choice::Choice;
 use crate::support::crew::Crew;
 use crate::support::cycle::{Variant, cycle};
-use crate::targets::{Limit, Target};
-use crate::uncontended::order;
+use crate::targets::{Findings, Limit, Target};
 
 const CONNECTIONS: u8 = 8;
 

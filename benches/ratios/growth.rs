@@ -4,13 +4,12 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::Findings;
 use crate::options::Options;
 use crate::samples::{Figure, Samples};
 use crate::support::backend::Backend;
 use crate::support::crew::Crew;
 use crate::support::cycle::{Variant, cycle};
-use crate::targets::{Limit, Target};
+use crate::targets::{Findings, Limit, Target};
 
 /// Cycles of one sample.
 const SAMPLE: u32 = 100;

@@ -55,3 +55,16 @@ pub(crate) fn figure<const N: usize>(
         greatest: parts.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     }
 }
+
+/// Each round begins with another variant, and every second one goes backwards: what a variant leaves to
+/// be done behind it (a flush, a vacuum) does not always meet the same one.
+pub(crate) fn order(variants: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..variants).map(move |step| {
+        let step = if round.is_multiple_of(2) {
+            step
+        } else {
+            variants - 1 - step
+        };
+        (round / 2 + step) % variants
+    })
+}

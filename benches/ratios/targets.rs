@@ -4,6 +4,20 @@ use serde_json::{Value, json};
 
 use crate::samples::Figure;
 
+/// What a part found: figures for `--json`, and targets to judge by them.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) figures: Vec<Value>,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.figures.extend(other.figures);
+        self.targets.extend(other.targets);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     AtMost(f64),
@@ -48,13 +62,10 @@ impl Target {
     }
 }
 
-/// As a table in Markdown.
-pub(crate) fn print(targets: &[Target], quick: bool) {
+/// As a table in Markdown; `judged` says what is special about some.
+pub(crate) fn print(targets: &[Target], quick: bool, judged: &str) {
     println!("\n## Targets\n");
-    println!(
-        "The range is that of the same ratio in each fifth of the rounds. Writing is judged by the time \
-         outside COMMIT, where all wait for the disk alike.\n"
-    );
+    println!("The range is that of the same ratio in each fifth of the rounds. {judged}\n");
     println!("| target | ratio | range | limit | |");
     println!("|---|---|---|---|---|");
     for target in targets {

@@ -5,15 +5,14 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::Findings;
 use crate::commits::Commits;
 use crate::options::Options;
-use crate::samples::{Figure, Samples, figure};
+use crate::samples::{Figure, Samples, figure, order};
 use crate::support::backend::Backend;
 use crate::support::choice::Choice;
 use crate::support::crew::{Crew, Measured};
 use crate::support::cycle::{Variant, Work, cycle};
-use crate::targets::{Limit, Target};
+use crate::targets::{Findings, Limit, Target};
 
 /// Cycles of each variant before the first round: statements are prepared, plans settled on, rows kept.
 const WARM_UP: u32 = 30;
@@ -146,19 +145,6 @@ fn run<C: Backend>(
     let (variant, ids) = (row.variant, &row.ids);
     crew.measure(enough, |conn, number| {
         cycle(conn, variant, &ids[number], |conn| work.run(conn, number))
-    })
-}
-
-/// Each round begins with another variant, and every second one goes backwards: what a variant leaves to
-/// be done behind it (a flush, a vacuum) does not always meet the same one.
-pub(crate) fn order(variants: usize, round: usize) -> impl Iterator<Item = usize> {
-    (0..variants).map(move |step| {
-        let step = if round.is_multiple_of(2) {
-            step
-        } else {
-            variants - 1 - step
-        };
-        (round / 2 + step) % variants
     })
 }
 

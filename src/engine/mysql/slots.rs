@@ -11,6 +11,7 @@ use diesel::prelude::*;
 use super::run::{Failure, run};
 use super::slot_statements as sql;
 use super::{isolation_of, reads_what_is_committed, scope, statements};
+use crate::engine::Class;
 use crate::engine::slot_store::{
     Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
@@ -235,6 +236,7 @@ struct Seen {
     slots: Option<i32>,
     now_us: i64,
     free: Vec<(i32, i64)>,
+    mariadb: bool,
 }
 
 impl Seen {
@@ -251,20 +253,28 @@ impl Seen {
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
 /// same time do not all go for the same.
 fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Result<Seen, Error> {
-    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let rows: Vec<sql::LookRow> = match &place.open {
-        None => sql::Look { name, permits }.load(conn)?,
-        Some(open) => sql::look_among(name, open).load(conn)?,
+    let name = semaphore.name().as_bytes();
+    let rows: Vec<(sql::LookRow, i32)> = match &place.open {
+        None => sql::Look { name }.load(conn)?,
+        Some(open) => {
+            let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
+            rows.into_iter().map(|row| (row, 0)).collect()
+        }
     };
     let mut seen = Seen {
         slots: None,
         now_us: 0,
         free: Vec::new(),
+        mariadb: false,
     };
-    for (slots, now_us, number, fence) in rows {
-        seen.slots = slots;
+    for ((slots, now_us, number, fence), mariadb) in rows {
+        seen.mariadb = mariadb == 1;
+        seen.slots = seen.slots.or(slots);
         seen.now_us = now_us;
         seen.free.extend(number.zip(fence));
+    }
+    if place.open.is_none() && seen.slots > Some(semaphore.permits_i32()) {
+        seen.free.clear();
     }
     let chosen = crate::pause::random_below(seen.free.len());
     if chosen > 0 {
@@ -313,16 +323,43 @@ fn take(
         number,
         fence: fence::next(last, seen.now_us, number),
     };
-    let taken = counted(conn, |conn| {
-        sql::Take {
+    let holder = wanted.holder.map(str::as_bytes);
+    let taken = if seen.mariadb && transaction::depth(conn)? == 0 {
+        let take = sql::TakeOrFail {
             wanted,
-            holder: wanted.holder.map(str::as_bytes),
+            holder,
             granted,
             last,
-        }
-        .execute(conn)
-    })?;
+        };
+        unless_locked(conn, |conn| conn.execute_returning_count(&take))?
+    } else {
+        let take = sql::Take {
+            wanted,
+            holder,
+            granted,
+            last,
+        };
+        counted(conn, |conn| conn.execute_returning_count(&take))?
+    };
     Ok((taken == 1).then_some(granted))
+}
+
+/// Like [`counted`], for a statement that is its own transaction and fails instead of waiting: then it
+/// has changed nothing.
+fn unless_locked(
+    conn: &mut MysqlConnection,
+    statement: impl Fn(&mut MysqlConnection) -> QueryResult<usize>,
+) -> Result<usize, Error> {
+    loop {
+        match run(conn, None, &statement) {
+            Ok(rows) => return Ok(rows),
+            Err(failure) if failure.class == Class::LockTimeout => return Ok(0),
+            Err(failure) => match failure.into_error() {
+                Error::Deadlock { .. } => {}
+                error => return Err(error),
+            },
+        }
+    }
 }
 
 /// In a transaction that reads from an old snapshot, a look would show old slots.

@@ -36,15 +36,18 @@ type AnswerSql = (
 ///
 /// Raw, because the DSL has no locks in a part of a statement. One statement, so that a lease, and also a
 /// refusal with its reason, is one round trip.
-pub(super) struct Lease<'a, P> {
+pub(super) struct Lease<'a, P, const NESTED: bool> {
     pub(super) wanted: &'a Wanted<'a>,
-    pub(super) permits: i32,
-    pub(super) nested: bool,
-    pub(super) among: P,
+    pub(super) free: Free<'a, P>,
 }
 
 /// Locks a free slot for as long as the transaction lasts.
 pub(super) struct Hold<'a, P> {
+    pub(super) free: Free<'a, P>,
+}
+
+/// Which slots would do.
+pub(super) struct Free<'a, P> {
     pub(super) name: &'a str,
     pub(super) permits: i32,
     pub(super) among: P,
@@ -57,23 +60,24 @@ pub(super) struct Any;
 pub(super) struct These<'a>(pub(super) &'a [i32]);
 
 /// What distinguishes the two in SQL.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "a bound value is borrowed as long as the statement"
-)]
-pub(super) trait Among {
+pub(super) trait Among: Sized {
     type QueryId: 'static;
     const ORDER: &'static str;
 
-    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, permits: &'b i32) -> QueryResult<()>;
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
 }
 
 impl Among for Any {
     type QueryId = Any;
     const ORDER: &'static str = "expires_us";
 
-    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, permits: &'b i32) -> QueryResult<()> {
-        push!(out; " AND (SELECT number FROM slots) <= ", Integer = permits;);
+    // Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out;
+            " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = free.name;
+            " AND number > ", Integer = &free.permits;
+            ")";
+        );
         Ok(())
     }
 }
@@ -82,14 +86,14 @@ impl Among for These<'_> {
     type QueryId = These<'static>;
     const ORDER: &'static str = "number";
 
-    fn walk<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, _: &'b i32) -> QueryResult<()> {
-        push!(out; " AND number = ANY (", Array<Integer> = self.0; ")");
+    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out; " AND number = ANY (", Array<Integer> = free.among.0; ")");
         Ok(())
     }
 }
 
-impl<P: Among> QueryId for Lease<'_, P> {
-    type QueryId = Lease<'static, P::QueryId>;
+impl<P: Among, const NESTED: bool> QueryId for Lease<'_, P, NESTED> {
+    type QueryId = Lease<'static, P::QueryId, NESTED>;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
@@ -98,7 +102,7 @@ impl<P: Among> QueryId for Hold<'_, P> {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<P> Query for Lease<'_, P> {
+impl<P, const NESTED: bool> Query for Lease<'_, P, NESTED> {
     type SqlType = AnswerSql;
 }
 
@@ -106,94 +110,88 @@ impl<P> Query for Hold<'_, P> {
     type SqlType = AnswerSql;
 }
 
-impl<P> RunQueryDsl<PgConnection> for Lease<'_, P> {}
+impl<P, const NESTED: bool> RunQueryDsl<PgConnection> for Lease<'_, P, NESTED> {}
 impl<P> RunQueryDsl<PgConnection> for Hold<'_, P> {}
 
-impl<P: Among> QueryFragment<Pg> for Lease<'_, P> {
+impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        let (wanted, name) = (self.wanted, self.wanted.semaphore.name());
-        pick(
-            &mut out,
-            name,
-            &self.permits,
-            &self.among,
-            Some(&self.nested),
-        )?;
+        let (wanted, name) = (self.wanted, self.free.name);
         // The unit and the shift are constants of `fence`.
         const { assert!(UNIT_US == 64 && NUMBER_BITS == 17) };
         push!(out;
-            ", got AS (UPDATE diesel_slots AS slot SET token = ", Binary = wanted.token.as_slice();
+            "WITH got AS (UPDATE diesel_slots SET token = ", Binary = wanted.token.as_slice();
             ", holder = ", Nullable<Text> = &wanted.holder;
-            ", fence = (greatest(us / 64, (slot.fence >> 17) + 1) << 17) | slot.number, \
-             acquired_us = us, expires_us = us + ", BigInt = &wanted.lease_us;
+            ", fence = (greatest(us / 64, (fence >> 17) + 1) << 17) | number, acquired_us = us, \
+             expires_us = us + ", BigInt = &wanted.lease_us;
             ", keep_us = us + ", BigInt = &wanted.at_least_us;
-            " FROM pick, clock WHERE slot.name = ", Text = name;
-            " AND slot.number = pick.number RETURNING slot.number, slot.fence)";
+            " FROM (SELECT ";
         );
-        out.push_sql(ANSWER);
-        Ok(())
+        out.push_sql(Pg::NOW);
+        push!(out; " AS us) AS clock WHERE name = ", Text = name; " AND number = (";);
+        // Alone it is a transaction of its own, whose snapshot is that of the statement.
+        free_slot(&mut out, &self.free, NESTED)?;
+        out.push_sql(") RETURNING number, fence)");
+        answer(&mut out, name, NESTED)
     }
 }
 
 impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        pick(&mut out, self.name, &self.permits, &self.among, None)?;
+        out.push_sql("WITH got AS MATERIALIZED (SELECT number, 0::bigint AS fence FROM (");
+        free_slot(&mut out, &self.free, true)?;
         // Whoever had a lease on it that has ended is not to come back: somebody else held the slot since.
         push!(out;
-            ", cleared AS (UPDATE diesel_slots AS slot SET token = NULL FROM pick WHERE slot.name = ",
-                Text = self.name;
-            " AND slot.number = pick.number AND slot.token IS NOT NULL), \
-             got AS (SELECT number, 0::bigint AS fence FROM pick)";
+            ") AS free), cleared AS (UPDATE diesel_slots AS slot SET token = NULL FROM got WHERE slot.name = ",
+                Text = self.free.name;
+            " AND slot.number = got.number AND slot.token IS NOT NULL)";
         );
-        out.push_sql(ANSWER);
-        Ok(())
+        answer(&mut out, self.free.name, true)
     }
 }
 
-/// `clock`, `level`, `slots` and `pick`: a free slot, locked.
+/// A free slot, locked; none at an isolation level that keeps to an old snapshot.
 ///
-/// Subqueries that are evaluated once stand for the clock, which an index could not be searched by
+/// A subquery that is evaluated once stands for the clock, which an index could not be searched by
 /// otherwise. Whoever has changed the row since the statement's snapshot is seen: a row that was locked is
 /// looked at again.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "a bound value is borrowed as long as the statement"
-)]
-fn pick<'b, P: Among>(
+fn free_slot<'b, P: Among>(
     out: &mut AstPass<'_, 'b, Pg>,
-    name: &'b str,
-    permits: &'b i32,
-    among: &'b P,
-    nested: Option<&'b bool>,
+    free: &'b Free<'_, P>,
+    nested: bool,
 ) -> QueryResult<()> {
-    push!(out; "WITH clock AS MATERIALIZED (SELECT ");
+    push!(out; "SELECT number FROM diesel_slots WHERE name = ", Text = free.name; " AND expires_us <= (SELECT ");
     out.push_sql(Pg::NOW);
-    out.push_sql(
-        " AS us), level AS MATERIALIZED (SELECT nullif(nullif(current_setting('transaction_isolation'), \
-         'read committed'), 'read uncommitted') AS level",
-    );
-    // Alone it is a transaction of its own, whose snapshot is that of the statement.
-    if let Some(nested) = nested {
-        push!(out; " WHERE ", Bool = nested;);
+    out.push_sql(")");
+    if nested {
+        out.push_sql(" AND ");
+        out.push_sql(LEVEL);
+        out.push_sql(" IS NULL");
     }
-    push!(out;
-        "), slots AS MATERIALIZED (SELECT max(number) AS number FROM diesel_slots WHERE name = ",
-            Text = name;
-        "), free AS (SELECT 1 FROM diesel_slots WHERE name = ", Text = name;
-        " AND expires_us <= (SELECT us FROM clock) LIMIT 1), \
-         pick AS MATERIALIZED (SELECT number FROM diesel_slots WHERE name = ", Text = name;
-        " AND expires_us <= (SELECT us FROM clock) AND (SELECT level FROM level) IS NULL";
-    );
-    among.walk(out, permits)?;
+    P::walk(free, out)?;
     out.push_sql(" ORDER BY ");
     out.push_sql(P::ORDER);
-    out.push_sql(" LIMIT 1 FOR UPDATE SKIP LOCKED)");
+    out.push_sql(" LIMIT 1 FOR UPDATE SKIP LOCKED");
     Ok(())
 }
 
-const ANSWER: &str = " SELECT number, fence, NULL::integer, false, NULL::text FROM got \
-     UNION ALL SELECT NULL, NULL, (SELECT number FROM slots), EXISTS (SELECT FROM free), \
-     (SELECT level FROM level) WHERE NOT EXISTS (SELECT FROM got)";
+/// The isolation level that is in the way.
+const LEVEL: &str = "nullif(nullif(current_setting('transaction_isolation'), 'read committed'), \
+     'read uncommitted')";
+
+/// What is there is looked at only when no slot was got.
+fn answer<'b>(out: &mut AstPass<'_, 'b, Pg>, name: &'b str, nested: bool) -> QueryResult<()> {
+    push!(out;
+        " SELECT got.number, got.fence, CASE WHEN got.number IS NULL THEN \
+         (SELECT max(number) FROM diesel_slots WHERE name = ", Text = name;
+        ") END, got.number IS NULL AND EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = name;
+        " AND expires_us <= (SELECT ";
+    );
+    out.push_sql(Pg::NOW);
+    out.push_sql(")), ");
+    out.push_sql(if nested { LEVEL } else { "NULL::text" });
+    out.push_sql(" FROM (VALUES (0)) AS one LEFT JOIN got ON true");
+    Ok(())
+}
 
 /// The slots that are free, and are not locked by who is to have one. Who looks at the same time, or pins
 /// its slot, is not in the way.

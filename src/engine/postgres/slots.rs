@@ -19,22 +19,11 @@ const AT_ONCE: i32 = 1000;
 
 impl SlotStore for PgConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
-        let (permits, nested) = (wanted.semaphore.permits_i32(), place.in_transaction);
-        let answer = alone(self, |conn| match &place.open {
-            None => sql::Lease {
-                wanted,
-                permits,
-                nested,
-                among: sql::Any,
-            }
-            .get_result(conn),
-            Some(open) => sql::Lease {
-                wanted,
-                permits,
-                nested,
-                among: sql::These(open),
-            }
-            .get_result(conn),
+        let answer = alone(self, |conn| match (&place.open, place.in_transaction) {
+            (None, false) => lease::<_, false>(conn, wanted, sql::Any),
+            (None, true) => lease::<_, true>(conn, wanted, sql::Any),
+            (Some(open), false) => lease::<_, false>(conn, wanted, sql::These(open)),
+            (Some(open), true) => lease::<_, true>(conn, wanted, sql::These(open)),
         })?;
         attempt(answer, wanted.semaphore, place)
     }
@@ -45,20 +34,9 @@ impl SlotStore for PgConnection {
     }
 
     fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         let answer = match &place.open {
-            None => sql::Hold {
-                name,
-                permits,
-                among: sql::Any,
-            }
-            .get_result(self),
-            Some(open) => sql::Hold {
-                name,
-                permits,
-                among: sql::These(open),
-            }
-            .get_result(self),
+            None => hold(self, semaphore, sql::Any),
+            Some(open) => hold(self, semaphore, sql::These(open)),
         }?;
         attempt(answer, semaphore, place)
     }
@@ -257,6 +235,32 @@ fn key(slot: &Slot) -> sql::Key<'_> {
         name: &slot.semaphore,
         number: slot.number_i32(),
         token: slot.token.as_bytes(),
+    }
+}
+
+fn lease<P: sql::Among, const NESTED: bool>(
+    conn: &mut PgConnection,
+    wanted: &Wanted<'_>,
+    among: P,
+) -> QueryResult<sql::Answer> {
+    let free = free(wanted.semaphore, among);
+    sql::Lease::<_, NESTED> { wanted, free }.get_result(conn)
+}
+
+fn hold<P: sql::Among>(
+    conn: &mut PgConnection,
+    semaphore: &Semaphore,
+    among: P,
+) -> QueryResult<sql::Answer> {
+    let free = free(semaphore, among);
+    sql::Hold { free }.get_result(conn)
+}
+
+fn free<P>(semaphore: &Semaphore, among: P) -> sql::Free<'_, P> {
+    sql::Free {
+        name: semaphore.name(),
+        permits: semaphore.permits_i32(),
+        among,
     }
 }
 

@@ -1,0 +1,134 @@
+//! The targets for semaphores, as ratios to other designs, interleaved in one run as in `ratios`.
+//!
+//! ```text
+//! cargo xtask with-servers --durable -- \
+//!     cargo bench --features postgres,mysql,sqlite,r2d2 --bench semaphores
+//! ```
+//!
+//! Options follow `--`; `--help` lists them.
+
+#[path = "semaphores/designs.rs"]
+mod designs;
+#[path = "semaphores/many_permits.rs"]
+mod many_permits;
+#[path = "semaphores/options.rs"]
+mod options;
+#[path = "ratios/samples.rs"]
+mod samples;
+#[path = "semaphores/speed.rs"]
+mod speed;
+#[path = "semaphores/sql.rs"]
+mod sql;
+#[expect(dead_code, reason = "the part about object locks")]
+mod support;
+#[path = "semaphores/tables.rs"]
+mod tables;
+#[path = "ratios/targets.rs"]
+mod targets;
+#[path = "semaphores/waiting.rs"]
+mod waiting;
+
+use std::thread;
+
+use anyhow::Result;
+use diesel::{MysqlConnection, PgConnection, SqliteConnection};
+use diesel_locks::prelude::*;
+use serde_json::json;
+
+use options::{Options, Part};
+use speed::Place;
+use sql::Rivals;
+use support::backend::Backend;
+use support::choice::Choice;
+use support::crew::Crew;
+use targets::Findings;
+
+const JUDGED: &str = "A refusal is false when there are no more connections than permits.";
+
+fn main() -> Result<()> {
+    let Some(options) = options::from_arguments()? else {
+        print!("{}", options::HELP);
+        return Ok(());
+    };
+    println!("{}", options.describe());
+    let mut versions = Vec::new();
+    let mut findings = Findings::default();
+    for choice in &options.backends {
+        let (version, found) = match choice {
+            Choice::Postgres => with_rivals::<PgConnection>(&options, Choice::Postgres)?,
+            Choice::Mysql => with_rivals::<MysqlConnection>(&options, Choice::Mysql)?,
+            // One writer: no design is faster than the disk, and there are no rows to skip.
+            Choice::Sqlite => alone::<SqliteConnection>(&options, &[1])?,
+        };
+        versions.push(version);
+        findings.add(found);
+    }
+    targets::print(&findings.targets, options.quick, JUDGED);
+    if options.json {
+        let all = json!({
+            "versions": versions,
+            "cpus": thread::available_parallelism()?.get(),
+            "quick": options.quick,
+            "figures": findings.figures,
+            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
+        });
+        println!("{all}");
+    }
+    Ok(())
+}
+
+fn with_rivals<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
+    let version = Crew::<C>::new(1)?.version()?;
+    println!("\n## {version}\n");
+    let mut findings = Findings::default();
+    let mut compare = |place, connections| -> Result<()> {
+        findings.add(speed::compare::<C>(
+            options,
+            &version,
+            engine,
+            place,
+            connections,
+        )?);
+        Ok(())
+    };
+    if options.has(Part::Hot) {
+        for connections in [1, 8, 32] {
+            compare(Place::Hot, connections)?;
+        }
+    }
+    if options.has(Part::Many) {
+        compare(Place::Many, 8)?;
+    }
+    if options.has(Part::Single) {
+        compare(Place::Single, 1)?;
+        compare(Place::Single, 8)?;
+    }
+    findings.add(own::<C>(options, &version, &[1, 8])?);
+    Ok((version, findings))
+}
+
+fn alone<C: Backend + Semaphores>(
+    options: &Options,
+    connections: &[usize],
+) -> Result<(String, Findings)> {
+    let version = Crew::<C>::new(1)?.version()?;
+    println!("\n## {version}\n");
+    let findings = own::<C>(options, &version, connections)?;
+    Ok((version, findings))
+}
+
+/// The parts that compare the crate with itself.
+fn own<C: Backend + Semaphores>(
+    options: &Options,
+    version: &str,
+    connections: &[usize],
+) -> Result<Findings> {
+    let mut findings = Findings::default();
+    if options.has(Part::Permits) {
+        findings.add(many_permits::compare::<C>(options, version, connections)?);
+    }
+    if options.has(Part::Waiting) {
+        findings.add(waiting::measure::<C>(options, version)?);
+    }
+    Ok(findings)
+}

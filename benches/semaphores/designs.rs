@@ -1,0 +1,196 @@
+//! The designs that are compared: acquire and release of one permit.
+
+use diesel::QueryResult;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, Slot};
+use std::time::Duration;
+use uuid::Uuid;
+
+use crate::sql::{Rivals, Value, texts};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Design {
+    /// The crate's.
+    Ours,
+    /// The seed's of 2015: a transaction that locks the semaphore's row, deletes what has expired, counts
+    /// tokens, and inserts one.
+    Tokens,
+    /// The seed's of version 4: a transaction that locks a free row and skips locked ones, and updates it.
+    Rows,
+    /// Solid Queue's: one row per semaphore, counted down and up. Nobody knows who holds what.
+    Counter,
+    /// `ShedLock`'s upsert: one permit.
+    Upsert,
+    /// Two updates and nothing else: no look at the number of permits, and a refusal that nobody confirms.
+    /// The limit.
+    Bare,
+}
+
+texts! {
+    LockParent = "SELECT permits FROM parents WHERE name = $1 FOR UPDATE";
+    DeleteExpired = "DELETE FROM tokens WHERE name = $1 AND expires_on < $n";
+    CountTokens = "SELECT COUNT(*) FROM tokens WHERE name = $1";
+    InsertToken = "INSERT INTO tokens (token, name, expires_on) VALUES ($2, $1, $s)";
+    DeleteToken = "DELETE FROM tokens WHERE token = $1";
+
+    PickRow = "SELECT id FROM rows4 WHERE name = $1 AND number < $2 \
+               AND (token IS NULL OR expires_on < $n) LIMIT 1 FOR UPDATE SKIP LOCKED";
+    ClaimRow = "UPDATE rows4 SET token = $2, expires_on = $s WHERE id = $1";
+    FreeRow = "UPDATE rows4 SET token = NULL, expires_on = NULL WHERE token = $1";
+
+    CountDown = "UPDATE counters SET value = value - 1, expires_on = $s WHERE name = $1 AND value > 0";
+    CountUp = "UPDATE counters SET value = value + 1, expires_on = $s WHERE name = $1 AND value < $2";
+
+    // On MySQL the author's is an INSERT IGNORE, once, and this.
+    Upsert = "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ($1, $s, $n, $2) \
+              ON CONFLICT (name) DO UPDATE SET lock_until = $s, locked_at = $n, locked_by = $2 \
+              WHERE shedlock.lock_until <= $n",
+             "UPDATE shedlock SET lock_until = $s, locked_at = $n, locked_by = $2 \
+              WHERE name = $1 AND lock_until <= $n";
+    Unlock = "UPDATE shedlock SET lock_until = '2000-01-01 00:00:00' WHERE name = $1 AND locked_by = $2";
+
+    TakeBare = "UPDATE bare SET token = $2, fence = fence + 1, expires_on = $s WHERE name = $1 \
+                AND number = (SELECT number FROM bare WHERE name = $1 AND expires_on <= $n \
+                ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING number",
+               "UPDATE bare SET token = $2, fence = LAST_INSERT_ID(fence + 1), expires_on = $s \
+                WHERE name = $1 AND expires_on <= $n ORDER BY number LIMIT 1";
+    GiveBare = "UPDATE bare SET token = NULL, expires_on = '2000-01-01 00:00:00' \
+                WHERE name = $1 AND number = $3 AND token = $2",
+               "UPDATE bare SET token = NULL, expires_on = '2000-01-01 00:00:00' \
+                WHERE name = $1 AND token = $2";
+}
+
+enum Held {
+    Slot(Slot),
+    Token(String),
+    Numbered(String, i64),
+    Counted,
+}
+
+impl Design {
+    pub(crate) const OF_MANY: &[Self] = &[
+        Self::Tokens,
+        Self::Rows,
+        Self::Counter,
+        Self::Bare,
+        Self::Ours,
+    ];
+    pub(crate) const OF_ONE: &[Self] = &[Self::Upsert, Self::Bare, Self::Ours];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "diesel-locks",
+            Self::Tokens => "2015: parent row, tokens",
+            Self::Rows => "version 4: row per slot",
+            Self::Counter => "counter row",
+            Self::Upsert => "ShedLock's upsert",
+            Self::Bare => "two bare updates",
+        }
+    }
+
+    /// The level at which a user of InnoDB would run it. Ours is for every level.
+    pub(crate) fn wants_read_committed(self) -> bool {
+        self != Self::Ours
+    }
+
+    /// Acquires and releases; `false` when it was refused.
+    pub(crate) fn cycle<C: Rivals>(
+        self,
+        conn: &mut C,
+        semaphore: &Semaphore,
+        on_deadlock: impl Fn(),
+    ) -> QueryResult<bool> {
+        let Some(held) = self.acquire(conn, semaphore)? else {
+            return Ok(false);
+        };
+        // Who gives up here keeps the permit from others until the lease ends.
+        while let Err(error) = self.release(conn, semaphore, &held) {
+            let error = Error::from(error);
+            if !error.is_deadlock() {
+                return Err(error.into());
+            }
+            on_deadlock();
+        }
+        Ok(true)
+    }
+
+    fn acquire<C: Rivals>(self, conn: &mut C, semaphore: &Semaphore) -> QueryResult<Option<Held>> {
+        let name = Value::Text(semaphore.name());
+        let permits = i64::from(semaphore.permits());
+        let token = || Uuid::new_v4().simple().to_string();
+        match self {
+            Self::Ours => {
+                let lease = Lease::new(Duration::from_secs(10));
+                Ok(conn.try_acquire_slot(semaphore, lease)?.map(Held::Slot))
+            }
+            Self::Tokens => conn.transaction(|conn| {
+                conn.number::<LockParent>(&[name])?;
+                conn.change::<DeleteExpired>(&[name])?;
+                if conn.number::<CountTokens>(&[name])? >= Some(permits) {
+                    return Ok(None);
+                }
+                let token = token();
+                conn.change::<InsertToken>(&[name, Value::Text(&token)])?;
+                Ok(Some(Held::Token(token)))
+            }),
+            Self::Rows => conn.transaction(|conn| {
+                let Some(id) = conn.number::<PickRow>(&[name, Value::Number(permits)])? else {
+                    return Ok(None);
+                };
+                let token = token();
+                conn.change::<ClaimRow>(&[Value::Number(id), Value::Text(&token)])?;
+                Ok(Some(Held::Token(token)))
+            }),
+            Self::Counter => {
+                let taken = conn.change::<CountDown>(&[name])?;
+                Ok((taken > 0).then_some(Held::Counted))
+            }
+            Self::Upsert => {
+                let token = token();
+                let taken = conn.change::<Upsert>(&[name, Value::Text(&token)])?;
+                Ok((taken > 0).then_some(Held::Token(token)))
+            }
+            Self::Bare if C::NAME == "postgres" => {
+                let token = token();
+                let taken = conn.number::<TakeBare>(&[name, Value::Text(&token)])?;
+                Ok(taken.map(|number| Held::Numbered(token, number)))
+            }
+            Self::Bare => {
+                let token = token();
+                let taken = conn.change::<TakeBare>(&[name, Value::Text(&token)])?;
+                Ok((taken > 0).then_some(Held::Numbered(token, 0)))
+            }
+        }
+    }
+
+    fn release<C: Rivals>(
+        self,
+        conn: &mut C,
+        semaphore: &Semaphore,
+        held: &Held,
+    ) -> QueryResult<()> {
+        let name = Value::Text(semaphore.name());
+        let released = match held {
+            Held::Slot(slot) => {
+                conn.release_slot(slot)?;
+                1
+            }
+            Held::Token(token) => {
+                let token = Value::Text(token);
+                match self {
+                    Self::Tokens => conn.change::<DeleteToken>(&[token])?,
+                    Self::Rows => conn.change::<FreeRow>(&[token])?,
+                    _ => conn.change::<Unlock>(&[name, token])?,
+                }
+            }
+            Held::Numbered(token, number) => {
+                conn.change::<GiveBare>(&[name, Value::Text(token), Value::Number(*number)])?
+            }
+            Held::Counted => {
+                conn.change::<CountUp>(&[name, Value::Number(semaphore.permits().into())])?
+            }
+        };
+        assert_eq!(released, 1, "{} released what it held", self.name());
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! How long a slot stays free while 16 wait for it, and what their waiting costs the server.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use diesel::connection::InstrumentationEvent;
+use diesel_locks::prelude::*;
+use serde_json::json;
+
+use crate::options::Options;
+use crate::samples::{Figure, Samples, figure};
+use crate::support::backend::Backend;
+use crate::support::crew::Crew;
+use crate::targets::{Findings, Limit, Target};
+
+static ONE: Semaphore = Semaphore::new("one", 1);
+
+const WAITERS: usize = 16;
+
+/// How long each holds the slot: at that time most waiters make their longest pauses.
+const HELD: Duration = Duration::from_millis(250);
+
+thread_local! {
+    /// Statements of the thread's connection.
+    static STATEMENTS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What all saw together.
+#[derive(Default)]
+struct Seen {
+    released: Option<Instant>,
+    /// From a release to the next grant, in milliseconds.
+    gaps: Samples,
+    waited: Duration,
+    statements: u32,
+}
+
+pub(crate) fn measure<C: Backend + Semaphores>(
+    options: &Options,
+    version: &str,
+) -> Result<Findings> {
+    let mut crew = Crew::<C>::new(WAITERS + 1)?;
+    crew.connect()?.register_semaphores([&ONE])?;
+    crew.measure(
+        |_, _| true,
+        |conn, _| {
+            conn.set_instrumentation(|event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::StartQuery { .. } = event {
+                    STATEMENTS.set(STATEMENTS.get() + 1);
+                }
+            });
+            Ok(())
+        },
+    )?;
+    let seen = Mutex::new(Seen::default());
+    let begun = Instant::now();
+    crew.measure(
+        |_, time| time >= options.waiting,
+        |conn, _| {
+            let asked = Instant::now();
+            STATEMENTS.set(0);
+            let lease = Lease::new(Duration::from_secs(60));
+            let slot = conn.acquire_slot(&ONE, lease, Wait::Forever)?;
+            let granted = Instant::now();
+            // Afterwards one after the other goes, and fewer and fewer wait.
+            let counts = begun.elapsed() < options.waiting;
+            if counts {
+                let mut seen = seen.lock().expect("no thread panics");
+                if let Some(released) = seen.released.take() {
+                    let gap = granted.saturating_duration_since(released);
+                    seen.gaps.push(gap.as_secs_f64() * 1000.0);
+                }
+                seen.waited += granted - asked;
+                seen.statements += STATEMENTS.get();
+                drop(seen);
+                sleep(HELD);
+            }
+            seen.lock().expect("no thread panics").released = Some(Instant::now());
+            conn.release_slot(slot)?;
+            Ok(())
+        },
+    )?;
+    let seen = seen.into_inner().expect("no thread panics");
+    let rate = f64::from(seen.statements) / seen.waited.as_secs_f64();
+    let gap = figure([&seen.gaps], |[gaps]| gaps.median());
+    println!(
+        "{WAITERS} wait for one slot: {:.1} ms from a release to the next grant, {rate:.1} statements per \
+         second and waiter.\n",
+        gap.value
+    );
+    Ok(Findings {
+        figures: vec![json!({
+            "backend": C::NAME,
+            "server": version,
+            "part": "waiting",
+            "milliseconds": gap.value,
+            "statements_per_second": rate,
+        })],
+        targets: vec![
+            Target {
+                text: format!("{version}, {WAITERS} waiters: ms from a release to the next grant"),
+                ratio: gap,
+                limit: Limit::AtMost(20.0),
+            },
+            Target {
+                text: format!("{version}, {WAITERS} waiters: statements per second and waiter"),
+                ratio: Figure {
+                    value: rate,
+                    least: rate,
+                    greatest: rate,
+                },
+                limit: Limit::AtMost(50.0),
+            },
+        ],
+    })
+}
