@@ -142,23 +142,23 @@ impl Design {
                 Ok(Some(Held::Token(token)))
             }),
             Self::Counter => {
-                let taken = conn.change::<CountDown>(&[name])?;
-                Ok((taken > 0).then_some(Held::Counted))
+                let changed = conn.change::<CountDown>(&[name])?;
+                Ok((changed > 0).then_some(Held::Counted))
             }
             Self::Upsert => {
                 let token = token();
-                let taken = conn.change::<Upsert>(&[name, Value::Text(&token)])?;
-                Ok((taken > 0).then_some(Held::Token(token)))
+                let changed = conn.change::<Upsert>(&[name, Value::Text(&token)])?;
+                Ok((changed > 0).then_some(Held::Token(token)))
             }
             Self::Bare if C::NAME == "postgres" => {
                 let token = token();
-                let taken = conn.number::<TakeBare>(&[name, Value::Text(&token)])?;
-                Ok(taken.map(|number| Held::Numbered(token, number)))
+                let changed = conn.number::<TakeBare>(&[name, Value::Text(&token)])?;
+                Ok(changed.map(|number| Held::Numbered(token, number)))
             }
             Self::Bare => {
                 let token = token();
-                let taken = conn.change::<TakeBare>(&[name, Value::Text(&token)])?;
-                Ok((taken > 0).then_some(Held::Numbered(token, 0)))
+                let changed = conn.change::<TakeBare>(&[name, Value::Text(&token)])?;
+                Ok((changed > 0).then_some(Held::Numbered(token, 0)))
             }
         }
     }
