@@ -85,7 +85,9 @@ pub enum Error {
     },
 
     /// The method needs an open transaction: a lock that ends with the statement would lock nothing.
-    #[error("{method} needs an open transaction")]
+    #[error(
+        "{method} needs an open transaction: with_object_lock opens one, and so does Diesel's transaction"
+    )]
     NotInTransaction {
         /// The method's name.
         method: &'static str,
