@@ -172,7 +172,9 @@ pub trait Semaphores: SlotStore {
     /// slot stays taken until then, though it is not ours any more.
     ///
     /// One round trip; two when the lease had ended, in which case it may wait as
-    /// [`refresh_slot`](Self::refresh_slot) does.
+    /// [`refresh_slot`](Self::refresh_slot) does. On PostgreSQL a release outside of a transaction does not
+    /// wait for the disk (`synchronous_commit`, for this statement alone): if the server crashes in the next
+    /// moment, the slot may be held until its lease ends.
     ///
     /// # Errors
     ///

@@ -92,6 +92,26 @@ fn round_trips_of_a_slot_are_one_each() {
     }
 }
 
+/// For the release alone: neither for the session nor for a transaction around it.
+#[test]
+fn a_release_leaves_synchronous_commit_alone() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let one = Semaphore::new("one", 1);
+    let lease = || Lease::new(Duration::from_secs(60));
+    let synchronous = "current_setting('synchronous_commit')";
+    let slot = conn.acquire_slot(&one, lease(), Wait::No).expect("free");
+    conn.release_slot(slot).expect("ours");
+    assert_eq!(words(&mut conn, synchronous), "on");
+    let slot = conn.acquire_slot(&one, lease(), Wait::No).expect("free");
+    conn.transaction(|conn| {
+        conn.release_slot(slot)?;
+        assert_eq!(words(conn, synchronous), "on");
+        Ok::<_, Error>(())
+    })
+    .expect("commit");
+}
+
 /// Nobody who waits gets an error from the server, which would stand in its log.
 #[test]
 fn waiting_puts_nothing_into_the_servers_log() {

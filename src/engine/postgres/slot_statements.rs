@@ -344,3 +344,24 @@ impl<'a> GiveBackMany<'a> {
         }
     }
 }
+
+statement! {
+    Pg, PgConnection;
+    /// [`GiveBackUnexpired`] as a transaction of its own, which need not wait for the disk: should the server
+    /// crash before its record is there, the slot is free when its lease ends. Nothing can overtake it: a
+    /// grant of the slot to another comes after it in the log.
+    GiveBackAlone<'a> { key: Key<'a> } -> Integer,
+    |self, out| {
+        out.push_sql("UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > ");
+        out.push_sql(Pg::NOW);
+        push!(out;
+            " THEN keep_us ELSE 0 END WHERE name = ", Text = self.key.name;
+            " AND number = ", Integer = &self.key.number;
+            " AND token = ", Binary = self.key.token;
+            " AND expires_us > ";
+        );
+        out.push_sql(Pg::NOW);
+        // For this transaction alone.
+        out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
+    }
+}

@@ -103,7 +103,11 @@ impl SlotStore for PgConnection {
     }
 
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        let own_transaction = transaction::depth(self)? == 0;
         alone(self, |conn| match state {
+            Expiry::Unexpired if own_transaction => {
+                sql::GiveBackAlone { key: key(slot) }.execute(conn)
+            }
             Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
             Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn),
         })
