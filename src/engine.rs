@@ -14,6 +14,8 @@ mod clock;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod slot_batches;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod slot_rows;
 pub(crate) mod slot_store;

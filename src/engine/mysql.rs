@@ -12,10 +12,12 @@ use crate::request::Request;
 use crate::{Error, Wait, migrations};
 
 mod acquire;
+mod again;
 pub(super) mod messages;
 mod run;
 mod scope;
 mod slot_statements;
+mod slot_taking;
 mod slots;
 mod statements;
 

@@ -51,11 +51,13 @@ pub(super) fn run<T>(
 }
 
 fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+    let class = classify(&error);
+    // The server is asked about texts that are not known: asking takes four round trips.
     let number = match error {
-        diesel::result::Error::DatabaseError(..) => number(conn),
+        diesel::result::Error::DatabaseError(..) if class == Class::Other => number(conn),
         _ => None,
     };
-    let class = number.map_or_else(|| classify(&error), messages::class_of);
+    let class = number.map_or(class, messages::class_of);
     Failure {
         class,
         number,

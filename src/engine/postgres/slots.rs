@@ -7,15 +7,13 @@ use diesel::prelude::*;
 
 use super::slot_statements as sql;
 use super::{isolation_of, statements};
+use crate::engine::slot_batches::{AT_ONCE, to_add, to_remove};
 use crate::engine::slot_store::{
     Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
 use crate::engine::{Class, classify};
 use crate::{Error, Semaphore, Slot, transaction};
-
-/// Slots that one transaction adds or removes.
-const AT_ONCE: i32 = 1000;
 
 impl SlotStore for PgConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
@@ -62,17 +60,17 @@ impl SlotStore for PgConnection {
     }
 
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
-        let name = semaphore.name();
+        let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         loop {
             let complete = at_read_committed(self, |conn| {
                 let fence: i64 = sql::lock_fence_floor().get_result(conn)?;
                 let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
-                let first = last.unwrap_or(0) + 1;
-                let upto = semaphore.permits_i32().min(first + AT_ONCE - 1);
-                if first <= upto {
-                    conn.execute_returning_count(&sql::insert(name, first..=upto, fence))?;
+                let numbers = to_add(last, permits);
+                let complete = *numbers.end() == permits;
+                if !numbers.is_empty() {
+                    conn.execute_returning_count(&sql::insert(name, numbers, fence))?;
                 }
-                Ok(upto >= semaphore.permits_i32() || first > upto)
+                Ok(complete)
             })?;
             if complete {
                 return Ok(());
@@ -183,22 +181,13 @@ fn remove_last(
         .optional()?;
     let rows: Vec<(i32, i64)> =
         sql::lock_free_above(name, stays.unwrap_or(0), AT_ONCE.into()).load(conn)?;
-    let mut above = last.unwrap_or(0);
-    let mut fence = floor;
-    for (number, last_fence) in rows {
-        if number != above {
-            break;
-        }
-        above -= 1;
-        fence = fence.max(last_fence);
-    }
-    if above == last.unwrap_or(0) {
+    let Some(removal) = to_remove(last, &rows, floor) else {
         return Ok(0);
+    };
+    if removal.fence > floor {
+        conn.execute_returning_count(&sql::set_fence_floor(removal.fence))?;
     }
-    if fence > floor {
-        conn.execute_returning_count(&sql::set_fence_floor(fence))?;
-    }
-    conn.execute_returning_count(&sql::remove_above(name, above))
+    conn.execute_returning_count(&sql::remove_above(name, removal.above))
 }
 
 /// A transaction that sees what was committed before each of its statements.
