@@ -1,7 +1,6 @@
 //! What differs per database engine: one trait, one module per engine.
 //!
-//! In each module `statements` says what is sent, `messages` which error means what, and the module
-//! itself runs the one and judges by the other.
+//! In each module `statements` says what is sent, and the module itself runs it.
 
 use diesel::connection::{AnsiTransactionManager, Connection};
 
@@ -55,54 +54,4 @@ pub enum Grant {
     Locked,
     /// Another transaction holds one, and the request was not to wait.
     Held,
-}
-
-/// What an error of the database means to this crate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "no engine has all of them")]
-pub(crate) enum Class {
-    Deadlock,
-    SerializationFailure,
-    LockTimeout,
-    LockNotAvailable,
-    StatementTimeout,
-    ReadOnly,
-    TablesMissing,
-    Other,
-}
-
-/// The tables of this crate.
-#[allow(dead_code, reason = "not without an engine")]
-pub(crate) const TABLES: [&str; 4] = [
-    "diesel_fences",
-    "diesel_object_locks",
-    "diesel_semaphores",
-    "diesel_slots",
-];
-
-const MESSAGES: &[fn(&str) -> Option<Class>] = &[
-    #[cfg(feature = "postgres")]
-    postgres::messages::classify,
-    #[cfg(feature = "mysql")]
-    mysql::messages::classify,
-    #[cfg(feature = "sqlite")]
-    sqlite::messages::classify,
-];
-
-/// What an error means, whichever engine it comes from: messages of different engines differ.
-pub(crate) fn classify(error: &diesel::result::Error) -> Class {
-    use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
-
-    let DatabaseError(kind, information) = error else {
-        return Class::Other;
-    };
-    let known = MESSAGES
-        .iter()
-        .find_map(|classify| classify(information.message()));
-    // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
-    known.unwrap_or(match kind {
-        DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,
-        DatabaseErrorKind::ReadOnlyTransaction => Class::ReadOnly,
-        _ => Class::Other,
-    })
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::engine::{self, Class};
-use crate::{InvalidName, InvalidObjectId, Lease, MAX_PERMITS, Wait};
+use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
+use crate::messages::{self, Class};
+use crate::{InvalidName, InvalidObjectId, Wait};
 
 /// Why a lock was not had, or a transaction around it did not end well.
 ///
@@ -41,8 +42,8 @@ pub enum Error {
     /// A lease that is too short or too long; nothing was sent to the database.
     #[error(
         "can't lease a slot for {asked:?}: {why} ({:?} to {:?} are possible)",
-        Lease::SHORTEST,
-        Lease::LONGEST
+        SHORTEST_LEASE,
+        LONGEST_LEASE
     )]
     InvalidLease {
         /// The duration asked for.
@@ -251,7 +252,7 @@ impl From<diesel::result::Error> for Error {
                 Ok(own) => *own,
                 Err(inner) => Self::Database(diesel::result::Error::QueryBuilderError(inner)),
             },
-            error => Self::classed(engine::classify(&error), error),
+            error => Self::classed(messages::classify(&error), error),
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! PostgreSQL computes the same in its statement.
 
-use crate::semaphore::MAX_PERMITS;
+use crate::limits::MAX_PERMITS;
 
 /// Bits for the slot's number.
 pub(crate) const NUMBER_BITS: u32 = 17;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Error;
 use crate::name::{self, Subject};
+use crate::{Error, limits};
 
 /// For how long a slot is leased, by whom, and for how long at least.
 ///
@@ -34,10 +34,10 @@ pub struct Lease {
 
 impl Lease {
     /// The shortest lease.
-    pub const SHORTEST: Duration = Duration::from_millis(1);
+    pub const SHORTEST: Duration = limits::SHORTEST_LEASE;
 
     /// The longest lease: 36,525 days, about 100 years.
-    pub const LONGEST: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+    pub const LONGEST: Duration = limits::LONGEST_LEASE;
 
     /// A lease that ends after `duration` unless it is refreshed or released before.
     pub fn new(duration: Duration) -> Self {

@@ -90,9 +90,13 @@ mod fence;
 #[cfg(feature = "r2d2")]
 mod guard;
 mod lease;
+mod limits;
+mod messages;
+mod migrate;
 pub mod migrations;
 pub mod models;
 mod name;
+mod nesting;
 mod object_id;
 mod object_lock;
 mod object_locks;
@@ -111,12 +115,13 @@ pub use error::Error;
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use guard::{SlotGuard, run_gated};
 pub use lease::Lease;
-pub use migrations::migrate;
+pub use limits::MAX_PERMITS;
+pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, Subject};
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
 pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wait};
 pub use object_locks::ObjectLocks;
-pub use semaphore::{MAX_PERMITS, Semaphore};
+pub use semaphore::Semaphore;
 pub use semaphores::Semaphores;
 pub use slot::{HeldSlot, LeaseState, Slot};
 

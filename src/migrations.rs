@@ -1,10 +1,11 @@
-//! The tables, and how they get into the database.
+//! The migrations that make the tables, for an application that runs them with its own;
+//! [`migrate`](crate::migrate) runs them by itself.
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use crate::engine::Engine;
-use crate::{Error, transaction};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use crate::Error;
 
 /// The migrations for PostgreSQL.
 #[cfg(feature = "postgres")]
@@ -20,46 +21,6 @@ pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 #[cfg(feature = "sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-
-/// Creates or updates the tables of this crate; returns the versions of the migrations that it ran,
-/// none when all had run before.
-///
-/// Call it when the application starts. Any number of servers may do so at the same moment: one runs
-/// the migrations while the others wait. (Diesel itself takes no lock around migrations.) It keeps its
-/// place in Diesel's own table `__diesel_schema_migrations`, under versions that sort before any
-/// application's, so that `diesel migration revert` does not trip over them.
-///
-/// An application that would rather run them with its own finds them as [`POSTGRES`], [`MYSQL`] and
-/// [`SQLITE`].
-///
-/// The user needs the right to create tables and, on PostgreSQL, functions.
-///
-/// # Errors
-///
-/// [`Error::InTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
-///
-/// ```
-/// # #[cfg(feature = "sqlite")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use diesel::prelude::*;
-///
-/// let mut conn = SqliteConnection::establish(":memory:")?;
-/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 2);
-/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sqlite"))]
-/// # fn main() {}
-/// ```
-pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
-    if transaction::depth(conn)? > 0 {
-        return Err(Error::InTransaction {
-            method: "migrate",
-            why: "MySQL and MariaDB would commit it",
-        });
-    }
-    conn.migrate()
-}
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn run_pending<C, DB>(

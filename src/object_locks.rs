@@ -3,7 +3,7 @@
 use crate::engine::{Engine, Grant};
 use crate::object_lock::{IntoObjectLock, IntoObjectLocks};
 use crate::request::Request;
-use crate::{Error, transaction};
+use crate::{Error, nesting, transaction};
 
 /// Exclusive locks on business objects, as methods of a connection.
 ///
@@ -329,7 +329,7 @@ pub trait ObjectLocks: Engine {
     /// # fn main() {}
     /// ```
     fn purge_object_locks(&mut self) -> Result<usize, Error> {
-        if transaction::depth(self)? > 0 {
+        if nesting::depth(self)? > 0 {
             return Err(Error::InTransaction {
                 method: "purge_object_locks",
                 why: "the removed rows would stay locked until it ends",

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::Error;
+use crate::limits::MAX_PERMITS;
 use crate::name::{self, Subject};
-
-/// The most permits a semaphore can have.
-pub const MAX_PERMITS: u32 = 100_000;
 
 /// A counting semaphore: a name, and how many may hold a slot of it at the same time in the whole
 /// cluster.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::engine::slot_store::{Expiry, HeldRow, SlotStore};
 use crate::name::{self, Subject};
-use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, slots, transaction};
+use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, nesting, slots};
 
 /// Counting semaphores, as methods of a connection: at most so many holders in the whole cluster.
 ///
@@ -286,7 +286,7 @@ pub trait Semaphores: SlotStore {
     /// # fn main() {}
     /// ```
     fn ensure_slot(&mut self, slot: &Slot) -> Result<(), Error> {
-        if transaction::depth(self)? == 0 {
+        if nesting::depth(self)? == 0 {
             return Err(Error::NotInTransaction {
                 method: "ensure_slot",
             });
@@ -447,7 +447,7 @@ fn outside<C: SlotStore>(
     method: &'static str,
     why: &'static str,
 ) -> Result<(), Error> {
-    if transaction::depth(conn)? == 0 {
+    if nesting::depth(conn)? == 0 {
         Ok(())
     } else {
         Err(Error::InTransaction { method, why })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::engine::slot_store::{Attempt, Granted, Place, SlotStore, Wanted};
-use crate::{Error, Lease, Semaphore, Slot, Wait, pause, transaction};
+use crate::{Error, Lease, Semaphore, Slot, Wait, nesting, pause, transaction};
 
 /// How often a slot that is free but locked is asked for again before its lock is taken for a holder's:
 /// the lock of somebody who acquires, releases or purges lasts for one statement or its commit.
@@ -37,7 +37,7 @@ pub(crate) fn lease<C: SlotStore>(
         lease_us: lease.micros()?,
         at_least_us: lease.at_least_micros()?,
     };
-    let in_transaction = transaction::depth(conn)? > 0;
+    let in_transaction = nesting::depth(conn)? > 0;
     let mut begun = Instant::now();
     let granted = decide(conn, semaphore, in_transaction, looks, |conn, place| {
         begun = Instant::now();
@@ -209,7 +209,7 @@ fn begin_holding<C: SlotStore>(
     looks: u32,
 ) -> Result<bool, Error> {
     semaphore.check()?;
-    let in_transaction = transaction::depth(conn)? > 0;
+    let in_transaction = nesting::depth(conn)? > 0;
     let mut started_over = 0;
     let granted = decide(conn, semaphore, in_transaction, looks, |conn, place| {
         let begun = if in_transaction {

@@ -7,15 +7,8 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use crate::Error;
 use crate::engine::{Engine, Grant};
 use crate::events;
+use crate::nesting::depth;
 use crate::request::Request;
-
-/// How many transactions are open on the connection, savepoints included.
-pub(crate) fn depth<C: Engine>(conn: &mut C) -> Result<u32, Error> {
-    let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
-    Ok(status
-        .transaction_depth()?
-        .map_or(0, std::num::NonZero::get))
-}
 
 /// Takes the locks in the transaction that is open.
 pub(crate) fn lock<C: Engine>(

@@ -13,7 +13,6 @@ use crate::{Error, Wait, migrations};
 
 mod acquire;
 mod again;
-pub(super) mod messages;
 mod run;
 mod scope;
 mod slot_statements;

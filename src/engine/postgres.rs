@@ -3,11 +3,11 @@
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
-use super::{Class, Engine, Grant, classify};
+use super::{Engine, Grant};
+use crate::messages::{Class, classify};
 use crate::request::Request;
 use crate::{Error, Wait, migrations};
 
-pub(super) mod messages;
 mod slot_statements;
 mod slots;
 mod statements;

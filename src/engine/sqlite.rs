@@ -6,11 +6,11 @@ use diesel::connection::TransactionManager;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
-use super::{Class, Engine, Grant, classify};
+use super::{Engine, Grant};
+use crate::messages::{Class, classify};
 use crate::request::Request;
 use crate::{Error, ObjectId, ObjectLock, Wait, migrations, pause};
 
-pub(super) mod messages;
 mod slot_statements;
 mod slots;
 mod statements;

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 
 use super::run::{Failure, run};
 use super::{isolation, reads_what_is_committed, statements};
-use crate::engine::Class;
+use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, ObjectId, Wait};
 

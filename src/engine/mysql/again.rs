@@ -6,15 +6,15 @@ use diesel::prelude::*;
 
 use super::run::run;
 use super::statements;
-use crate::engine::Class;
-use crate::{Error, transaction};
+use crate::messages::Class;
+use crate::{Error, nesting};
 
 /// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
 pub(super) fn counted(
     conn: &mut MysqlConnection,
     statement: impl Fn(&mut MysqlConnection) -> QueryResult<usize>,
 ) -> Result<usize, Error> {
-    let alone = transaction::depth(conn)? == 0;
+    let alone = nesting::depth(conn)? == 0;
     loop {
         match run(conn, None, &statement) {
             Ok(rows) => return Ok(rows),

@@ -4,9 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
-use super::{messages, statements};
+use super::statements;
 use crate::Error;
-use crate::engine::{Class, classify};
+use crate::messages::{self, Class, classify};
 
 /// A statement's error and what it means.
 pub(super) struct Failure {
@@ -57,7 +57,7 @@ fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure
         diesel::result::Error::DatabaseError(..) if class == Class::Other => number(conn),
         _ => None,
     };
-    let class = number.map_or(class, messages::class_of);
+    let class = number.map_or(class, messages::mysql::class_of);
     Failure {
         class,
         number,

@@ -10,7 +10,7 @@ use super::again::{counted, unless_locked};
 use super::run::{Failure, run};
 use super::slot_statements as sql;
 use crate::engine::slot_store::{Attempt, Granted, Place, Wanted, judge};
-use crate::{Error, Semaphore, fence, pause, transaction};
+use crate::{Error, Semaphore, fence, nesting, pause};
 
 /// Up to so many slots are read one after the other to find a free one.
 const FEW: i32 = 100;
@@ -122,7 +122,7 @@ pub(super) fn take(
         fence: fence::next(last, seen.now_us, number),
     };
     let holder = wanted.holder.map(str::as_bytes);
-    let taken = if seen.mariadb && transaction::depth(conn)? == 0 {
+    let taken = if seen.mariadb && nesting::depth(conn)? == 0 {
         let take = sql::TakeOrFail {
             wanted,
             holder,

@@ -12,8 +12,8 @@ use crate::engine::slot_store::{
     Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
-use crate::engine::{Class, classify};
-use crate::{Error, Semaphore, Slot, transaction};
+use crate::messages::{Class, classify};
+use crate::{Error, Semaphore, Slot, nesting};
 
 impl SlotStore for PgConnection {
     fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
@@ -101,7 +101,7 @@ impl SlotStore for PgConnection {
     }
 
     fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        let own_transaction = transaction::depth(self)? == 0;
+        let own_transaction = nesting::depth(self)? == 0;
         alone(self, |conn| match state {
             Expiry::Unexpired if own_transaction => {
                 sql::GiveBackAlone { key: key(slot) }.execute(conn)
@@ -207,7 +207,7 @@ fn alone<T>(
     conn: &mut PgConnection,
     statement: impl Fn(&mut PgConnection) -> QueryResult<T>,
 ) -> Result<T, Error> {
-    let alone = transaction::depth(conn)? == 0;
+    let alone = nesting::depth(conn)? == 0;
     loop {
         match statement(conn) {
             Err(error) if alone && is_victim(&error) => {}

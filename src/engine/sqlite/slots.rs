@@ -16,7 +16,7 @@ use crate::engine::slot_store::{
     open_among,
 };
 use crate::request::Request;
-use crate::{Error, Semaphore, Slot, Wait, fence, transaction};
+use crate::{Error, Semaphore, Slot, Wait, fence, nesting};
 
 /// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl SlotStore for SqliteConnection {
 
     /// Whoever has the right to write is alone, so that any free slot will do.
     fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        if transaction::depth(self)? > 1 {
+        if nesting::depth(self)? > 1 {
             become_sole_writer(self)?;
         }
         attempt(self, semaphore, place, |conn, free| {
@@ -223,7 +223,7 @@ fn write<T>(
     conn: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    if transaction::depth(conn)? > 0 {
+    if nesting::depth(conn)? > 0 {
         become_sole_writer(conn)?;
         work(conn)
     } else {

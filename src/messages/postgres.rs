@@ -4,10 +4,10 @@
 //! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as
 //! in the server's own catalogues; `%s` stands for any text.
 
-use crate::engine::{Class, TABLES};
+use super::{Class, TABLES};
 
 /// `None` for a message that is not known.
-pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<Class> {
     let is = |patterns: &[&str]| patterns.iter().any(|pattern| matches(pattern, message));
     if is(DEADLOCK) {
         Some(Class::Deadlock)

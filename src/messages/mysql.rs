@@ -5,10 +5,10 @@
 //! closure, of which only the error is there, the two messages that matter stand here in all languages
 //! of MySQL 9 and MariaDB 10.11.
 
-use crate::engine::{Class, TABLES};
+use super::{Class, TABLES};
 
 /// By the server's number of the error.
-pub(super) fn class_of(number: i64) -> Class {
+pub(crate) fn class_of(number: i64) -> Class {
     match number {
         // A lock wait; NOWAIT on MariaDB.
         1205 => Class::LockTimeout,
@@ -28,7 +28,7 @@ pub(super) fn class_of(number: i64) -> Class {
 }
 
 /// `None` for a message that is not known.
-pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<Class> {
     if DEADLOCK.contains(&message) {
         Some(Class::Deadlock)
     } else if LOCK_WAIT_TIMEOUT.contains(&message) {

@@ -1,9 +1,9 @@
 //! Which of SQLite's errors means what. They come in English only.
 
-use crate::engine::{Class, TABLES};
+use super::{Class, TABLES};
 
 /// `None` for a message that is not known.
-pub(in crate::engine) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<Class> {
     match message {
         // SQLITE_BUSY, SQLITE_LOCKED
         "database is locked" | "database table is locked" | "database schema is locked" => {

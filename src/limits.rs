@@ -1,0 +1,12 @@
+//! Limits of what can be asked for.
+
+use std::time::Duration;
+
+/// The most permits a semaphore can have.
+pub const MAX_PERMITS: u32 = 100_000;
+
+/// The shortest lease.
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+
+/// The longest lease.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);

@@ -1,0 +1,58 @@
+//! Which error of which database means what: the only place that looks at the text of errors.
+
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+/// What an error of the database means to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "no engine has all of them")]
+pub(crate) enum Class {
+    Deadlock,
+    SerializationFailure,
+    LockTimeout,
+    LockNotAvailable,
+    StatementTimeout,
+    ReadOnly,
+    TablesMissing,
+    Other,
+}
+
+/// The tables of this crate.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) const TABLES: [&str; 4] = [
+    "diesel_fences",
+    "diesel_object_locks",
+    "diesel_semaphores",
+    "diesel_slots",
+];
+
+const MESSAGES: &[fn(&str) -> Option<Class>] = &[
+    #[cfg(feature = "postgres")]
+    postgres::classify,
+    #[cfg(feature = "mysql")]
+    mysql::classify,
+    #[cfg(feature = "sqlite")]
+    sqlite::classify,
+];
+
+/// What an error means, whichever engine it comes from: messages of different engines differ.
+pub(crate) fn classify(error: &diesel::result::Error) -> Class {
+    use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
+
+    let DatabaseError(kind, information) = error else {
+        return Class::Other;
+    };
+    let known = MESSAGES
+        .iter()
+        .find_map(|classify| classify(information.message()));
+    // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
+    known.unwrap_or(match kind {
+        DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,
+        DatabaseErrorKind::ReadOnlyTransaction => Class::ReadOnly,
+        _ => Class::Other,
+    })
+}

@@ -1,0 +1,43 @@
+//! Creates the tables, on one server while the others wait.
+
+use crate::engine::Engine;
+use crate::{Error, nesting};
+
+/// Creates or updates the tables of this crate; returns the versions of the migrations that it ran,
+/// none when all had run before.
+///
+/// Call it when the application starts. Any number of servers may do so at the same moment: one runs
+/// the migrations while the others wait. (Diesel itself takes no lock around migrations.) It keeps its
+/// place in Diesel's own table `__diesel_schema_migrations`, under versions that sort before any
+/// application's, so that `diesel migration revert` does not trip over them.
+///
+/// An application that would rather run them with its own finds them as [`migrations`](crate::migrations).
+///
+/// The user needs the right to create tables and, on PostgreSQL, functions.
+///
+/// # Errors
+///
+/// [`Error::InTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+///
+/// let mut conn = SqliteConnection::establish(":memory:")?;
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 2);
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sqlite"))]
+/// # fn main() {}
+/// ```
+pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
+    if nesting::depth(conn)? > 0 {
+        return Err(Error::InTransaction {
+            method: "migrate",
+            why: "MySQL and MariaDB would commit it",
+        });
+    }
+    conn.migrate()
+}
