@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diesel_locks::prelude::*;
 
-use super::{acquire, at_once, hour, is_full, let_expire};
+use super::{HOUR, acquire, at_once, hour, is_full, let_expire};
 use crate::support::Backend;
 
-/// Counts holders in this process, beside the database.
+/// Counts holders in this process, beside the database. Each sends a statement while it holds: two who
+/// should not hold at the same time would else hardly ever do.
 struct Holders {
     permits: usize,
     now: AtomicUsize,
@@ -23,22 +24,27 @@ impl Holders {
     fn leave(&self) {
         self.now.fetch_sub(1, Ordering::SeqCst);
     }
+
+    /// Holds a leased slot for as long as a statement takes.
+    fn hold<B: Backend>(&self, conn: &mut B::Conn, slot: &mut Slot) {
+        self.enter();
+        conn.refresh_slot(slot, HOUR).expect("it is ours");
+        self.leave();
+    }
 }
 
 /// One of the ways to hold a slot and to end it.
 fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holders, way: usize) {
     match way % 5 {
         0 | 1 => {
-            if let Some(slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
-                holders.enter();
-                holders.leave();
+            if let Some(mut slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+                holders.hold::<B>(conn, &mut slot);
                 conn.release_slot(slot).expect("it is ours");
             }
         }
         2 => {
-            if let Some(slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
-                holders.enter();
-                holders.leave();
+            if let Some(mut slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+                holders.hold::<B>(conn, &mut slot);
                 let_expire::<B>(conn, &slot);
             }
         }
@@ -48,6 +54,7 @@ fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holder
                 let slot = conn.try_acquire_slot(semaphore, hour())?;
                 if slot.is_some() {
                     holders.enter();
+                    B::counter(conn, 0);
                     if rolls_back {
                         holders.leave();
                     }
@@ -57,14 +64,16 @@ fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holder
                 }
                 Ok(slot)
             });
-            if let Ok(Some(slot)) = slot {
+            if let Ok(Some(mut slot)) = slot {
+                conn.refresh_slot(&mut slot, HOUR).expect("it is ours");
                 holders.leave();
                 conn.release_slot(slot).expect("it is ours");
             }
         }
         _ => {
-            conn.try_with_slot(semaphore, |_| {
+            conn.try_with_slot(semaphore, |conn| {
                 holders.enter();
+                B::counter(conn, 0);
                 holders.leave();
                 Ok::<_, diesel_locks::Error>(())
             })
