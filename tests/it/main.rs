@@ -138,6 +138,7 @@ macro_rules! all_promises {
                     a_guard_that_can_not_be_renewed_is_lost_for_ever,
                     a_guard_survives_a_cut_connection,
                     many_guards_are_renewed_by_one_statement,
+                    many_guards_are_renewed_by_one_thread,
                     guards_of_two_databases_are_renewed_in_their_own,
                     gated_work_is_released_whatever_happens,
                     a_paused_process_knows_when_it_wakes_up,

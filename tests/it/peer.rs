@@ -16,6 +16,9 @@ const LOCK: &str = "DIESEL_LOCKS_PEER_LOCK";
 /// Of a guard's slot.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
 
+/// How many guards a peer has that has many.
+pub(crate) const GUARDS_OF_A_PEER: u32 = 40;
+
 pub(crate) struct Peer(Child, BufReader<ChildStdout>);
 
 impl Peer {
@@ -32,6 +35,12 @@ impl Peer {
     /// Returns when the process holds the slot, of one permit, by a guard with a lease so short.
     pub(crate) fn guarding<B: Backend>(url: &str, semaphore: &str) -> Self {
         Self::told(url, &format!("{} Guard {semaphore}", B::NAME))
+    }
+
+    /// Returns when the process holds [`GUARDS_OF_A_PEER`] slots by guards. Asked, it says how many of
+    /// its threads renew.
+    pub(crate) fn guarding_many<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Guards {semaphore}", B::NAME))
     }
 
     /// Sends a signal: `STOP`, `CONT`.
@@ -81,6 +90,14 @@ impl Peer {
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it is gone");
+    }
+}
+
+fn obey<B: Backend>(url: &str, what: &str, id: &str) {
+    match what {
+        "Guard" => guard::<B>(url, id),
+        "Guards" => guards::<B>(url, id),
+        _ => hold::<B>(url, what, id),
     }
 }
 
@@ -135,6 +152,40 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
     lines.next();
 }
 
+/// Many guards, each by a clone of the pool.
+fn guards<B: Backend>(url: &str, semaphore: &str) {
+    let pool = Pool::builder()
+        .max_size(4)
+        .build(ConnectionManager::<B::Conn>::new(url))
+        .expect("a pool");
+    let semaphore = Semaphore::named(semaphore, GUARDS_OF_A_PEER);
+    let guards: Vec<_> = (0..GUARDS_OF_A_PEER)
+        .map(|_| {
+            let lease = Lease::new(LEASE * 9);
+            SlotGuard::acquire(&pool.clone(), &semaphore, lease, Wait::No).expect("free")
+        })
+        .collect();
+    println!("held");
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    println!("{}", renewing_threads());
+    lines.next();
+    drop(guards);
+}
+
+/// Threads of this process whose name is that of those who renew, which the system cuts.
+fn renewing_threads() -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .expect("a list of threads")
+        .filter(|thread| {
+            let thread = thread.as_ref().expect("a thread");
+            // It may have ended.
+            let name = std::fs::read_to_string(thread.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with("diesel-locks ke"))
+        })
+        .count()
+}
+
 /// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
 /// is killed, with SQLite.
 #[test]
@@ -144,17 +195,10 @@ fn holds_a_lock_until_it_is_killed() {
         let mut next = || told.next().expect("backend, retention and id");
         let backend = next();
         let (what, id) = (next(), next());
-        if what == "Guard" {
-            return match backend {
-                Postgres::NAME => guard::<Postgres>(&url, id),
-                Mysql::NAME => guard::<Mysql>(&url, id),
-                _ => guard::<Sqlite>(&url, id),
-            };
-        }
         return match backend {
-            Postgres::NAME => hold::<Postgres>(&url, what, id),
-            Mysql::NAME => hold::<Mysql>(&url, what, id),
-            _ => hold::<Sqlite>(&url, what, id),
+            Postgres::NAME => obey::<Postgres>(&url, what, id),
+            Mysql::NAME => obey::<Mysql>(&url, what, id),
+            _ => obey::<Sqlite>(&url, what, id),
         };
     }
     let database = Sqlite::new();
