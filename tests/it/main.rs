@@ -123,6 +123,7 @@ macro_rules! all_promises {
                 eight_connections_always_get_one_of_eight_slots,
                 a_full_semaphore_refuses_without_a_write,
                 many_permits_are_all_granted,
+                the_most_permits_are_all_there,
             },
                 fences::{
                     a_lease_is_lost_to_a_slot_of_a_transaction,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use diesel_locks::MAX_PERMITS;
 use diesel_locks::prelude::*;
 
 use super::{HOUR, acquire, at_once, hour, is_full, let_expire};
@@ -166,4 +167,31 @@ pub(crate) fn many_permits_are_all_granted<B: Backend>() {
     assert_eq!(numbers, [1, 2500]);
     assert!(is_full::<B>(&mut conn, &semaphore));
     assert_eq!(conn.held_slots(&semaphore).expect("rows").len(), 2500);
+}
+
+/// Their rows are made when the semaphore is used for the first time.
+pub(crate) fn the_most_permits_are_all_there<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let semaphore = Semaphore::new("most", MAX_PERMITS);
+    let slot = acquire::<B>(&mut conn, &semaphore);
+    let slots = B::number(&mut conn, "SELECT count(*) FROM diesel_slots");
+    assert_eq!(slots, i64::from(MAX_PERMITS));
+    conn.release_slot(slot).expect("it is ours");
+    B::sql(
+        &mut conn,
+        &format!(
+            "UPDATE diesel_slots SET expires_us = 9000000000000000 WHERE number < {MAX_PERMITS}"
+        ),
+    );
+    let last = acquire::<B>(&mut conn, &semaphore);
+    assert_eq!(last.number(), MAX_PERMITS);
+    assert!(is_full::<B>(&mut conn, &semaphore));
+    let got = conn
+        .try_with_slot(&semaphore, |_| Ok::<_, diesel_locks::Error>(()))
+        .expect("an answer");
+    assert_eq!(got, None);
+    conn.release_slot(last).expect("it is ours");
+    let again = acquire::<B>(&mut conn, &semaphore);
+    assert_eq!(again.number(), MAX_PERMITS);
 }
