@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
@@ -12,7 +12,7 @@ use diesel_locks::prelude::*;
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, words};
 use crate::support::proxy::Proxy;
-use crate::support::threads::{Holder, meanwhile, result_of};
+use crate::support::threads::{Holder, LONG, meanwhile, result_of};
 
 crate::all_promises!(Postgres);
 
@@ -309,6 +309,20 @@ fn kept_held(conn: &mut PgConnection) -> String {
     )
 }
 
+/// Returns when somebody waits for the lock of a kept row with that key.
+fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1684828011 \
+         AND objid = {key} AND objsubid = 2 AND NOT granted \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    );
+    let begun = Instant::now();
+    while Postgres::number(conn, &waiting) == 0 {
+        assert!(begun.elapsed() < LONG, "nobody waits for {key}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Refused or rolled back, all of them are free again.
 #[test]
 fn no_advisory_lock_outlives_its_request() {
@@ -367,8 +381,7 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
             &mut purge,
             "INSERT INTO diesel_object_locks VALUES ('a', true, 7); COMMIT",
         );
-        std::thread::sleep(Duration::from_millis(50));
-        database.await_waiting(1);
+        await_waiting_for_key(&mut purge, 7);
         assert!(waiter.try_recv().is_err(), "{wanted:?}");
         // A kept one has the old key too. A transient one has waited in its INSERT, for the purge.
         let keys = if wanted == Retention::Kept {
