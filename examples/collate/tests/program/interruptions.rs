@@ -5,16 +5,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{Run, collate};
+use diesel::prelude::*;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A run that would take long, with nodes at work, and where its temporary files are: killed, it leaves
+/// A run that would take long, with workers at work, and where its temporary files are: killed, it leaves
 /// them.
 fn started(more: &[&str]) -> (Child, Vec<String>, TempDir) {
     let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("collate.sqlite");
+    let path = path.to_str().expect("UTF-8");
     let options = ["--files", "2000", "--lines", "10", "--read-time", "100ms"];
-    let child = collate(&[&options, more].concat())
+    let child = collate(&[&options[..], &["--database-url", path], more].concat())
         .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -23,17 +26,43 @@ fn started(more: &[&str]) -> (Child, Vec<String>, TempDir) {
     let deadline = Instant::now() + PATIENCE;
     let parent = child.id().to_string();
     let mut nodes = Vec::new();
-    while nodes.len() < 3 {
-        assert!(Instant::now() < deadline, "no nodes");
+    while nodes.len() < 3 || lists_at_work(path).unwrap_or(0) < 3 {
+        assert!(Instant::now() < deadline, "no nodes at work");
         thread::sleep(Duration::from_millis(20));
-        let listed = Command::new("ps")
-            .args(["-o", "pid=", "--ppid", &parent])
-            .output();
-        let pids = String::from_utf8_lossy(&listed.expect("ps").stdout).into_owned();
-        nodes = pids.split_whitespace().map(str::to_owned).collect();
+        let listed = ps(&["-o", "pid=", "--ppid", &parent]);
+        nodes = listed.split_whitespace().map(str::to_owned).collect();
     }
-    thread::sleep(Duration::from_millis(500));
     (child, nodes, directory)
+}
+
+/// How many lists workers have taken and not yet done; an error while the table is missing or locked.
+fn lists_at_work(path: &str) -> QueryResult<i64> {
+    diesel::table! {
+        collate_lists (id) {
+            id -> BigInt,
+            state -> Integer,
+        }
+    }
+    let mut conn = SqliteConnection::establish(path).map_err(|_| diesel::NotFound)?;
+    let taken = collate_lists::table.filter(collate_lists::state.eq(1));
+    taken.count().get_result(&mut conn)
+}
+
+fn ps(arguments: &[&str]) -> String {
+    let listed = Command::new("ps").args(arguments).output();
+    String::from_utf8_lossy(&listed.expect("ps").stdout).into_owned()
+}
+
+/// Until one of the processes is stopped by a signal.
+fn await_stopped(processes: &[String]) {
+    let deadline = Instant::now() + PATIENCE;
+    while !ps(&["-o", "stat=", "-p", &processes.join(",")])
+        .lines()
+        .any(|state| state.trim().starts_with('T'))
+    {
+        assert!(Instant::now() < deadline, "none is stopped");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn signal(name: &str, process: &str) {
@@ -61,6 +90,7 @@ fn assert_all_end(processes: &[String]) {
 #[test]
 fn interrupting_ends_soon_with_all_processes() {
     let (child, nodes, _directory) = started(&["--pause-every", "200ms"]);
+    await_stopped(&nodes);
     signal("INT", &child.id().to_string());
     let now = Instant::now();
     let run = Run::from(child.wait_with_output().expect("collate ends"));
