@@ -13,6 +13,9 @@ mod clock;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sequence_rows;
+pub(crate) mod sequence_store;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod slot_batches;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

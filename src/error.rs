@@ -75,6 +75,45 @@ pub enum Error {
         permits: u32,
     },
 
+    /// A sequence that is to start below 1; nothing was sent to the database.
+    #[error(
+        "a sequence starts at 1 to {}; {sequence} is to start at {first}",
+        i64::MAX
+    )]
+    InvalidFirstNumber {
+        /// The sequence.
+        sequence: String,
+        /// The number asked for.
+        first: i64,
+    },
+
+    /// [`next_numbers`](crate::Sequences::next_numbers) was asked for no number; nothing was sent to the
+    /// database.
+    #[error(
+        "can't draw {count} numbers of {sequence}: 1 to {} are possible",
+        u32::MAX
+    )]
+    InvalidCount {
+        /// The sequence.
+        sequence: String,
+        /// How many were asked for.
+        count: u32,
+    },
+
+    /// The sequence does not have that many numbers left; none was drawn.
+    #[error(
+        "{sequence} has no {count} numbers left: the last drawn is {last}, the largest is {}",
+        i64::MAX
+    )]
+    SequenceExhausted {
+        /// The sequence.
+        sequence: String,
+        /// How many were asked for.
+        count: u32,
+        /// The number drawn last; one less than the first when none was drawn yet.
+        last: i64,
+    },
+
     /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
     #[error(
         "can't wait for {asked:?}: the longest is {:?} (about 24.8 days)",

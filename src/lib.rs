@@ -72,8 +72,8 @@
 //! # Rights
 //!
 //! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`,
-//! `diesel_slots`, `diesel_semaphores` and `diesel_fences`, and on PostgreSQL EXECUTE on the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and
-//! `diesel_locks_try_acquire`, which everybody has unless it was revoked. The sequence behind
+//! `diesel_slots`, `diesel_semaphores`, `diesel_fences` and `diesel_sequences`, and on PostgreSQL EXECUTE on
+//! the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and `diesel_locks_try_acquire`, which everybody has unless it was revoked. The sequence behind
 //! `advisory_key` needs no right of its own, as an identity column's.
 
 #![cfg_attr(
@@ -106,6 +106,8 @@ mod request;
 pub mod schema;
 mod semaphore;
 mod semaphores;
+mod sequence;
+mod sequences;
 mod slot;
 mod slots;
 mod transaction;
@@ -123,6 +125,8 @@ pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wa
 pub use object_locks::ObjectLocks;
 pub use semaphore::Semaphore;
 pub use semaphores::Semaphores;
+pub use sequence::Sequence;
+pub use sequences::Sequences;
 pub use slot::{HeldSlot, LeaseState, Slot};
 
 /// The examples of the README, compiled.

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The most permits a semaphore can have.
 pub const MAX_PERMITS: u32 = 100_000;
 
+/// The first number that a sequence can start at; the last is `i64::MAX`.
+pub(crate) const FIRST_NUMBER: i64 = 1;
+
 /// The shortest lease.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 

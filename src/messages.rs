@@ -23,10 +23,11 @@ pub(crate) enum Class {
 
 /// The tables of this crate.
 #[allow(dead_code, reason = "not without an engine")]
-pub(crate) const TABLES: [&str; 4] = [
+pub(crate) const TABLES: [&str; 5] = [
     "diesel_fences",
     "diesel_object_locks",
     "diesel_semaphores",
+    "diesel_sequences",
     "diesel_slots",
 ];
 

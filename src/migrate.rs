@@ -25,7 +25,7 @@ use crate::{Error, nesting};
 /// use diesel::prelude::*;
 ///
 /// let mut conn = SqliteConnection::establish(":memory:")?;
-/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 2);
+/// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 3);
 /// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
 /// # Ok(())
 /// # }

@@ -15,6 +15,10 @@ pub enum Subject {
     Semaphore,
     /// The holder of a slot; may be empty.
     Holder,
+    /// A sequence.
+    Sequence,
+    /// Whose sequence it is: the key of [`Sequence::new`](crate::Sequence::new).
+    SequenceKey,
 }
 
 impl fmt::Display for Subject {
@@ -22,6 +26,8 @@ impl fmt::Display for Subject {
         f.write_str(match self {
             Self::Semaphore => "the name of a semaphore",
             Self::Holder => "the text of a holder",
+            Self::Sequence => "the name of a sequence",
+            Self::SequenceKey => "the key of a sequence",
         })
     }
 }

@@ -15,6 +15,7 @@ mod acquire;
 mod again;
 mod run;
 mod scope;
+mod sequences;
 mod slot_statements;
 mod slot_taking;
 mod slots;

@@ -8,6 +8,7 @@ use crate::messages::{Class, classify};
 use crate::request::Request;
 use crate::{Error, Wait, migrations};
 
+mod sequences;
 mod slot_statements;
 mod slots;
 mod statements;

@@ -11,6 +11,7 @@ use crate::messages::{Class, classify};
 use crate::request::Request;
 use crate::{Error, ObjectId, ObjectLock, Wait, migrations, pause};
 
+mod sequences;
 mod slot_statements;
 mod slots;
 mod statements;

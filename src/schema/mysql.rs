@@ -24,6 +24,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    diesel_sequences (name, scope) {
+        #[max_length = 1020]
+        name -> Varbinary,
+        #[max_length = 1020]
+        scope -> Varbinary,
+        last -> Bigint,
+    }
+}
+
+diesel::table! {
     diesel_slots (name, number) {
         #[max_length = 1020]
         name -> Varbinary,
@@ -43,5 +53,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     diesel_fences,
     diesel_object_locks,
     diesel_semaphores,
+    diesel_sequences,
     diesel_slots,
 );

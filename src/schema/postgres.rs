@@ -25,6 +25,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    diesel_sequences (name, scope) {
+        #[max_length = 255]
+        name -> Varchar,
+        #[max_length = 255]
+        scope -> Varchar,
+        last -> Int8,
+    }
+}
+
+diesel::table! {
     diesel_slots (name, number) {
         #[max_length = 255]
         name -> Varchar,
@@ -43,5 +53,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     diesel_fences,
     diesel_object_locks,
     diesel_semaphores,
+    diesel_sequences,
     diesel_slots,
 );

@@ -22,6 +22,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    diesel_sequences (name, scope) {
+        name -> Text,
+        scope -> Text,
+        last -> BigInt,
+    }
+}
+
+diesel::table! {
     diesel_slots (name, number) {
         name -> Text,
         number -> Integer,
@@ -38,5 +46,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     diesel_fences,
     diesel_object_locks,
     diesel_semaphores,
+    diesel_sequences,
     diesel_slots,
 );

@@ -1,0 +1,144 @@
+//! Sequences on MySQL and MariaDB: one statement makes the row or goes on from it.
+//!
+//! When the transaction that made a row rolls back, those who wait for the row all get InnoDB's lock on
+//! its place, none can make the row, and all but one end as victims of a deadlock. So who does not know
+//! that the row is there to stay goes through a gate (`GET_LOCK`), and waits for the row alone.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Binary};
+
+use super::run::{Failure, run};
+use super::statements;
+use crate::engine::sequence_rows::last_drawn;
+use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
+use crate::engine::statement::{push, statement};
+use crate::{Error, Sequence};
+
+/// Seconds at the gate. It is not a row's lock, so that InnoDB sees no cycle through it.
+const AT_THE_GATE: i32 = 1;
+
+/// A value is out of range: the sum is larger than a BIGINT.
+const OUT_OF_RANGE: i64 = 1690;
+
+impl SequenceStore for MysqlConnection {
+    fn draw(&mut self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+        let last = if is_known(draw.sequence) {
+            add(self, draw)?
+        } else {
+            add_behind_gate(self, draw)?
+        };
+        // Larger than after the very first draw: so somebody drew before and committed.
+        if last > Some(draw.first_last) {
+            know(draw.sequence);
+        }
+        Ok(last)
+    }
+
+    fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+        let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
+        Ok(last.get_result(self).optional()?)
+    }
+}
+
+last_drawn!(mysql, [u8]);
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Makes the row or adds to it. Raw: Diesel prepares an upsert of the DSL's anew each time. Only
+    /// MariaDB returns the number.
+    Add<'a> { draw: &'a Wanted<'a> } -> BigInt,
+    |self, out| {
+        let sequence = self.draw.sequence;
+        push!(out;
+            "INSERT INTO diesel_sequences (name, scope, last) VALUES (",
+                Binary = sequence.name().as_bytes();
+            ", ", Binary = sequence.scope().as_bytes();
+            ", LAST_INSERT_ID(", BigInt = &self.draw.first_last;
+            ")) ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(last + ", BigInt = &self.draw.count;
+            ") /*M!100500 RETURNING last */";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// What the session's last [`Add`] handed back.
+    Added {} -> BigInt,
+    |self, out| {
+        out.push_sql("SELECT CAST(LAST_INSERT_ID() AS SIGNED)");
+    }
+}
+
+/// `None` when too few are left.
+fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+    let added = run(conn, None, |conn| {
+        match (Add { draw }).get_result(conn) {
+            // A statement without rows, as Diesel notices before it sends it: this is MySQL.
+            Err(diesel::result::Error::DeserializationError(_)) => {}
+            answer => return answer,
+        }
+        Add { draw }.execute(conn)?;
+        Added {}.get_result(conn)
+    });
+    match added {
+        Ok(last) => Ok(Some(last)),
+        Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
+        Err(failure) => Err(failure.into_error()),
+    }
+}
+
+fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+    let sequence = draw.sequence;
+    // No object's id has a NUL.
+    let gate = format!("sequence\0{}\0{}", sequence.name(), sequence.scope());
+    let taken: Option<i64> = run(conn, None, |conn| {
+        let take = statements::TakeGate {
+            id: gate.as_bytes(),
+            seconds: AT_THE_GATE,
+        };
+        take.get_result(conn)
+    })
+    .map_err(Failure::into_error)?;
+    let added = add(conn, draw);
+    if taken == Some(1) {
+        let left: Result<Option<i64>, _> = statements::LeaveGate {
+            id: gate.as_bytes(),
+        }
+        .get_result(conn);
+        // The draw's error says more.
+        if added.is_ok() {
+            left?;
+        }
+    }
+    added
+}
+
+/// Sequences whose rows were there when this process drew from them, as hashes. A guess, which is wrong
+/// for another database or a row that was deleted; then a deadlock is possible.
+static KNOWN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+
+/// Beyond that it starts anew.
+const KNOWN_AT_MOST: usize = 100_000;
+
+fn is_known(sequence: &Sequence) -> bool {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.contains(&hash(sequence))
+}
+
+fn know(sequence: &Sequence) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= KNOWN_AT_MOST {
+        known.clear();
+    }
+    known.insert(hash(sequence));
+}
+
+fn hash(sequence: &Sequence) -> u64 {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    hasher.hash_one((sequence.name(), sequence.scope()))
+}

@@ -1,0 +1,22 @@
+//! Sequences on PostgreSQL: one statement makes the row or goes on from it.
+
+use diesel::prelude::*;
+
+use crate::engine::sequence_rows::{last_drawn, upsert_and_return};
+use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
+use crate::engine::statement::{push, statement};
+use crate::{Error, Sequence};
+
+upsert_and_return!(diesel::pg::Pg, PgConnection);
+last_drawn!(postgres, str);
+
+impl SequenceStore for PgConnection {
+    fn draw(&mut self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+        Ok(Draw { draw }.get_result(self).optional()?)
+    }
+
+    fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+        let last = last_drawn(sequence.name(), sequence.scope());
+        Ok(last.get_result(self).optional()?)
+    }
+}
