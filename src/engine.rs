@@ -4,8 +4,8 @@
 
 use diesel::connection::{AnsiTransactionManager, Connection};
 
-use crate::Error;
 use crate::request::Request;
+use crate::{Error, Isolation, Transaction};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
@@ -40,8 +40,20 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Takes the locks in the transaction that is open.
     fn lock_here(&mut self, request: &Request) -> Result<Grant, Error>;
 
-    /// Marks the transaction that [`begin_locked`](Self::begin_locked) has opened as one of its kind.
-    fn enter(&mut self) -> Self::Scope;
+    /// What a transaction changes in the session while it runs.
+    type Before;
+
+    /// [`Error::Unsupported`] for what the engine does not have.
+    fn check(&self, transaction: &Transaction) -> Result<(), Error>;
+
+    /// Opens a transaction that has been checked.
+    fn begin(&mut self, transaction: &Transaction) -> Result<Self::Before, Error>;
+
+    /// Sets back what [`begin`](Self::begin) has changed, when the transaction has ended.
+    fn set_back(&mut self, before: Self::Before) -> Result<(), Error>;
+
+    /// Marks the transaction that this crate has opened as one of this level.
+    fn enter(&mut self, level: Isolation) -> Self::Scope;
 
     /// Deletes kept rows that nobody holds, each in a transaction as short as can be.
     fn purge(&mut self) -> Result<usize, Error>;

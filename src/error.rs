@@ -114,6 +114,24 @@ pub enum Error {
         last: i64,
     },
 
+    /// A [`Retry`](crate::Retry) without an attempt; nothing was sent to the database.
+    #[error("a transaction is tried 1 to {} times, not {attempts}", u32::MAX)]
+    InvalidRetry {
+        /// How many attempts were asked for.
+        attempts: u32,
+    },
+
+    /// A transaction is to be what this engine does not have; nothing was sent to the database.
+    #[error("{engine} has no {what} transactions: {instead}")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// The isolation level or mode asked for.
+        what: String,
+        /// What it has.
+        instead: &'static str,
+    },
+
     /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
     #[error(
         "can't wait for {asked:?}: the longest is {:?} (about 24.8 days)",
@@ -272,9 +290,10 @@ impl Error {
         match class {
             Class::Deadlock => Self::Deadlock { source },
             Class::SerializationFailure => Self::SerializationFailure { source },
-            Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout => {
-                Self::StatementTimedOut { source }
-            }
+            Class::LockTimeout
+            | Class::Busy
+            | Class::LockNotAvailable
+            | Class::StatementTimeout => Self::StatementTimedOut { source },
             Class::ReadOnly => Self::ReadOnly { source },
             Class::TablesMissing => Self::TablesMissing { source },
             Class::Other => Self::Database(source),

@@ -1,8 +1,11 @@
 //! What is told to `tracing`, target `diesel_locks`.
 
+use std::time::Duration;
+
 use crate::Error;
 use crate::engine::Grant;
 use crate::request::Request;
+use crate::retry::Reason;
 
 /// An event for the outcome of a request, which is passed on.
 pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<Grant, Error> {
@@ -26,4 +29,9 @@ pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<G
 /// The transaction that held the locks has ended, or its savepoint.
 pub(crate) fn freed(request: &Request) {
     tracing::debug!(ids = %request.what(), held = ?request.waited(), "object lock freed");
+}
+
+/// A transaction is begun again after a pause.
+pub(crate) fn retried(reason: Reason, attempt: u32, pause: Duration) {
+    tracing::warn!(%reason, attempt, ?pause, "transaction given up by the database, to be tried again");
 }

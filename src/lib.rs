@@ -89,6 +89,7 @@ mod events;
 mod fence;
 #[cfg(feature = "r2d2")]
 mod guard;
+mod isolation;
 mod lease;
 mod limits;
 mod messages;
@@ -103,6 +104,7 @@ mod object_locks;
 mod pause;
 pub mod prelude;
 mod request;
+mod retry;
 pub mod schema;
 mod semaphore;
 mod semaphores;
@@ -111,11 +113,15 @@ mod sequences;
 mod slot;
 mod slots;
 mod transaction;
+mod transaction_error;
+mod transaction_request;
+mod transactions;
 
 pub use error::Error;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use guard::{SlotGuard, run_gated};
+pub use isolation::Isolation;
 pub use lease::Lease;
 pub use limits::MAX_PERMITS;
 pub use migrate::migrate;
@@ -123,11 +129,15 @@ pub use name::{InvalidName, MAX_NAME_CHARS, Subject};
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
 pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wait};
 pub use object_locks::ObjectLocks;
+pub use retry::Retry;
 pub use semaphore::Semaphore;
 pub use semaphores::Semaphores;
 pub use sequence::Sequence;
 pub use sequences::Sequences;
 pub use slot::{HeldSlot, LeaseState, Slot};
+pub use transaction_error::TransactionError;
+pub use transaction_request::Transaction;
+pub use transactions::Transactions;
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "postgres"))]

@@ -14,6 +14,8 @@ pub(crate) enum Class {
     Deadlock,
     SerializationFailure,
     LockTimeout,
+    /// SQLite: another connection writes.
+    Busy,
     LockNotAvailable,
     StatementTimeout,
     ReadOnly,

@@ -1,6 +1,6 @@
 //! What an application imports: `use diesel_locks::prelude::*;`
 
 pub use crate::{
-    Lease, ObjectId, ObjectLock, ObjectLocks, Retention, Semaphore, Semaphores, Sequence,
-    Sequences, Slot, Wait,
+    Isolation, Lease, ObjectId, ObjectLock, ObjectLocks, Retention, Retry, Semaphore, Semaphores,
+    Sequence, Sequences, Slot, Transaction, Transactions, Wait,
 };

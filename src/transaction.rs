@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 
-use crate::Error;
 use crate::engine::{Engine, Grant};
 use crate::events;
 use crate::nesting::depth;
 use crate::request::Request;
+use crate::{Error, Isolation, Transaction};
 
 /// Takes the locks in the transaction that is open.
 pub(crate) fn lock<C: Engine>(
@@ -39,8 +39,9 @@ where
     if events::told(request, grant)? == Grant::Held {
         return Ok(None);
     }
-    let result = finish_in(conn, !nested, work, || events::freed(request));
-    result.map(Some)
+    let level = (!nested).then_some(Isolation::ReadCommitted);
+    let result = finish_in(conn, level, work, |_| events::freed(request));
+    result.map(Some).map_err(Failed::into_error)
 }
 
 /// Runs the closure in the transaction, or savepoint, that is open, and ends both together.
@@ -51,39 +52,76 @@ where
     E: From<Error>,
 {
     let outermost = depth(conn)? == 1;
-    finish_in(conn, outermost, work, || ())
+    let level = outermost.then_some(Isolation::ReadCommitted);
+    finish_in(conn, level, work, |_| ()).map_err(Failed::into_error)
 }
 
-fn finish_in<C, T, E, F>(
+/// Runs the closure once in a transaction of its own.
+pub(crate) fn attempt<C, T, E, F>(
     conn: &mut C,
-    outermost: bool,
+    transaction: &Transaction,
     work: F,
-    freed: impl FnOnce(),
-) -> Result<T, E>
+) -> Result<T, Failed<E>>
 where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
-    E: From<Error>,
 {
-    let scope = outermost.then(|| conn.enter());
+    let before = conn.begin(transaction).map_err(Failed::Around)?;
+    finish_in(conn, transaction.isolation, work, |conn| {
+        if let Err(error) = conn.set_back(before) {
+            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+            tracing::warn!(%error, "the connection can't be used any more");
+        }
+    })
+}
+
+/// What a transaction failed with.
+pub(crate) enum Failed<E> {
+    /// BEGIN or COMMIT.
+    Around(Error),
+    /// The closure.
+    Inside(E),
+}
+
+impl<E: From<Error>> Failed<E> {
+    pub(crate) fn into_error(self) -> E {
+        match self {
+            Self::Around(error) => error.into(),
+            Self::Inside(error) => error,
+        }
+    }
+}
+
+/// `level`: of the transaction, when this crate has begun it and said so.
+fn finish_in<C, T, E, F>(
+    conn: &mut C,
+    level: Option<Isolation>,
+    work: F,
+    ended: impl FnOnce(&mut C),
+) -> Result<T, Failed<E>>
+where
+    C: Engine,
+    F: FnOnce(&mut C) -> Result<T, E>,
+{
+    let scope = level.map(|level| conn.enter(level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(scope);
     let result = match outcome {
         Ok(Ok(value)) => match AnsiTransactionManager::commit_transaction(conn) {
             Ok(()) => Ok(value),
-            Err(error) => Err(Error::from(error).into()),
+            Err(error) => Err(Failed::Around(error.into())),
         },
         Ok(Err(error)) => {
             roll_back(conn);
-            Err(error)
+            Err(Failed::Inside(error))
         }
         Err(panic) => {
             roll_back(conn);
-            freed();
+            ended(conn);
             resume_unwind(panic)
         }
     };
-    freed();
+    ended(conn);
     result
 }
 

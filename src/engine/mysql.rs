@@ -9,7 +9,7 @@ use diesel::prelude::*;
 
 use super::{Engine, Grant};
 use crate::request::Request;
-use crate::{Error, Wait, migrations};
+use crate::{Error, Isolation, Transaction, Wait, migrations};
 
 mod acquire;
 mod again;
@@ -21,7 +21,7 @@ mod slot_taking;
 mod slots;
 mod statements;
 
-use acquire::{Refusal, Transaction};
+use acquire::Refusal;
 use run::{Failure, run};
 
 /// Rows that one transaction of a purge removes.
@@ -38,7 +38,7 @@ impl Engine for MysqlConnection {
         let mut gate = !request.kept();
         loop {
             AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
-            let transaction = Transaction::Begun { gate };
+            let transaction = acquire::Transaction::Begun { gate };
             let refusal = match acquire::acquire(self, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
@@ -59,8 +59,8 @@ impl Engine for MysqlConnection {
     }
 
     fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
-        let transaction = Transaction::Open {
-            at_read_committed: scope::entered(self),
+        let transaction = acquire::Transaction::Open {
+            level: scope::entered(self),
         };
         match acquire::acquire(self, request, transaction) {
             Ok(()) => Ok(Grant::Locked),
@@ -69,8 +69,31 @@ impl Engine for MysqlConnection {
         }
     }
 
-    fn enter(&mut self) -> Self::Scope {
-        scope::enter(self)
+    type Before = ();
+
+    fn check(&self, transaction: &Transaction) -> Result<(), Error> {
+        if transaction.deferrable {
+            return Err(Error::Unsupported {
+                engine: "MySQL",
+                what: "DEFERRABLE".to_owned(),
+                instead: "leave it out",
+            });
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, transaction: &Transaction) -> Result<(), Error> {
+        let begun =
+            AnsiTransactionManager::begin_transaction_sql(self, &statements::begin(transaction));
+        Ok(begun?)
+    }
+
+    fn set_back(&mut self, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn enter(&mut self, level: Isolation) -> Self::Scope {
+        scope::enter(self, level)
     }
 
     fn purge(&mut self) -> Result<usize, Error> {
@@ -153,7 +176,7 @@ fn isolation(request: &Request, level: &str) -> Error {
 
 fn isolation_of(level: &str) -> String {
     format!(
-        "the session is at {level}, whose snapshot may be older than the lock; call the method outside \
+        "the transaction is at {level}, whose snapshot may be older than the lock; call the method outside \
          a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED on the connection (a \
          level for the next transaction alone can't be seen)"
     )

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use super::{Engine, Grant};
 use crate::messages::{Class, classify};
 use crate::request::Request;
-use crate::{Error, Wait, migrations};
+use crate::{Error, Isolation, Transaction, Wait, migrations};
 
 mod sequences;
 mod slot_statements;
@@ -61,7 +61,21 @@ impl Engine for PgConnection {
         }
     }
 
-    fn enter(&mut self) -> Self::Scope {}
+    type Before = ();
+
+    fn check(&self, _: &Transaction) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn begin(&mut self, transaction: &Transaction) -> Result<(), Error> {
+        Ok(begin(self, &statements::begin(transaction))?)
+    }
+
+    fn set_back(&mut self, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn enter(&mut self, _: Isolation) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {
         let mut purged = 0;

@@ -9,7 +9,8 @@ use diesel::prelude::*;
 use super::{Engine, Grant};
 use crate::messages::{Class, classify};
 use crate::request::Request;
-use crate::{Error, ObjectId, ObjectLock, Wait, migrations, pause};
+use crate::transaction_request::Access;
+use crate::{Error, Isolation, ObjectId, ObjectLock, Transaction, Wait, migrations, pause};
 
 mod sequences;
 mod slot_statements;
@@ -49,7 +50,51 @@ impl Engine for SqliteConnection {
         Ok(grant)
     }
 
-    fn enter(&mut self) -> Self::Scope {}
+    /// Whether `query_only` is to be switched off again.
+    type Before = bool;
+
+    fn check(&self, transaction: &Transaction) -> Result<(), Error> {
+        let unsupported = |what: &str, instead| {
+            Err(Error::Unsupported {
+                engine: "SQLite",
+                what: what.to_owned(),
+                instead,
+            })
+        };
+        match transaction.isolation {
+            None | Some(Isolation::Serializable) => {}
+            Some(level) => {
+                return unsupported(level.sql(), "all are SERIALIZABLE, its only level");
+            }
+        }
+        if transaction.deferrable {
+            return unsupported("DEFERRABLE", "leave it out");
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, transaction: &Transaction) -> Result<bool, Error> {
+        if transaction.access != Some(Access::ReadOnly) {
+            AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")?;
+            return Ok(false);
+        }
+        let already: bool = statements::QueryOnly.get_result::<i32>(self)? != 0;
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN")?;
+        if !already && let Err(error) = self.batch_execute("PRAGMA query_only = 1") {
+            AnsiTransactionManager::rollback_transaction(self)?;
+            return Err(error.into());
+        }
+        Ok(!already)
+    }
+
+    fn set_back(&mut self, switch_off: bool) -> Result<(), Error> {
+        if switch_off {
+            self.batch_execute("PRAGMA query_only = 0")?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, _: Isolation) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {
         in_turn(self, &nothing(Wait::Forever)?, |conn| {
@@ -96,7 +141,7 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Gra
             Ok(()) => return Ok(Grant::Locked),
             Err(error) => error,
         };
-        if classify(&error) != Class::LockTimeout {
+        if classify(&error) != Class::Busy {
             return Err(error.into());
         }
         if request.wait == Wait::No {
@@ -129,7 +174,7 @@ fn become_writer(
         let Err(error) = statements::become_writer().execute(conn) else {
             return Ok(Grant::Locked);
         };
-        if classify(&error) != Class::LockTimeout {
+        if classify(&error) != Class::Busy {
             return Err(error.into());
         }
         if begun.elapsed() < step {

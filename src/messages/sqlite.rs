@@ -7,7 +7,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
     match message {
         // SQLITE_BUSY, SQLITE_LOCKED
         "database is locked" | "database table is locked" | "database schema is locked" => {
-            Some(Class::LockTimeout)
+            Some(Class::Busy)
         }
         "attempt to write a readonly database" => Some(Class::ReadOnly),
         _ if message
@@ -18,6 +18,6 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         }
         _ => message
             .starts_with("database table is locked: ")
-            .then_some(Class::LockTimeout),
+            .then_some(Class::Busy),
     }
 }

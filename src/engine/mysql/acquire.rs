@@ -11,7 +11,7 @@ use super::run::{Failure, run};
 use super::{isolation, reads_what_is_committed, statements};
 use crate::messages::Class;
 use crate::request::Request;
-use crate::{Error, ObjectId, Wait};
+use crate::{Error, Isolation, ObjectId, Wait};
 
 /// Seconds that a transaction which may hold other locks waits at a gate at a time.
 const AT_THE_GATE: i32 = 1;
@@ -26,8 +26,8 @@ pub(super) enum Transaction {
     },
     /// The application's.
     Open {
-        /// Known to be at READ COMMITTED, whatever the session's level says.
-        at_read_committed: bool,
+        /// Its level when this crate has set it, whatever the session's is.
+        level: Option<Isolation>,
     },
 }
 
@@ -57,12 +57,16 @@ pub(super) fn acquire(
     request: &Request,
     transaction: Transaction,
 ) -> Result<(), Refusal> {
-    let mut level_known = !matches!(
-        transaction,
-        Transaction::Open {
-            at_read_committed: false
+    let mut level_known = match transaction {
+        Transaction::Begun { .. }
+        | Transaction::Open {
+            level: Some(Isolation::ReadCommitted),
+        } => true,
+        Transaction::Open { level: Some(level) } => {
+            return Err(isolation(request, level.sql()).into());
         }
-    );
+        Transaction::Open { level: None } => false,
+    };
     for (position, id) in request.ids.iter().enumerate() {
         let gate_first = match transaction {
             Transaction::Begun { gate } => gate,

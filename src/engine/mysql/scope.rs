@@ -1,4 +1,4 @@
-//! Which connections are in a transaction that this crate began at READ COMMITTED.
+//! Which connections are in a transaction whose level this crate has set.
 //!
 //! The server does not show the level of a single transaction (only the session's), so that
 //! `lock_object` inside `with_object_lock` could not know. The closure runs on the thread that began
@@ -10,8 +10,10 @@ use std::cell::RefCell;
 
 use diesel::mysql::MysqlConnection;
 
+use crate::Isolation;
+
 thread_local! {
-    static ENTERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<(usize, Isolation)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes the mark away when it is dropped.
@@ -19,20 +21,28 @@ pub struct Scope {
     address: usize,
 }
 
-pub(super) fn enter(conn: &MysqlConnection) -> Scope {
+pub(super) fn enter(conn: &MysqlConnection, level: Isolation) -> Scope {
     let address = address(conn);
-    ENTERED.with_borrow_mut(|entered| entered.push(address));
+    ENTERED.with_borrow_mut(|entered| entered.push((address, level)));
     Scope { address }
 }
 
-pub(super) fn entered(conn: &MysqlConnection) -> bool {
-    ENTERED.with_borrow(|entered| entered.contains(&address(conn)))
+/// The level of the open transaction, when this crate has set it.
+pub(super) fn entered(conn: &MysqlConnection) -> Option<Isolation> {
+    let address = address(conn);
+    ENTERED.with_borrow(|entered| {
+        let own = entered.iter().rev().find(|(entry, _)| *entry == address);
+        own.map(|(_, level)| *level)
+    })
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
         ENTERED.with_borrow_mut(|entered| {
-            if let Some(position) = entered.iter().rposition(|entry| *entry == self.address) {
+            if let Some(position) = entered
+                .iter()
+                .rposition(|(entry, _)| *entry == self.address)
+            {
                 entered.remove(position);
             }
         });

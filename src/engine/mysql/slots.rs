@@ -16,7 +16,7 @@ use crate::engine::slot_batches::{AT_ONCE, to_add, to_remove};
 use crate::engine::slot_store::{
     Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, open_among,
 };
-use crate::{Error, Semaphore, Slot};
+use crate::{Error, Isolation, Semaphore, Slot};
 
 /// Slots that are gone for without looking at locks.
 const TRIES: usize = 4;
@@ -223,10 +223,11 @@ impl SlotStore for MysqlConnection {
 
 /// In a transaction that reads from an old snapshot, a look would show old slots.
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
-    if scope::entered(conn) {
-        return Ok(());
-    }
-    let level: String = statements::Isolation {}.get_result(conn)?;
+    let level = match scope::entered(conn) {
+        Some(Isolation::ReadCommitted) => return Ok(()),
+        Some(level) => level.to_string(),
+        None => statements::Isolation {}.get_result(conn)?,
+    };
     if reads_what_is_committed(&level) {
         return Ok(());
     }

@@ -12,13 +12,31 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
-use crate::ObjectId;
 use crate::engine::statement::statement;
 use crate::schema::mysql::diesel_object_locks::{self, dsl};
+use crate::transaction_request::Access;
+use crate::{ObjectId, Transaction};
 
 /// READ COMMITTED for the one transaction that begins. The level leaves no gaps locked beside the row,
 /// and the closure reads what the last holder committed.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
+
+/// SET TRANSACTION is for the next transaction alone, and travels with its BEGIN: nothing stays in the
+/// session, and it takes no round trip.
+pub(super) fn begin(transaction: &Transaction) -> String {
+    let mut sql = String::new();
+    if let Some(level) = transaction.isolation {
+        sql.push_str("SET TRANSACTION ISOLATION LEVEL ");
+        sql.push_str(level.sql());
+        sql.push_str("; ");
+    }
+    sql.push_str(match transaction.access {
+        Some(Access::ReadOnly) => "START TRANSACTION READ ONLY",
+        Some(Access::ReadWrite) => "START TRANSACTION READ WRITE",
+        None => "BEGIN",
+    });
+    sql
+}
 
 /// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
 /// when anybody is in the way; what it did until then is for [`undo`]. Without bound values: ids travel

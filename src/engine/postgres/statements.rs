@@ -8,7 +8,8 @@ use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
 
 use crate::request::Request;
 use crate::schema::postgres::diesel_object_locks::{self, dsl};
-use crate::{ObjectId, Wait};
+use crate::transaction_request::Access;
+use crate::{ObjectId, Transaction, Wait};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -31,6 +32,23 @@ const KEPT_CLASS: i32 = i32::from_be_bytes(*b"dlok");
 /// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
 /// snapshot of the moment before the wait.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+pub(super) fn begin(transaction: &Transaction) -> String {
+    let mut sql = String::from("BEGIN");
+    if let Some(level) = transaction.isolation {
+        sql.push_str(" ISOLATION LEVEL ");
+        sql.push_str(level.sql());
+    }
+    match transaction.access {
+        Some(Access::ReadOnly) => sql.push_str(" READ ONLY"),
+        Some(Access::ReadWrite) => sql.push_str(" READ WRITE"),
+        None => {}
+    }
+    if transaction.deferrable {
+        sql.push_str(" DEFERRABLE");
+    }
+    sql
+}
 
 pub(super) const ROLLBACK_TO_SAVEPOINT: &str =
     "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";

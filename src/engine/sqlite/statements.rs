@@ -42,6 +42,23 @@ impl Query for BusyTimeout {
 
 impl RunQueryDsl<SqliteConnection> for BusyTimeout {}
 
+/// Whether the connection may only read.
+#[derive(QueryId)]
+pub(super) struct QueryOnly;
+
+impl QueryFragment<Sqlite> for QueryOnly {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_sql("PRAGMA query_only");
+        Ok(())
+    }
+}
+
+impl Query for QueryOnly {
+    type SqlType = Integer;
+}
+
+impl RunQueryDsl<SqliteConnection> for QueryOnly {}
+
 /// A pragma takes no bound values: hexadecimal digits.
 pub(super) fn set_busy_timeout(millis: i32) -> String {
     format!("PRAGMA busy_timeout = 0x{millis:x}")

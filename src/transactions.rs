@@ -1,0 +1,181 @@
+//! The methods on connections for transactions.
+
+use std::thread::sleep;
+
+use crate::engine::Engine;
+use crate::retry::{Attempts, Reason};
+use crate::transaction::{self, Failed};
+use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
+
+/// Transactions with an isolation level, an access mode and retries, as methods on Diesel's connections.
+///
+/// Bring it in with `use diesel_locks::prelude::*`. It is implemented for `PgConnection`,
+/// `MysqlConnection` and `SqliteConnection`, and for no type of your own.
+///
+/// # Which errors to expect of the database, and what to do
+///
+/// **The upgrade deadlock.** Two transactions read a row with a shared lock, then both update it: each
+/// waits for the other's shared lock, for ever, and it does not help that both touch things in the same
+/// order. It happens where reads lock: on InnoDB at SERIALIZABLE or with `.for_share()`, on PostgreSQL with
+/// `.for_share()`. The database ends one of the two with [`Error::Deadlock`]. The remedy is to read with
+/// the lock that will be needed: `.for_update()`.
+///
+/// **Locks in different orders.** `.for_update()` on two rows, in one transaction A then B, in the other B
+/// then A, deadlocks all the same. Lock in one order everywhere (by id), or take an object lock on all of
+/// them, which sorts them.
+///
+/// **Failures at COMMIT and before.** Where reads do not lock but see a snapshot (PostgreSQL from
+/// REPEATABLE READ on), nothing waits for a reader; instead the database ends a transaction whose
+/// outcome would depend on what it could not see: [`Error::SerializationFailure`], from a statement or
+/// from COMMIT. At SERIALIZABLE that can hit transactions that only read. Nothing is wrong with such a
+/// transaction: it is to be tried again, from its first statement.
+///
+/// **Silently lost updates.** At READ COMMITTED, and on InnoDB at REPEATABLE READ, a plain read followed by
+/// an update of what was read fails nowhere and loses the update that came between. Read
+/// `.for_update()`, let the database compute (`set(n.eq(n + 1))`), or take an object lock.
+///
+/// So: lock what you will change when you read it, in one order; keep transactions short; and give those
+/// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
+/// (send a mail): do that after the transaction.
+pub trait Transactions: Engine {
+    /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
+    /// error or panics (the panic goes on).
+    ///
+    /// With [`Retry`] it begins again, from the start, when the database gave the transaction up; `work`
+    /// may then run several times. The last error is returned when there is no next attempt. Each retry is
+    /// a `tracing` event of level WARN with the reason, the attempt's number and the pause.
+    ///
+    /// The level and the access mode are those of this transaction only; nothing is left in the session,
+    /// which on MySQL and MariaDB means that a pooled connection is not changed. They take no round trip
+    /// of their own. Object locks, slots and sequences work inside, as the level allows: an object lock
+    /// asks for READ COMMITTED on PostgreSQL and MySQL.
+    ///
+    /// On SQLite it is `BEGIN IMMEDIATE`, which waits for whoever writes (`busy_timeout`), so that no
+    /// later statement can find that it is too late to write; with
+    /// [`read_only`](Transaction::read_only) it is `BEGIN`, which waits for nobody.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::InTransaction`] inside an open transaction: its isolation level is set, and what it has
+    ///   done before can't be tried again from here. Diesel's `transaction` makes a savepoint.
+    /// - [`Error::Unsupported`] for a level or mode that the engine does not have; nothing was sent.
+    /// - [`Error::InvalidRetry`] for no attempt; nothing was sent.
+    /// - What `work` returned; what BEGIN or COMMIT failed with, as an [`Error`].
+    ///
+    /// When the connection is lost during COMMIT, nobody knows whether the transaction is committed: the
+    /// error is returned, and not tried again.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    ///
+    /// let transaction = Transaction::new()
+    ///     .isolation(Isolation::Serializable)
+    ///     .retry(Retry::up_to(5));
+    /// let number = conn.run_transaction(transaction, |conn| {
+    ///     conn.next_number(&Sequence::named("invoice"))
+    /// })?;
+    /// assert_eq!(number, 1);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn run_transaction<T, E, F, Kind>(
+        &mut self,
+        transaction: Transaction,
+        mut work: F,
+    ) -> Result<T, E>
+    where
+        F: FnMut(&mut Self) -> Result<T, E>,
+        E: TransactionError<Kind>,
+    {
+        run(self, "run_transaction", transaction, |conn, _| work(conn))
+    }
+
+    /// The same, with the number of the attempt, from 1 on, for the closure.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_transaction`](Self::run_transaction).
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    ///
+    /// let retry = Transaction::new().retry(Retry::up_to(5));
+    /// let attempts = conn.run_transaction_attempts(retry, |_conn, attempt| {
+    ///     diesel::QueryResult::Ok(attempt)
+    /// })?;
+    /// assert_eq!(attempts, 1);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn run_transaction_attempts<T, E, F, Kind>(
+        &mut self,
+        transaction: Transaction,
+        work: F,
+    ) -> Result<T, E>
+    where
+        F: FnMut(&mut Self, u32) -> Result<T, E>,
+        E: TransactionError<Kind>,
+    {
+        run(self, "run_transaction_attempts", transaction, work)
+    }
+}
+
+impl<C: Engine> Transactions for C {}
+
+fn run<C, T, E, F, Kind>(
+    conn: &mut C,
+    method: &'static str,
+    transaction: Transaction,
+    mut work: F,
+) -> Result<T, E>
+where
+    C: Engine,
+    F: FnMut(&mut C, u32) -> Result<T, E>,
+    E: TransactionError<Kind>,
+{
+    let retry = transaction.retry.unwrap_or(Retry::up_to(1));
+    retry.check()?;
+    conn.check(&transaction)?;
+    if nesting::depth(conn)? > 0 {
+        return Err(E::from(Error::InTransaction {
+            method,
+            why: "its isolation level is set, and what it has done can't be tried again from here; \
+                  Diesel's transaction makes a savepoint",
+        }));
+    }
+    let mut attempts = Attempts::new(retry);
+    loop {
+        let number = attempts.number();
+        let failed = match transaction::attempt(conn, &transaction, |conn| work(conn, number)) {
+            Ok(value) => return Ok(value),
+            Err(failed) => failed,
+        };
+        let reason = match &failed {
+            Failed::Around(error) => Reason::of_own(error),
+            Failed::Inside(error) => error.database_error().and_then(Reason::of),
+        };
+        // A connection whose rollback failed can't begin again.
+        let usable = nesting::depth(conn).is_ok_and(|depth| depth == 0);
+        let pause = reason
+            .filter(|_| usable)
+            .and_then(|reason| Some((reason, attempts.pause_after(reason)?)));
+        let Some((reason, pause)) = pause else {
+            return Err(failed.into_error());
+        };
+        events::retried(reason, number, pause);
+        sleep(pause);
+    }
+}
