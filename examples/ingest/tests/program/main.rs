@@ -1,6 +1,8 @@
 //! The program itself, from its arguments to what it prints.
 
 mod interruptions;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod own_database;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;

@@ -1,0 +1,46 @@
+//! A database of a test's own on a server.
+
+use std::env;
+
+use diesel::prelude::*;
+
+/// A database that is dropped again.
+pub(crate) struct OwnDatabase<C: Connection> {
+    server: C,
+    name: String,
+    pub(crate) url: String,
+}
+
+impl<C: Connection> OwnDatabase<C> {
+    /// The variable holds the URL of any database on the server.
+    pub(crate) fn create(variable: &str) -> Self {
+        let given = env::var(variable).unwrap_or_else(|_| {
+            panic!(
+                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+                 or set it to the URL of a server on which databases may be created"
+            )
+        });
+        let name = format!("{}_test_{}", env!("CARGO_PKG_NAME"), std::process::id());
+        let (address, path) = given.rsplit_once('/').expect("a URL with a database");
+        let options = path
+            .split_once('?')
+            .map_or(String::new(), |(_, options)| format!("?{options}"));
+        let url = format!("{address}/{name}{options}");
+        let mut server = C::establish(&given).expect("the server answers");
+        server
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("a database");
+        Self { server, name, url }
+    }
+}
+
+impl<C: Connection> Drop for OwnDatabase<C> {
+    fn drop(&mut self) {
+        let dropped = self
+            .server
+            .batch_execute(&format!("DROP DATABASE {}", self.name));
+        if !std::thread::panicking() {
+            dropped.expect("the database can be dropped");
+        }
+    }
+}
