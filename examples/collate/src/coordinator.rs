@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::arguments::Options;
 use crate::check::check;
 use crate::clock::Moment;
-use crate::database::{Database, Place};
+use crate::database::{Database, Place, with_connection};
 use crate::directory::Directory;
 use crate::job::{COLLATE, Job, QUEUE};
 use crate::ledger::Ledger;
@@ -20,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::processes::{Event, Process};
 use crate::report::{Noticed, Report};
 use crate::screen::{Progress, Screen};
-use crate::store::{Store, state, with_store};
+use crate::store::{Store, state};
 use crate::trouble::Trouble;
 
 /// How often the slots that are held are counted, and the lists.
@@ -46,7 +46,7 @@ pub(crate) fn collate(options: &Options, place: &Place) -> Result<Outcome> {
     };
     let database = place.database();
     let job = job(options, database, std::path::absolute(root)?);
-    with_store!(database.engine, C => Run::<C>::new(options, job, sender, &events)?.through())
+    with_connection!(database.engine, C => Run::<C>::new(options, job, sender, &events)?.through())
 }
 
 fn job(options: &Options, database: &Database, directory: PathBuf) -> Job {

@@ -10,10 +10,10 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::database::Database;
+use crate::database::{Database, with_connection};
 use crate::job::Job;
 use crate::report::{self, Report};
-use crate::store::{Store, with_store};
+use crate::store::Store;
 use crate::{collator, queuer};
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         let _ = io::stdin().lock().skip_until(0);
         STOP.store(true, Ordering::Relaxed);
     });
-    Ok(with_store!(engine, C => work::<C>(&job)))
+    Ok(with_connection!(engine, C => work::<C>(&job)))
 }
 
 /// A process that is stopped (SIGSTOP) would not notice the end of its standard input.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::arguments::{Options, Retention};
 use crate::check::Delivered;
-use crate::database::{Database, Place};
+use crate::database::{Database, Place, with_connection};
 use crate::gathered::Gathered;
 use crate::job::Job;
 use crate::outcome::Outcome;
@@ -15,7 +15,7 @@ use crate::schedule;
 use crate::screen::Screen;
 use crate::source::Source;
 use crate::starting_point::{all_rows, prepare};
-use crate::store::{Store, with_store};
+use crate::store::Store;
 use crate::writers::{Event, Writer};
 
 /// Runs the ingest that the options ask for.
@@ -40,7 +40,7 @@ pub(crate) fn ingest(options: &Options, place: &Place, source: Source) -> Result
         writers: options.processes.get(),
         writer: 0,
     };
-    with_store!(database.engine, C => run::<C>(options, database, &job, &sender, &events))
+    with_connection!(database.engine, C => run::<C>(options, database, &job, &sender, &events))
 }
 
 fn run<C: Store>(

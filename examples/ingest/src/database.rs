@@ -1,4 +1,4 @@
-//! Which database a URL means, and how the program gets support for it.
+//! Which database a URL means, how the program gets support for it, and the connection type.
 
 use std::env;
 use std::ffi::OsString;
@@ -136,3 +136,29 @@ impl Place {
         }
     }
 }
+
+/// Evaluates an expression with the connection type of an engine, which the program must support: see
+/// [`Database::require_support`].
+macro_rules! with_connection {
+    ($engine:expr, $connection:ident => $value:expr) => {
+        match $engine {
+            crate::database::Engine::Sqlite => {
+                type $connection = diesel::SqliteConnection;
+                $value
+            }
+            #[cfg(feature = "postgres")]
+            crate::database::Engine::Postgres => {
+                type $connection = diesel::PgConnection;
+                $value
+            }
+            #[cfg(feature = "mysql")]
+            crate::database::Engine::Mysql => {
+                type $connection = diesel::MysqlConnection;
+                $value
+            }
+            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+            _ => anyhow::bail!("this program was built without support for that database"),
+        }
+    };
+}
+pub(crate) use with_connection;

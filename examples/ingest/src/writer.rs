@@ -14,14 +14,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 
-use crate::database::Database;
+use crate::database::{Database, with_connection};
 use crate::document::Document;
 use crate::job::Job;
 use crate::registration::register;
 use crate::report::{Report, Totals};
 use crate::schedule;
 use crate::source::Elements;
-use crate::store::{Store, with_store};
+use crate::store::Store;
 
 /// How often a writer says how far it is.
 const TELLING: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     io::stdin().read_line(&mut line)?;
     let job: Job = serde_json::from_str(&line).context("a writer is started by ingest itself")?;
     let engine = Database::from_url(&job.database_url)?.engine;
-    with_store!(engine, C => write::<C>(&job))?;
+    with_connection!(engine, C => write::<C>(&job))?;
     Ok(ExitCode::SUCCESS)
 }
 
