@@ -10,7 +10,7 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Proxy, round_trips_of_a_slot};
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
@@ -50,33 +50,7 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
 
 #[test]
 fn round_trips_of_a_slot_are_two_to_grant_and_one_for_the_rest() {
-    let database = Mysql::new();
-    let (proxy, url) = Proxy::url(&database.url());
-    let mut conn = Mysql::connect_to(&url);
-    let one = Semaphore::new("one", 1);
-    let minute = Duration::from_secs(60);
-    for prepared in [false, true] {
-        let mut slot = None;
-        let granted = proxy.count(|| {
-            let lease = Lease::new(minute);
-            slot = conn.try_acquire_slot(&one, lease).expect("an answer");
-        });
-        let mut slot = slot.expect("free");
-        let refused = proxy.count(|| {
-            let lease = Lease::new(minute);
-            let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
-            assert_eq!(refused, None);
-        });
-        let refreshed = proxy.count(|| {
-            conn.refresh_slot(&mut slot, minute).expect("ours");
-        });
-        let released = proxy.count(|| {
-            conn.release_slot(&slot).expect("ours");
-        });
-        if prepared {
-            assert_eq!([granted, refused, refreshed, released], [2, 1, 1, 1]);
-        }
-    }
+    assert_eq!(round_trips_of_a_slot::<Mysql>(), [2, 1, 1, 1]);
 }
 
 /// Neither the time zone of a session nor its change of the clocks moves a lease.

@@ -11,7 +11,7 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, words};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Proxy, round_trips_of_a_slot};
 use crate::support::threads::{Holder, LONG, meanwhile, result_of};
 
 crate::all_promises!(Postgres);
@@ -63,33 +63,7 @@ fn round_trips_are_none_at_top_level_and_one_inside() {
 /// Granted, refused, refreshed or released: each is one statement.
 #[test]
 fn round_trips_of_a_slot_are_one_each() {
-    let database = Postgres::new();
-    let (proxy, url) = Proxy::url(&database.url());
-    let mut conn = Postgres::connect_to(&url);
-    let one = Semaphore::new("one", 1);
-    let minute = Duration::from_secs(60);
-    for prepared in [false, true] {
-        let mut slot = None;
-        let granted = proxy.count(|| {
-            let lease = Lease::new(minute);
-            slot = conn.try_acquire_slot(&one, lease).expect("an answer");
-        });
-        let mut slot = slot.expect("free");
-        let refused = proxy.count(|| {
-            let lease = Lease::new(minute);
-            let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
-            assert_eq!(refused, None);
-        });
-        let refreshed = proxy.count(|| {
-            conn.refresh_slot(&mut slot, minute).expect("ours");
-        });
-        let released = proxy.count(|| {
-            conn.release_slot(&slot).expect("ours");
-        });
-        if prepared {
-            assert_eq!([granted, refused, refreshed, released], [1, 1, 1, 1]);
-        }
-    }
+    assert_eq!(round_trips_of_a_slot::<Postgres>(), [1, 1, 1, 1]);
 }
 
 /// For the release alone: neither for the session nor for a transaction around it.

@@ -5,6 +5,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use diesel_locks::prelude::*;
+
+use super::Backend;
 
 /// Serves one connection.
 pub(crate) struct Proxy {
@@ -56,6 +61,39 @@ impl Proxy {
         work();
         self.turns.load(Ordering::SeqCst) - before
     }
+}
+
+/// Round trips to grant a slot, to refuse it to another, to refresh and to release it, when the statements
+/// are prepared.
+pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
+    let database = B::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = B::connect_to(&url);
+    let one = Semaphore::new("one", 1);
+    let minute = Duration::from_secs(60);
+    let mut cycle = || {
+        let mut slot = None;
+        let granted = proxy.count(|| {
+            let lease = Lease::new(minute);
+            slot = conn.try_acquire_slot(&one, lease).expect("an answer");
+        });
+        let mut slot = slot.expect("free");
+        let refused = proxy.count(|| {
+            let lease = Lease::new(minute);
+            let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
+            assert_eq!(refused, None);
+        });
+        let refreshed = proxy.count(|| {
+            conn.refresh_slot(&mut slot, minute).expect("ours");
+        });
+        let released = proxy.count(|| {
+            conn.release_slot(&slot).expect("ours");
+        });
+        [granted, refused, refreshed, released]
+    };
+    // The first time prepares them, and makes the row.
+    cycle();
+    cycle()
 }
 
 fn clone(stream: &TcpStream) -> TcpStream {
