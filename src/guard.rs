@@ -204,6 +204,9 @@ impl SlotGuard {
     /// Releases the slots of all guards in this process, for a shutdown; says how many were released. Their
     /// [`is_held`](Self::is_held) is false from then on; nobody is told that they were lost.
     ///
+    /// Those that were lost do not count, but for a slot that was taken away since its last renewal and
+    /// whose guard does not know of it yet.
+    ///
     /// Waits for a connection of each pool, once; a slot that can't be released is free when its
     /// lease ends.
     pub fn release_all() -> usize {

@@ -331,20 +331,71 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
     }
 
     fn release_all(&self) -> usize {
-        let mut all: Vec<Kept> = self.lock().kept.drain().map(|(_, kept)| kept).collect();
-        all.retain(|kept| kept.state.end());
-        let slots: Vec<Renewal> = all.iter().map(renewal).collect();
+        let kept: Vec<Kept> = self.lock().kept.drain().map(|(_, kept)| kept).collect();
+        // Whoever has lost its slot, noticed or not, has none to release. Not asked by `is_held`, which would
+        // tell of the loss.
+        let mut all: Vec<(bool, Kept)> = kept
+            .into_iter()
+            .map(|kept| (!kept.state.remaining().is_zero(), kept))
+            .collect();
+        all.retain(|(_, kept)| kept.state.end());
+        let slots: Vec<Renewal> = all.iter().map(|(_, kept)| renewal(kept)).collect();
         let still_ours = self
             .pool
             .get()
             .map_err(Error::from)
             .and_then(|mut conn| conn.give_back_many(&slots));
         match still_ours {
-            Ok(still_ours) => slots.len() - still_ours.len(),
+            Ok(still_ours) => all
+                .iter()
+                .filter(|(held, kept)| {
+                    let token = kept.slot.token.as_bytes();
+                    *held && !still_ours.iter().any(|left| left == token)
+                })
+                .count(),
             Err(error) => {
                 tracing::warn!(%error, slots = slots.len(), "slots not released; their leases end");
                 0
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::time::Duration;
+
+    use diesel::SqliteConnection;
+
+    use super::*;
+    use crate::{Lease, Semaphore};
+
+    /// The leases of two have ended, and the thread, which would notice, has not looked since.
+    #[test]
+    fn a_lost_slot_is_not_counted_as_released() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = folder.path().join("test.sqlite3").display().to_string();
+        let manager = ConnectionManager::<SqliteConnection>::new(url);
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        let mut conn = pool.get().expect("a connection");
+        crate::migrate(&mut *conn).expect("migrate");
+        let keeper = Arc::new(Keeper::new(pool.clone()));
+        let now = Instant::now();
+        for deadline in [now, now + HOUR, now] {
+            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), Lease::new(HOUR));
+            let slot = slot.expect("an answer").expect("free");
+            let kept = Kept {
+                slot,
+                lease: HOUR,
+                lease_us: 1,
+                state: Arc::new(State::new(deadline)),
+            };
+            keeper.lock().kept.insert(kept.slot.token, kept);
+        }
+        drop(conn);
+        assert_eq!(keeper.release_all(), 1);
+        let mut conn = pool.get().expect("a connection");
+        assert_eq!(conn.held_slots("three").expect("rows"), []);
     }
 }
