@@ -81,8 +81,6 @@ impl Backend for Mysql {
             .number
     }
 
-    /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
-    /// transaction that has written nothing (MariaDB).
     fn cut(&self) {
         let mut admin = self.admin();
         let sessions = words(
@@ -101,11 +99,16 @@ impl Backend for Mysql {
         }
     }
 
+    /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
+    /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut self.admin(),
             &format!(
-                "SELECT COUNT(*) FROM information_schema.processlist \
+                // Not MySQL's list of processes, as above.
+                "SELECT COUNT(*) FROM /*!80000 (SELECT processlist_db AS db, processlist_state AS state, \
+                 processlist_command AS command, processlist_info AS info FROM performance_schema.threads) \
+                 *//*M!100100 information_schema.processlist */ AS sessions \
                  WHERE db = '{}' AND (state = 'User lock' \
                  OR (command <> 'Sleep' AND info LIKE '%diesel_object_locks%FOR UPDATE'))",
                 self.name
