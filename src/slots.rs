@@ -15,6 +15,10 @@ const LOOKS: u32 = 10;
 /// The longest pause between two of them.
 const LONGEST_LOOK: Duration = Duration::from_millis(8);
 
+/// For how long slots that are being added or removed are waited for, at most: a batch of rows and its
+/// COMMIT.
+const LONGEST_CHANGE: Duration = Duration::from_secs(2);
+
 /// The first pause of somebody who waits for a slot, and the longest: between 10 and 20 questions a
 /// second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -65,6 +69,7 @@ fn decide<C: SlotStore>(
         open: None,
     };
     let mut looked = 0;
+    let begun = Instant::now();
     loop {
         match attempt(conn, &place)? {
             Attempt::Granted(granted) => return Ok(Some(granted)),
@@ -73,7 +78,13 @@ fn decide<C: SlotStore>(
             Attempt::Locked => {
                 looked += 1;
                 if looked >= looks {
-                    return Ok(None);
+                    // Locked for longer: by transactions that hold slots, or by whoever changes rows.
+                    let others_turn = !in_transaction
+                        && begun.elapsed() < LONGEST_CHANGE
+                        && conn.slots_change()?;
+                    if !others_turn {
+                        return Ok(None);
+                    }
                 }
                 look_again_later(looked);
                 place.open = None;

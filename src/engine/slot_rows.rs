@@ -230,6 +230,17 @@ macro_rules! locked_slot_rows {
                 .select(diesel_fences::fence)
                 .for_update()
         }
+
+        /// The same, unless another has it locked.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn lock_fence_floor_if_free() -> _ {
+            let fences: i32 = FENCES;
+            diesel_fences::table
+                .filter(diesel_fences::id.eq(fences))
+                .select(diesel_fences::fence)
+                .for_update()
+                .skip_locked()
+        }
     };
 }
 #[cfg(any(feature = "postgres", feature = "mysql"))]

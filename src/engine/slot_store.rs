@@ -36,6 +36,10 @@ pub trait SlotStore: Engine {
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error>;
 
+    /// Whether somebody adds or removes slots at this moment, and may have them locked for as long as a
+    /// COMMIT takes. Outside of a transaction.
+    fn slots_change(&mut self) -> Result<bool, Error>;
+
     /// Makes the slots up to the number of permits that are not there yet, in transactions of its own.
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
 

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 
@@ -121,7 +122,8 @@ where
     PooledConnection::extensions_mut(&mut conn).insert(Nonce(Arc::clone(&nonce)));
     drop(conn);
     keepers.retain(|keeper| {
-        let Some(mut other) = keeper.pool().try_get() else {
+        // Others have its connections for a moment: guards acquired at the same time.
+        let Ok(mut other) = keeper.pool().get_timeout(OTHERS_MOMENT) else {
             return false;
         };
         let same = PooledConnection::extensions(&other)
@@ -146,6 +148,9 @@ where
     }
     keeper
 }
+
+/// How long a pool that has no connection left is waited for.
+const OTHERS_MOMENT: Duration = Duration::from_millis(100);
 
 /// Found again on the same connection.
 struct Nonce(Arc<()>);

@@ -13,35 +13,24 @@ mod schema;
 mod sqlite;
 mod support;
 
-/// One `#[test]` for each body, on one engine.
+/// One `#[test]` for each body of the modules in `bodies`, on one engine.
 macro_rules! tests_of {
     ($backend:ident: $($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
         $(mod $module {
             $(#[test]
             fn $name() {
-                crate::promises::$module::$name::<super::$backend>();
+                super::bodies::$module::$name::<super::$backend>();
             })*
         })*
     };
 }
 pub(crate) use tests_of;
 
-/// The same for the bodies of semaphores.
-macro_rules! slot_tests_of {
-    ($backend:ident: $($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
-        $(mod $module {
-            $(#[test]
-            fn $name() {
-                crate::promises::slots::$module::$name::<super::$backend>();
-            })*
-        })*
-    };
-}
-pub(crate) use slot_tests_of;
-
 /// The bodies that all engines share.
 macro_rules! all_promises {
     ($backend:ident) => {
+        use crate::promises as bodies;
+
         crate::tests_of!($backend:
             exclusion::{
                 a_waiter_goes_on_when_the_holder_commits,
@@ -115,9 +104,10 @@ macro_rules! all_promises {
             },
         );
         mod slots {
-            use super::*;
+            use super::$backend;
+            use crate::promises::slots as bodies;
 
-            crate::slot_tests_of!($backend:
+            crate::tests_of!($backend:
                 capacity::{
                 sixty_four_connections_never_hold_more_than_the_permits,
                 eight_connections_always_get_one_of_eight_slots,
@@ -188,6 +178,64 @@ macro_rules! all_promises {
                 a_stale_transaction_is_refused_a_slot,
                 the_sessions_isolation_level_does_not_matter_outside,
             },
+            );
+        }
+        mod sequences {
+            use super::$backend;
+            use crate::promises::sequences as bodies;
+
+            crate::tests_of!($backend:
+                draws::{
+                    numbers_have_neither_gaps_nor_repeats,
+                    a_new_sequence_is_used_by_thirty_two_at_once,
+                    a_number_that_was_rolled_back_is_the_next_ones,
+                    a_number_of_a_savepoint_is_free_with_it,
+                    a_number_of_a_lost_connection_is_the_next_ones,
+                    who_draws_waits_for_who_drew_before,
+                    sequences_do_not_wait_for_each_other,
+                    several_numbers_are_in_a_row,
+                    the_last_number_is_read_without_waiting,
+                },
+                inputs::{
+                    a_draw_needs_a_transaction,
+                    the_end_of_the_numbers_leaves_the_transaction_usable,
+                    unusable_sequences_are_refused,
+                    names_of_sequences_are_compared_as_bytes,
+                    the_start_counts_once,
+                    a_missing_table_of_sequences_names_migrate,
+                    a_read_only_transaction_draws_nothing,
+                },
+                levels::{
+                    at_the_default_level_nothing_is_skipped_or_repeated,
+                    above_read_committed_nothing_is_skipped_or_repeated,
+                    a_draw_after_an_old_snapshot_is_new_or_fails,
+                },
+            );
+        }
+        mod transactions {
+            use super::$backend;
+            use crate::promises::transactions as bodies;
+
+            crate::tests_of!($backend:
+                levels::{
+                    the_level_is_that_of_the_transaction_alone,
+                    what_an_engine_lacks_is_an_error,
+                    a_read_only_transaction_writes_nothing_and_leaves_nothing_behind,
+                    locks_slots_and_numbers_work_inside,
+                    an_object_lock_asks_for_fresh_reads,
+                },
+                retries::{
+                    victims_are_tried_again_until_they_succeed,
+                    the_closure_is_told_the_attempt,
+                    attempts_come_to_an_end,
+                    an_error_of_the_applications_is_not_tried_again,
+                    any_type_of_error_shows_the_databases,
+                    nothing_is_tried_again_inside_a_transaction,
+                    a_panic_rolls_back_and_goes_on,
+                    no_attempt_is_refused,
+                    lock_timeouts_are_tried_again_if_asked_for,
+                    a_retry_is_told_to_tracing,
+                },
             );
         }
     };

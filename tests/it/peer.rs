@@ -152,18 +152,25 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
     lines.next();
 }
 
-/// Many guards, each by a clone of the pool.
+/// Many guards, each by a clone of the pool, acquired by more threads than the pool has connections.
 fn guards<B: Backend>(url: &str, semaphore: &str) {
     let pool = Pool::builder()
         .max_size(4)
         .build(ConnectionManager::<B::Conn>::new(url))
         .expect("a pool");
     let semaphore = Semaphore::named(semaphore, GUARDS_OF_A_PEER);
-    let guards: Vec<_> = (0..GUARDS_OF_A_PEER)
+    let threads: Vec<_> = (0..GUARDS_OF_A_PEER)
         .map(|_| {
-            let lease = Lease::new(LEASE * 9);
-            SlotGuard::acquire(&pool.clone(), &semaphore, lease, Wait::No).expect("free")
+            let (pool, semaphore) = (pool.clone(), semaphore.clone());
+            std::thread::spawn(move || {
+                let lease = Lease::new(LEASE * 9);
+                SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free")
+            })
         })
+        .collect();
+    let guards: Vec<_> = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("a guard"))
         .collect();
     println!("held");
     let mut lines = std::io::stdin().lines();

@@ -75,6 +75,13 @@ impl SlotStore for MysqlConnection {
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
+    fn slots_change(&mut self) -> Result<bool, Error> {
+        let floor: Option<i64> = sql::lock_fence_floor_if_free()
+            .get_result(self)
+            .optional()?;
+        Ok(floor.is_none())
+    }
+
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
         loop {

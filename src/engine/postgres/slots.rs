@@ -59,6 +59,13 @@ impl SlotStore for PgConnection {
         looked
     }
 
+    fn slots_change(&mut self) -> Result<bool, Error> {
+        let floor: Option<i64> = alone(self, |conn| {
+            sql::lock_fence_floor_if_free().get_result(conn).optional()
+        })?;
+        Ok(floor.is_none())
+    }
+
     fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         loop {

@@ -15,10 +15,10 @@ use crate::support::threads::Holder;
 /// Collects events of every thread. One for the whole run: subscribers that come and go while other
 /// tests use the same places in the code miss events.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<(ThreadId, String)>>>);
+pub(crate) struct Collector(Arc<Mutex<Vec<(ThreadId, String)>>>);
 
 impl Collector {
-    fn global() -> &'static Self {
+    pub(crate) fn global() -> &'static Self {
         static GLOBAL: OnceLock<Collector> = OnceLock::new();
         GLOBAL.get_or_init(|| {
             let collector = Self::default();
@@ -30,7 +30,7 @@ impl Collector {
         })
     }
 
-    fn of_this_thread(&self) -> String {
+    pub(crate) fn of_this_thread(&self) -> String {
         let this = std::thread::current().id();
         let events = self.0.lock().expect("unpoisoned");
         let own = events.iter().filter(|(thread, _)| *thread == this);

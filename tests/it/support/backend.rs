@@ -7,11 +7,11 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
 
 /// How many migrations the crate has.
-pub(crate) const MIGRATIONS: usize = 2;
+pub(crate) const MIGRATIONS: usize = 3;
 
 /// A database of the test's own, dropped with the value.
 pub(crate) trait Backend: Sized + Send + Sync + 'static {
-    type Conn: ObjectLocks + Semaphores + R2D2Connection + Send + 'static;
+    type Conn: ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static;
 
     /// As the peer process knows it.
     const NAME: &'static str;
@@ -37,6 +37,13 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// Runs statements.
     fn sql(conn: &mut Self::Conn, sql: &str);
+
+    /// The same when it may fail.
+    fn try_sql(conn: &mut Self::Conn, sql: &str) -> Result<(), diesel_locks::Error> {
+        Ok(diesel::connection::SimpleConnection::batch_execute(
+            conn, sql,
+        )?)
+    }
 
     /// One number.
     fn number(conn: &mut Self::Conn, sql: &str) -> i64;

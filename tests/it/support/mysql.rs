@@ -74,6 +74,11 @@ impl Backend for Mysql {
         diesel::sql_query(sql).execute(conn).expect(sql);
     }
 
+    fn try_sql(conn: &mut MysqlConnection, sql: &str) -> Result<(), diesel_locks::Error> {
+        diesel::sql_query(sql).execute(conn)?;
+        Ok(())
+    }
+
     fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
         diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
             .get_result::<Number>(conn)
@@ -110,7 +115,8 @@ impl Backend for Mysql {
                  processlist_command AS command, processlist_info AS info FROM performance_schema.threads) \
                  *//*M!100100 information_schema.processlist */ AS sessions \
                  WHERE db = '{}' AND (state = 'User lock' \
-                 OR (command <> 'Sleep' AND info LIKE '%diesel_object_locks%FOR UPDATE'))",
+                 OR (command <> 'Sleep' AND (info LIKE '%diesel_object_locks%FOR UPDATE' \
+                 OR info LIKE 'INSERT INTO diesel_sequences%')))",
                 self.name
             ),
         ))

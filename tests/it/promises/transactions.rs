@@ -1,0 +1,4 @@
+//! Transactions with levels, modes and retries.
+
+pub(crate) mod levels;
+pub(crate) mod retries;

@@ -1,0 +1,301 @@
+//! Transactions that are begun again.
+
+use std::error::Error as StdError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::connection::Connection;
+use diesel::result::DatabaseErrorKind::SerializationFailure;
+use diesel::result::Error::DatabaseError;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, TransactionError};
+
+use crate::promises::events::Collector;
+use crate::promises::slots::at_once;
+use crate::support::Backend;
+use crate::support::threads::Holder;
+
+/// Many attempts, short pauses.
+fn patient() -> Transaction {
+    let retry = Retry::up_to(u32::MAX).delays(Duration::from_millis(1), Duration::from_millis(50));
+    Transaction::new().retry(retry)
+}
+
+/// What Diesel makes of SQLSTATE 40001.
+fn victim() -> diesel::result::Error {
+    DatabaseError(SerializationFailure, Box::new("as told".to_owned()))
+}
+
+/// Opposite orders at a level at which reads are old when they are written; on SQLite without waiting.
+pub(crate) fn victims_are_tried_again_until_they_succeed<B: Backend>() {
+    let database = Arc::new(B::new());
+    let level = if B::ONE_WRITER {
+        Isolation::Serializable
+    } else {
+        Isolation::RepeatableRead
+    };
+    at_once(&database, 8, |conn, thread| {
+        if B::ONE_WRITER {
+            B::sql(conn, "PRAGMA busy_timeout = 0");
+        }
+        for round in 0..10 {
+            let done = conn.run_transaction(patient().isolation(level), |conn| {
+                let mut ids = [0, 1];
+                if (thread + round) % 2 == 0 {
+                    ids.reverse();
+                }
+                B::counter(conn, ids[0]);
+                for id in ids {
+                    let sql = format!("UPDATE counters SET n = n + 1 WHERE id = {id}");
+                    B::try_sql(conn, &sql)?;
+                }
+                Ok::<_, Error>(())
+            });
+            done.expect("in the end");
+        }
+    });
+    let mut conn = database.connect();
+    for id in [0, 1] {
+        assert_eq!(B::counter(&mut conn, id), 80);
+    }
+}
+
+/// And what the attempts before have written is gone.
+pub(crate) fn the_closure_is_told_the_attempt<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut told = Vec::new();
+    let last = conn.run_transaction_attempts(patient(), |conn, attempt| {
+        told.push(attempt);
+        assert_eq!(B::counter(conn, 0), 0);
+        B::count_up(conn, 0);
+        if attempt < 4 {
+            Err(victim())
+        } else {
+            Ok(attempt)
+        }
+    });
+    assert_eq!(last, Ok(4));
+    assert_eq!(told, [1, 2, 3, 4]);
+    assert_eq!(B::counter(&mut conn, 0), 1);
+}
+
+pub(crate) fn attempts_come_to_an_end<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for (transaction, expected) in [
+        (Transaction::new(), 1),
+        (Transaction::new().retry(Retry::up_to(1)), 1),
+        (Transaction::new().retry(Retry::up_to(3)), 3),
+        (patient().retry(Retry::up_to(9).within(Duration::ZERO)), 1),
+    ] {
+        let mut attempts = 0;
+        let result: Result<(), _> = conn.run_transaction(transaction, |_| {
+            attempts += 1;
+            Err(victim())
+        });
+        assert_eq!(result, Err(victim()));
+        assert_eq!(attempts, expected);
+    }
+    conn.run_transaction(Transaction::new(), |_| Ok::<_, Error>(()))
+        .expect("usable");
+}
+
+/// Errors as applications have them.
+#[derive(Debug)]
+enum AppError {
+    NotEnough,
+    Database(diesel::result::Error),
+    Locks(Error),
+}
+
+impl From<Error> for AppError {
+    fn from(error: Error) -> Self {
+        Self::Locks(error)
+    }
+}
+
+impl TransactionError for AppError {
+    fn database_error(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::NotEnough => None,
+            Self::Database(error) => Some(error),
+            Self::Locks(error) => Some(error),
+        }
+    }
+}
+
+/// How often a closure with this error runs when three attempts are allowed.
+fn attempts<B: Backend, E: TransactionError<Kind>, Kind>(
+    conn: &mut B::Conn,
+    error: impl Fn() -> E,
+) -> u32 {
+    let mut attempts = 0;
+    let retry = Retry::up_to(3).delays(Duration::ZERO, Duration::ZERO);
+    let result: Result<(), E> = conn.run_transaction(Transaction::new().retry(retry), |_| {
+        attempts += 1;
+        Err(error())
+    });
+    assert!(result.is_err());
+    attempts
+}
+
+pub(crate) fn an_error_of_the_applications_is_not_tried_again<B: Backend>() {
+    let database = B::new();
+    let conn = &mut database.connect();
+    assert_eq!(attempts::<B, _, _>(conn, || AppError::NotEnough), 1);
+    assert_eq!(
+        attempts::<B, _, _>(conn, || diesel::result::Error::NotFound),
+        1
+    );
+    assert_eq!(
+        attempts::<B, _, _>(conn, || Error::Held {
+            what: "a".to_owned()
+        }),
+        1
+    );
+    assert_eq!(
+        attempts::<B, _, _>(conn, || anyhow::anyhow!("deadlock detected")),
+        1,
+        "a text alone is no error of the database"
+    );
+}
+
+pub(crate) fn any_type_of_error_shows_the_databases<B: Backend>() {
+    let database = B::new();
+    let conn = &mut database.connect();
+    let own = || Error::from(victim());
+    assert!(own().is_serialization_failure());
+    assert_eq!(attempts::<B, _, _>(conn, victim), 3);
+    assert_eq!(attempts::<B, _, _>(conn, own), 3);
+    assert_eq!(
+        attempts::<B, _, _>(conn, || diesel::result::Error::from(own())),
+        3
+    );
+    assert_eq!(
+        attempts::<B, _, _>(conn, || AppError::Database(victim())),
+        3
+    );
+    assert_eq!(attempts::<B, _, _>(conn, || AppError::Locks(own())), 3);
+    assert_eq!(
+        attempts::<B, _, _>(conn, || anyhow::Error::from(victim()).context("transfer")),
+        3
+    );
+    assert_eq!(
+        attempts::<B, Box<dyn StdError>, _>(conn, || victim().into()),
+        3
+    );
+    assert_eq!(
+        attempts::<B, Box<dyn StdError + Send + Sync>, _>(conn, || own().into()),
+        3
+    );
+}
+
+pub(crate) fn nothing_is_tried_again_inside_a_transaction<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let error = conn
+        .transaction(|conn| {
+            conn.run_transaction(patient(), |_| -> Result<(), Error> {
+                unreachable!("it is refused before")
+            })
+        })
+        .expect_err("inside");
+    assert!(
+        matches!(
+            error,
+            Error::InTransaction {
+                method: "run_transaction",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+pub(crate) fn a_panic_rolls_back_and_goes_on<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        conn.run_transaction(patient(), |conn| -> Result<(), Error> {
+            B::count_up(conn, 0);
+            panic!("as told");
+        })
+    }))
+    .expect_err("it goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"as told"));
+    assert_eq!(B::counter(&mut conn, 0), 0);
+    conn.run_transaction(patient(), |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(())
+    })
+    .expect("usable");
+    assert_eq!(B::counter(&mut conn, 0), 1);
+}
+
+pub(crate) fn no_attempt_is_refused<B: Backend>() {
+    let database = B::new();
+    let transaction = Transaction::new().retry(Retry::up_to(0));
+    let result = database
+        .connect()
+        .run_transaction(transaction, |_| Ok::<_, Error>(()));
+    assert!(
+        matches!(result, Err(Error::InvalidRetry { attempts: 0 })),
+        "{result:?}"
+    );
+}
+
+pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let level = (!B::ONE_WRITER).then_some(Isolation::ReadCommitted);
+    let holder = (!B::ONE_WRITER).then(|| Holder::of(&database, "a"));
+    for (asked, expected) in [(false, 1), (true, 3)] {
+        let mut retry = Retry::up_to(3);
+        if asked {
+            retry = retry.lock_timeouts();
+        }
+        let mut transaction = Transaction::new().retry(retry);
+        if let Some(level) = level {
+            transaction = transaction.isolation(level);
+        }
+        let mut attempts = 0;
+        let result = conn.run_transaction(transaction, |conn| {
+            attempts += 1;
+            // On SQLite whoever holds a lock keeps the transaction from beginning.
+            if B::ONE_WRITER {
+                return Err(Error::TimedOut {
+                    what: "a".to_owned(),
+                    waited: Duration::ZERO,
+                    source: None,
+                });
+            }
+            let wait = Wait::AtMost(Duration::from_millis(5));
+            conn.lock_object(ObjectLock::on("a").wait(wait))
+        });
+        let error = result.expect_err("held");
+        assert!(error.is_timeout(), "{error:?}");
+        assert_eq!(attempts, expected);
+    }
+    if let Some(holder) = holder {
+        holder.let_go();
+    }
+}
+
+pub(crate) fn a_retry_is_told_to_tracing<B: Backend>() {
+    let database = B::new();
+    let collector = Collector::global();
+    let mut conn = database.connect();
+    let result: Result<(), _> =
+        conn.run_transaction(Transaction::new().retry(Retry::up_to(3)), |_| Err(victim()));
+    assert!(result.is_err());
+    let told = collector.of_this_thread();
+    let told: Vec<_> = told.lines().filter(|line| line.contains("again")).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    for (number, line) in (1..).zip(&told) {
+        assert!(line.contains("reason=serialization failure"), "{line}");
+        assert!(line.contains(&format!("attempt={number}")), "{line}");
+        assert!(line.contains("pause="), "{line}");
+    }
+}
