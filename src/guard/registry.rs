@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 
@@ -121,22 +121,30 @@ where
     let nonce = Arc::new(());
     PooledConnection::extensions_mut(&mut conn).insert(Nonce(Arc::clone(&nonce)));
     drop(conn);
-    keepers.retain(|keeper| {
-        // Others have its connections for a moment: guards acquired at the same time.
-        let Ok(mut other) = keeper.pool().get_timeout(OTHERS_MOMENT) else {
-            return false;
-        };
-        let same = PooledConnection::extensions(&other)
-            .get::<Nonce>()
-            .is_some_and(|found| Arc::ptr_eq(&found.0, &nonce));
-        if same || knows(&mut other, &lease) {
-            mark(&mut other, keeper);
-            return true;
+    let patience = Duration::from_micros(lease_us.unsigned_abs() / 10).min(OTHERS_MOMENT);
+    let begun = Instant::now();
+    while !keepers.is_empty() {
+        let mut found = None;
+        keepers.retain(|keeper| {
+            // In turn with those who wait for a connection, a little with each pool.
+            let Ok(mut other) = keeper.pool().get_timeout(AT_A_POOL) else {
+                return true;
+            };
+            let same = PooledConnection::extensions(&other)
+                .get::<Nonce>()
+                .is_some_and(|found| Arc::ptr_eq(&found.0, &nonce));
+            if same || knows(&mut other, &lease) {
+                mark(&mut other, keeper);
+                found = Some(Arc::clone(keeper));
+            }
+            false
+        });
+        if let Some(keeper) = found {
+            return keeper;
         }
-        false
-    });
-    if let Some(keeper) = keepers.pop() {
-        return keeper;
+        if begun.elapsed() > patience {
+            break;
+        }
     }
     let keeper = Arc::new(Keeper::new(pool.clone()));
     register(
@@ -149,8 +157,12 @@ where
     keeper
 }
 
-/// How long a pool that has no connection left is waited for.
-const OTHERS_MOMENT: Duration = Duration::from_millis(100);
+/// How long pools that have no connection left are waited for: others that acquire guards at the same
+/// moment have them. And not longer than a tenth of the lease.
+const OTHERS_MOMENT: Duration = Duration::from_millis(250);
+
+/// At one of them at a time.
+const AT_A_POOL: Duration = Duration::from_millis(10);
 
 /// Found again on the same connection.
 struct Nonce(Arc<()>);
