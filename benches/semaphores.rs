@@ -9,6 +9,8 @@
 
 #[path = "semaphores/designs.rs"]
 mod designs;
+#[path = "semaphores/guards.rs"]
+mod guards;
 #[path = "semaphores/many_permits.rs"]
 mod many_permits;
 #[path = "semaphores/options.rs"]
@@ -31,6 +33,7 @@ mod waiting;
 use std::thread;
 
 use anyhow::Result;
+use diesel::r2d2::R2D2Connection;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
 use diesel_locks::prelude::*;
 use serde_json::json;
@@ -77,7 +80,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn with_rivals<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
+fn with_rivals<C: Rivals + R2D2Connection + Send + 'static>(
+    options: &Options,
+    engine: Choice,
+) -> Result<(String, Findings)> {
     let version = Crew::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
@@ -107,7 +113,7 @@ fn with_rivals<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, 
     Ok((version, findings))
 }
 
-fn alone<C: Backend + Semaphores>(
+fn alone<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
     options: &Options,
     connections: &[usize],
 ) -> Result<(String, Findings)> {
@@ -118,7 +124,7 @@ fn alone<C: Backend + Semaphores>(
 }
 
 /// The parts that compare the crate with itself.
-fn own<C: Backend + Semaphores>(
+fn own<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
     options: &Options,
     version: &str,
     connections: &[usize],
@@ -129,6 +135,9 @@ fn own<C: Backend + Semaphores>(
     }
     if options.has(Part::Waiting) {
         findings.add(waiting::measure::<C>(options, version)?);
+    }
+    if options.has(Part::Guards) {
+        findings.add(guards::measure::<C>(options, version)?);
     }
     Ok(findings)
 }

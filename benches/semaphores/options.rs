@@ -11,7 +11,7 @@ pub(crate) const HELP: &str = "\
 Measures the targets for semaphores and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
-  --only LIST             of hot, many, single, permits, waiting; default: all
+  --only LIST             of hot, many, single, permits, waiting, guards; default: all
   --rounds N              of each design (10, of 500 ms each)
   --quick                 a few seconds, to see that it runs; too short to judge by
   --json                  all figures as one JSON object on the last line
@@ -21,9 +21,10 @@ Measures the targets for semaphores and prints them as Markdown.
   single   one semaphore of one permit: 1 and 8 connections
   permits  10,000 permits, 9,990 of them held, beside 10 permits: 1 and 8 connections
   waiting  one permit, 16 connections that wait for it
+  guards   1,000 slots held by guards for a minute: statements and processor time (Linux)
 
 Servers: PG_DATABASE_URL and MYSQL_DATABASE_URL (MySQL or MariaDB), set by
-  cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite --bench semaphores
+  cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite,r2d2 --bench semaphores
 ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub(crate) enum Part {
     Single,
     Permits,
     Waiting,
+    Guards,
 }
 
 pub(crate) struct Options {
@@ -45,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) round: Duration,
     /// How long others wait for the slot.
     pub(crate) waiting: Duration,
+    /// How long guards are held.
+    pub(crate) guards: Duration,
 }
 
 impl Options {
@@ -76,6 +80,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         Part::Single,
         Part::Permits,
         Part::Waiting,
+        Part::Guards,
     ];
     let mut rounds = None;
     let mut quick = false;
@@ -106,6 +111,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         rounds: rounds.unwrap_or(if quick { 1 } else { 10 }),
         round: Duration::from_millis(if quick { 50 } else { 500 }),
         waiting: Duration::from_secs(if quick { 2 } else { 20 }),
+        guards: Duration::from_secs(if quick { 1 } else { 60 }),
     }))
 }
 
@@ -116,6 +122,9 @@ fn part(name: &str) -> Result<Part> {
         "single" => Part::Single,
         "permits" => Part::Permits,
         "waiting" => Part::Waiting,
-        other => bail!("no part {other:?}; there are hot, many, single, permits and waiting"),
+        "guards" => Part::Guards,
+        other => {
+            bail!("no part {other:?}; there are hot, many, single, permits, waiting and guards")
+        }
     })
 }

@@ -17,6 +17,9 @@ pub(crate) trait Backend: ObjectLocks + Statements {
 
     fn create_database() -> Result<Self::Database>;
 
+    /// For a pool.
+    fn url(database: &Self::Database) -> Result<String>;
+
     fn connect_to(database: &Self::Database) -> Result<Self>;
 
     /// Name and version of the server, or of the library.

@@ -31,6 +31,10 @@ impl Backend for MysqlConnection {
         ServerDatabase::create(URL, "")
     }
 
+    fn url(database: &Self::Database) -> Result<String> {
+        Ok(database.url().to_owned())
+    }
+
     fn connect_to(database: &Self::Database) -> Result<Self> {
         database.connect()
     }

@@ -28,6 +28,10 @@ impl Backend for PgConnection {
         ServerDatabase::create(URL, "WITH (FORCE)")
     }
 
+    fn url(database: &Self::Database) -> Result<String> {
+        Ok(database.url().to_owned())
+    }
+
     fn connect_to(database: &Self::Database) -> Result<Self> {
         database.connect()
     }

@@ -48,6 +48,10 @@ impl<C: Connection> ServerDatabase<C> {
         })
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn connect(&self) -> Result<C> {
         Ok(C::establish(&self.url)?)
     }

@@ -35,9 +35,14 @@ impl Backend for SqliteConnection {
         TempDir::with_prefix_in("bench-", directory).context("no directory for SQLite's file")
     }
 
-    fn connect_to(database: &Self::Database) -> Result<Self> {
+    fn url(database: &Self::Database) -> Result<String> {
         let file = database.path().join("bench.sqlite3");
-        let mut conn = Self::establish(file.to_str().context("the path is not UTF-8")?)?;
+        let file = file.to_str().context("the path is not UTF-8")?;
+        Ok(file.to_owned())
+    }
+
+    fn connect_to(database: &Self::Database) -> Result<Self> {
+        let mut conn = Self::establish(&Self::url(database)?)?;
         // First of all: the change to WAL mode may find the file busy.
         conn.batch_execute("PRAGMA busy_timeout = 600000; PRAGMA journal_mode = WAL")?;
         Ok(conn)
