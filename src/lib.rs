@@ -1,4 +1,5 @@
-//! Object locks and semaphores as methods on Diesel connections: PostgreSQL, MySQL, MariaDB, SQLite.
+//! Object locks, semaphores, gap-free sequences and retried transactions as methods on Diesel connections:
+//! PostgreSQL, MySQL, MariaDB, SQLite.
 //!
 //! An object lock is an exclusive lock on any business object, existing or not, for one transaction.
 //! Several servers that share a database use it to handle one document, order or account at a time,
@@ -49,6 +50,28 @@
 //! # fn main() {}
 //! ```
 //!
+//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction says its isolation
+//! level, and is tried again when the database gave it up.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use diesel::prelude::*;
+//! use diesel_locks::prelude::*;
+//! # let mut conn = SqliteConnection::establish(":memory:")?;
+//! # diesel_locks::migrate(&mut conn)?;
+//!
+//! let retried = Transaction::new().retry(Retry::up_to(5));
+//! let number = conn.run_transaction(retried, |conn| {
+//!     conn.next_number(&Sequence::new("pass", 4711)) // of the meeting 4711
+//! })?;
+//! assert_eq!(number, 1);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
+//! ```
+//!
 //! # Organization
 //!
 //! - [`ObjectLocks`]: the methods. Start there: when they block, what they return, what differs per
@@ -56,6 +79,9 @@
 //! - [`ObjectId`], [`ObjectLock`], [`Wait`], [`Retention`]: what is asked for.
 //! - [`Semaphores`]: the methods for semaphores. [`Semaphore`], [`Lease`], [`Slot`]: what is asked for and
 //!   what is got. With the feature `r2d2`, `SlotGuard` and `run_gated` renew slots in the background.
+//! - [`Sequences`]: the methods for gap-free numbers, of a [`Sequence`].
+//! - [`Transactions`]: [`Transaction`] with [`Isolation`] and [`Retry`]; [`TransactionError`] for errors of your
+//!   own.
 //! - [`Error`]: one type for all engines.
 //! - [`migrate`], [`migrations`]: the tables. [`schema`], [`models`]: the tables for queries of your own.
 //! - [`prelude`]: what an application imports.

@@ -22,7 +22,7 @@ use crate::{Error, Sequence, nesting};
 ///
 /// Two transactions that draw from two sequences in opposite orders wait for each other, and the database
 /// breaks the deadlock: draw in the same order everywhere, or let
-/// `run_transaction` try again.
+/// [`run_transaction`](crate::Transactions::run_transaction) try again.
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|

@@ -20,7 +20,7 @@ use crate::engine::statement::{push, statement};
 use crate::{Error, Sequence};
 
 /// Seconds at the gate. It is not a row's lock, so that InnoDB sees no cycle through it.
-const AT_THE_GATE: i32 = 1;
+const AT_THE_GATE: i32 = 5;
 
 /// A value is out of range: the sum is larger than a BIGINT.
 const OUT_OF_RANGE: i64 = 1690;
