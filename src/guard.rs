@@ -23,7 +23,8 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 /// dropped.
 ///
 /// Feature `r2d2`. One thread per pool renews all guards of the process, however many, in one statement at
-/// a third of the shortest lease; what fails is tried again. (One more thread of the process watches the
+/// a third of the shortest lease; what fails is tried again. (A pool that had no connection left for a
+/// second, or a tenth of the lease, while its first guards were acquired may get a second thread. One more thread of the process watches the
 /// ends of the leases.) Renewal borrows a connection of the pool for the statement.
 ///
 /// # When it is lost

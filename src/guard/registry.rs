@@ -121,6 +121,7 @@ where
     let nonce = Arc::new(());
     PooledConnection::extensions_mut(&mut conn).insert(Nonce(Arc::clone(&nonce)));
     drop(conn);
+    keepers.retain(|keeper| may_be_the_same(keeper.pool(), pool));
     let patience = Duration::from_micros(lease_us.unsigned_abs() / 10).min(OTHERS_MOMENT);
     let begun = Instant::now();
     while !keepers.is_empty() {
@@ -157,9 +158,19 @@ where
     keeper
 }
 
+/// Clones of one pool have its settings.
+fn may_be_the_same<C: R2D2Connection + Send + 'static>(
+    one: &Pool<ConnectionManager<C>>,
+    other: &Pool<ConnectionManager<C>>,
+) -> bool {
+    one.max_size() == other.max_size()
+        && one.min_idle() == other.min_idle()
+        && one.connection_timeout() == other.connection_timeout()
+}
+
 /// How long pools that have no connection left are waited for: others that acquire guards at the same
 /// moment have them. And not longer than a tenth of the lease.
-const OTHERS_MOMENT: Duration = Duration::from_millis(250);
+const OTHERS_MOMENT: Duration = Duration::from_secs(1);
 
 /// At one of them at a time.
 const AT_A_POOL: Duration = Duration::from_millis(10);
