@@ -159,18 +159,21 @@ fn guards<B: Backend>(url: &str, semaphore: &str) {
         .build(ConnectionManager::<B::Conn>::new(url))
         .expect("a pool");
     let semaphore = Semaphore::named(semaphore, GUARDS_OF_A_PEER);
-    let threads: Vec<_> = (0..GUARDS_OF_A_PEER)
+    let threads: Vec<_> = (0..8)
         .map(|_| {
             let (pool, semaphore) = (pool.clone(), semaphore.clone());
             std::thread::spawn(move || {
-                let lease = Lease::new(LEASE * 9);
-                SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free")
+                let acquire = |_| {
+                    let lease = Lease::new(LEASE * 9);
+                    SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free")
+                };
+                (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()
             })
         })
         .collect();
     let guards: Vec<_> = threads
         .into_iter()
-        .map(|thread| thread.join().expect("a guard"))
+        .flat_map(|thread| thread.join().expect("guards"))
         .collect();
     println!("held");
     let mut lines = std::io::stdin().lines();
