@@ -236,6 +236,15 @@ macro_rules! all_promises {
                     lock_timeouts_are_tried_again_if_asked_for,
                     a_retry_is_told_to_tracing,
                 },
+                upgrades::{
+                    two_that_read_shared_and_update_deadlock,
+                    two_that_read_for_update_take_turns,
+                    a_retry_mends_the_upgrade_deadlock,
+                    opposite_orders_deadlock_though_read_for_update,
+                    one_order_does_not_deadlock,
+                    object_locks_sort_what_rows_do_not,
+                    an_update_of_an_old_read_is_lost_or_refused,
+                },
             );
         }
     };

@@ -2,3 +2,4 @@
 
 pub(crate) mod levels;
 pub(crate) mod retries;
+pub(crate) mod upgrades;

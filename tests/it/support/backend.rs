@@ -9,6 +9,14 @@ use diesel_locks::prelude::*;
 /// How many migrations the crate has.
 pub(crate) const MIGRATIONS: usize = 3;
 
+diesel::table! {
+    /// See [`Backend::new`].
+    counters (id) {
+        id -> Integer,
+        n -> BigInt,
+    }
+}
+
 /// A database of the test's own, dropped with the value.
 pub(crate) trait Backend: Sized + Send + Sync + 'static {
     type Conn: ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static;
@@ -22,6 +30,9 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     const SAVEPOINT_FREES_TRANSIENT: Option<bool>;
     /// The same for a kept lock, in a transaction that has written before.
     const SAVEPOINT_FREES_KEPT: Option<bool>;
+
+    /// At the end of a SELECT: locks its rows for all but other readers of this kind.
+    const SHARED: &'static str;
 
     /// An empty database.
     fn empty() -> Self;
@@ -46,7 +57,22 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// One number.
-    fn number(conn: &mut Self::Conn, sql: &str) -> i64;
+    fn try_number(conn: &mut Self::Conn, sql: &str) -> Result<i64, diesel_locks::Error>;
+
+    /// The same where it can't fail.
+    fn number(conn: &mut Self::Conn, sql: &str) -> i64 {
+        Self::try_number(conn, sql).expect(sql)
+    }
+
+    /// Reads a counter with the lock of those who write; on SQLite, where the transaction has that,
+    /// plainly.
+    fn counter_for_update(conn: &mut Self::Conn, id: i32) -> Result<i64, diesel_locks::Error>;
+
+    /// Whether, at REPEATABLE READ, the update of a row that has changed since the snapshot fails.
+    fn refuses_old_snapshots(conn: &mut Self::Conn) -> bool {
+        let _ = conn;
+        true
+    }
 
     /// Ends all other sessions of this database; where there is no server, nothing.
     fn cut(&self) {}

@@ -3,7 +3,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, fresh_name, server, with_database};
+use super::backend::{Backend, counters, fresh_name, server, with_database};
 use super::threads::begin;
 
 /// MySQL or MariaDB.
@@ -56,6 +56,7 @@ impl Backend for Mysql {
     const ONE_WRITER: bool = false;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = None;
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
+    const SHARED: &'static str = "LOCK IN SHARE MODE";
 
     fn empty() -> Self {
         Self::empty_on(&server("MYSQL_DATABASE_URL"))
@@ -79,11 +80,22 @@ impl Backend for Mysql {
         Ok(())
     }
 
-    fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
-        diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
-            .get_result::<Number>(conn)
-            .expect(sql)
-            .number
+    fn try_number(conn: &mut MysqlConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+        let row: Number = diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
+            .get_result(conn)?;
+        Ok(row.number)
+    }
+
+    fn counter_for_update(conn: &mut MysqlConnection, id: i32) -> Result<i64, diesel_locks::Error> {
+        let counter = counters::table.find(id).select(counters::n);
+        Ok(counter.for_update().first(conn)?)
+    }
+
+    /// Of MariaDB's; from 11.6.2 on as the default.
+    fn refuses_old_snapshots(conn: &mut MysqlConnection) -> bool {
+        let variable = "SELECT COUNT(*) FROM /*!80000 performance_schema.session_variables */\
+                        /*M!100100 information_schema.session_variables */ WHERE variable_name = 'innodb_snapshot_isolation' AND variable_value = 'ON'";
+        Self::number(conn, variable) == 1
     }
 
     fn cut(&self) {
@@ -116,7 +128,7 @@ impl Backend for Mysql {
                  *//*M!100100 information_schema.processlist */ AS sessions \
                  WHERE db = '{}' AND (state = 'User lock' \
                  OR (command <> 'Sleep' AND (info LIKE '%diesel_object_locks%FOR UPDATE' \
-                 OR info LIKE 'INSERT INTO diesel_sequences%')))",
+                 OR info LIKE '%counters%FOR UPDATE' OR info LIKE 'INSERT INTO diesel_sequences%')))",
                 self.name
             ),
         ))

@@ -3,7 +3,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, fresh_name, server, with_database};
+use super::backend::{Backend, counters, fresh_name, server, with_database};
 use super::threads::begin;
 
 pub(crate) struct Postgres {
@@ -55,6 +55,7 @@ impl Backend for Postgres {
     const ONE_WRITER: bool = false;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(true);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
+    const SHARED: &'static str = "FOR SHARE";
 
     fn empty() -> Self {
         Self::empty_on(&server("PG_DATABASE_URL"))
@@ -72,11 +73,15 @@ impl Backend for Postgres {
         conn.batch_execute(sql).expect(sql);
     }
 
-    fn number(conn: &mut PgConnection, sql: &str) -> i64 {
-        diesel::sql_query(format!("SELECT ({sql})::bigint AS number"))
-            .get_result::<Number>(conn)
-            .expect(sql)
-            .number
+    fn try_number(conn: &mut PgConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+        let row: Number =
+            diesel::sql_query(format!("SELECT ({sql})::bigint AS number")).get_result(conn)?;
+        Ok(row.number)
+    }
+
+    fn counter_for_update(conn: &mut PgConnection, id: i32) -> Result<i64, diesel_locks::Error> {
+        let counter = counters::table.find(id).select(counters::n);
+        Ok(counter.for_update().first(conn)?)
     }
 
     fn cut(&self) {

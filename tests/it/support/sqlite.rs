@@ -3,7 +3,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::Backend;
+use super::backend::{Backend, counters};
 use super::threads::begin;
 
 /// A file of its own, in WAL mode.
@@ -30,6 +30,7 @@ impl Backend for Sqlite {
     const ONE_WRITER: bool = true;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(false);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
+    const SHARED: &'static str = "";
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -54,11 +55,18 @@ impl Backend for Sqlite {
         conn.batch_execute(sql).expect(sql);
     }
 
-    fn number(conn: &mut SqliteConnection, sql: &str) -> i64 {
-        diesel::sql_query(format!("SELECT ({sql}) AS number"))
-            .get_result::<Number>(conn)
-            .expect(sql)
-            .number
+    fn try_number(conn: &mut SqliteConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+        let row: Number =
+            diesel::sql_query(format!("SELECT ({sql}) AS number")).get_result(conn)?;
+        Ok(row.number)
+    }
+
+    fn counter_for_update(
+        conn: &mut SqliteConnection,
+        id: i32,
+    ) -> Result<i64, diesel_locks::Error> {
+        let counter = counters::table.find(id).select(counters::n);
+        Ok(counter.first(conn)?)
     }
 
     fn waiting(&self) -> Option<i64> {
