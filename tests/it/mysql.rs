@@ -233,3 +233,32 @@ fn a_lax_session_keeps_ids_whole() {
         .expect("free");
     assert_eq!(database.rows(), 2);
 }
+
+/// MariaDB from 11.6.2 on does so by default; servers that can't are left out.
+#[test]
+fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    if Mysql::try_sql(&mut conn, "SET SESSION innodb_snapshot_isolation = ON").is_err() {
+        return;
+    }
+    assert!(Mysql::refuses_old_snapshots(&mut conn));
+    let mut other = database.connect();
+    let transaction = Transaction::new()
+        .isolation(Isolation::RepeatableRead)
+        .retry(Retry::up_to(2));
+    let attempts = conn.run_transaction_attempts(transaction, |conn, attempt| {
+        let n = Mysql::counter(conn, 0);
+        if attempt == 1 {
+            Mysql::count_up(&mut other, 0);
+        }
+        let sql = format!("UPDATE counters SET n = {} WHERE id = 0", n + 1);
+        let updated = Mysql::try_sql(conn, &sql);
+        if let Err(error) = &updated {
+            assert!(error.is_serialization_failure(), "{error:?}");
+        }
+        updated.map(|()| attempt)
+    });
+    assert_eq!(attempts.expect("the second time"), 2);
+    assert_eq!(Mysql::counter(&mut conn, 0), 2);
+}

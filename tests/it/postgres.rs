@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel::result::DatabaseErrorKind::UniqueViolation;
+use diesel::result::Error::DatabaseError;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
@@ -493,4 +496,88 @@ fn a_user_with_rights_on_the_table_alone_can_lock() {
         Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
     })
     .expect_err("rolled back, and the role with it");
+}
+
+/// Write skew: all statements of both have succeeded, and the first to commit dooms the other.
+#[test]
+fn a_serialization_failure_at_commit_is_tried_again() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let transaction = Transaction::new()
+        .isolation(Isolation::Serializable)
+        .retry(Retry::up_to(2));
+    let sum_into = |conn: &mut PgConnection, id| {
+        let sum = Postgres::counter(conn, 1) + Postgres::counter(conn, 2);
+        let sql = format!("UPDATE counters SET n = {} WHERE id = {id}", sum + 1);
+        Postgres::sql(conn, &sql);
+    };
+    let attempts = conn.run_transaction_attempts(transaction, |conn, attempt| {
+        sum_into(conn, 2);
+        if attempt == 1 {
+            other.run_transaction(transaction, |other| {
+                sum_into(other, 1);
+                Ok::<_, Error>(())
+            })?;
+        }
+        Ok::<_, Error>(attempt)
+    });
+    assert_eq!(attempts.expect("the second time"), 2);
+    let n = [1, 2].map(|id| Postgres::counter(&mut conn, id));
+    assert_eq!(n, [1, 2], "one after the other");
+}
+
+/// Without a next attempt it is the caller's, and the connection can be used.
+#[test]
+fn a_serialization_failure_at_commit_leaves_the_connection_usable() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let transaction = Transaction::new().isolation(Isolation::Serializable);
+    let result = conn.run_transaction(transaction, |conn| {
+        Postgres::counter(conn, 1);
+        Postgres::count_up(conn, 2);
+        other.run_transaction(transaction, |other| {
+            Postgres::counter(other, 2);
+            Postgres::count_up(other, 1);
+            Ok::<_, Error>(())
+        })
+    });
+    let error = result.expect_err("write skew");
+    assert!(error.is_serialization_failure(), "{error:?}");
+    assert!(!conn.is_broken());
+    conn.run_transaction(transaction, |conn| {
+        Postgres::count_up(conn, 2);
+        Ok::<_, Error>(())
+    })
+    .expect("usable");
+    assert_eq!(Postgres::counter(&mut conn, 2), 1);
+}
+
+#[test]
+fn a_constraint_that_fails_at_commit_is_not_tried_again() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    Postgres::sql(
+        &mut conn,
+        "CREATE TABLE seats (seat INTEGER, UNIQUE (seat) DEFERRABLE INITIALLY DEFERRED); \
+         INSERT INTO seats VALUES (1)",
+    );
+    let mut attempts = 0;
+    let result = conn.run_transaction(Transaction::new().retry(Retry::up_to(3)), |conn| {
+        attempts += 1;
+        Postgres::try_sql(conn, "INSERT INTO seats VALUES (1)")
+    });
+    let error = result.expect_err("taken");
+    assert!(
+        matches!(&error, Error::Database(DatabaseError(UniqueViolation, _))),
+        "{error:?}"
+    );
+    assert_eq!(attempts, 1);
+    assert!(!conn.is_broken());
+    conn.run_transaction(Transaction::new(), |conn| {
+        Postgres::try_sql(conn, "INSERT INTO seats VALUES (2)")
+    })
+    .expect("usable");
+    assert_eq!(Postgres::number(&mut conn, "SELECT count(*) FROM seats"), 2);
 }
