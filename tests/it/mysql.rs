@@ -10,7 +10,9 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
-use crate::support::proxy::{Proxy, round_trips_of_a_slot};
+use crate::support::proxy::{
+    Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
+};
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
@@ -51,6 +53,20 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
 #[test]
 fn round_trips_of_a_slot_are_two_to_grant_and_one_for_the_rest() {
     assert_eq!(round_trips_of_a_slot::<Mysql>(), [2, 1, 1, 1]);
+}
+
+/// Only MariaDB's INSERT returns what it has written.
+#[test]
+fn round_trips_of_a_draw_are_one_on_mariadb_and_two_on_mysql() {
+    let version = words(&mut Mysql::new().connect(), "VERSION()");
+    let draw = if version.contains("MariaDB") { 1 } else { 2 };
+    assert_eq!(round_trips_of_a_sequence::<Mysql>(), [draw, 1]);
+}
+
+/// Each is three, since Diesel switches several statements in one message on and off again.
+#[test]
+fn round_trips_of_a_transaction_are_diesels() {
+    assert_eq!(round_trips_of_a_transaction::<Mysql>(), [6, 6]);
 }
 
 /// Neither the time zone of a session nor its change of the clocks moves a lease.

@@ -14,7 +14,9 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, words};
-use crate::support::proxy::{Proxy, round_trips_of_a_slot};
+use crate::support::proxy::{
+    Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
+};
 use crate::support::threads::{Holder, LONG, meanwhile, result_of};
 
 crate::all_promises!(Postgres);
@@ -67,6 +69,16 @@ fn round_trips_are_none_at_top_level_and_one_inside() {
 #[test]
 fn round_trips_of_a_slot_are_one_each() {
     assert_eq!(round_trips_of_a_slot::<Postgres>(), [1, 1, 1, 1]);
+}
+
+#[test]
+fn round_trips_of_a_sequence_are_one_each() {
+    assert_eq!(round_trips_of_a_sequence::<Postgres>(), [1, 1]);
+}
+
+#[test]
+fn round_trips_of_a_transaction_are_diesels() {
+    assert_eq!(round_trips_of_a_transaction::<Postgres>(), [2, 2]);
 }
 
 /// For the release alone: neither for the session nor for a transaction around it.

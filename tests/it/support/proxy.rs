@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use diesel::Connection;
+use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use super::Backend;
@@ -94,6 +96,43 @@ pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
     // The first time prepares them, and makes the row.
     cycle();
     cycle()
+}
+
+/// Round trips of a draw, and of a look at the last number, when the process knows the sequence.
+pub(crate) fn round_trips_of_a_sequence<B: Backend>() -> [u32; 2] {
+    let database = B::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = B::connect_to(&url);
+    // No other test's: what the process knows goes by the name.
+    let sequence = Sequence::named("round trips");
+    let mut cycle = || {
+        let drawn = conn.transaction(|conn| {
+            Ok::<_, Error>(proxy.count(|| conn.next_number(&sequence).expect("a number")))
+        });
+        let looked = proxy.count(|| conn.last_number(&sequence).expect("rows"));
+        [drawn.expect("commit"), looked]
+    };
+    // The first draw makes the row, the second finds it; both prepare statements.
+    cycle();
+    cycle();
+    cycle()
+}
+
+/// Round trips of an empty transaction: Diesel's, and one with level, mode and retry.
+pub(crate) fn round_trips_of_a_transaction<B: Backend>() -> [u32; 2] {
+    let database = B::new();
+    let (proxy, url) = Proxy::url(&database.url());
+    let mut conn = B::connect_to(&url);
+    let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
+    // What Diesel closes after connecting has no answer, and counts as a part of the next message or not.
+    conn.transaction(nothing).expect("commit");
+    let bare = proxy.count(|| conn.transaction(nothing).expect("commit"));
+    let asked = Transaction::new()
+        .isolation(Isolation::Serializable)
+        .read_only()
+        .retry(Retry::up_to(3));
+    let ours = proxy.count(|| conn.run_transaction(asked, nothing).expect("commit"));
+    [bare, ours]
 }
 
 fn clone(stream: &TcpStream) -> TcpStream {
