@@ -1,0 +1,62 @@
+//! What is shown while the organisers work.
+
+use std::fmt::Write;
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+
+/// Errors that are printed.
+const PRINTED: usize = 20;
+
+/// The progress bar, and the messages above it. Both go to standard error.
+pub(crate) struct Screen {
+    bar: ProgressBar,
+    errors: usize,
+}
+
+impl Screen {
+    /// Without a terminal, or with `quiet`, only messages are printed.
+    pub(crate) fn new(passes: usize, quiet: bool) -> Self {
+        let bar = if quiet {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(passes as u64)
+        };
+        let style = ProgressStyle::with_template(
+            "{wide_bar} {human_pos}/{human_len} passes, {rate} per second, {eta} left",
+        );
+        // The default style stays when the template is refused.
+        if let Ok(style) = style {
+            bar.set_style(style.with_key("rate", rate));
+        }
+        Self { bar, errors: 0 }
+    }
+
+    pub(crate) fn progress(&self, issued: usize) {
+        self.bar.set_position(issued as u64);
+    }
+
+    fn say(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("{message}"));
+    }
+
+    /// Prints the first errors; there may be thousands of a kind.
+    pub(crate) fn error(&mut self, message: &str) {
+        self.errors += 1;
+        if self.errors <= PRINTED {
+            self.say(&format!("error: {message}"));
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+        if self.errors > PRINTED {
+            self.say(&format!("{} more errors", self.errors - PRINTED));
+        }
+    }
+}
+
+/// In whole numbers.
+fn rate(state: &ProgressState, out: &mut dyn Write) {
+    // A progress bar that can't be drawn is nobody's concern.
+    let _ = write!(out, "{:.0}", state.per_sec());
+}

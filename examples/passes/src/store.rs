@@ -1,0 +1,144 @@
+//! The tables of meetings and passes, and the statements on them, the same for all databases, in Diesel's
+//! DSL.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_locks::Sequences;
+
+diesel::table! {
+    meeting (id) {
+        id -> BigInt,
+        info -> Text,
+    }
+}
+
+diesel::table! {
+    pass (id) {
+        id -> BigInt,
+        meeting_id -> BigInt,
+        number -> BigInt,
+    }
+}
+
+pub(crate) trait Store: Sequences + Send + 'static {
+    /// As the output calls it.
+    const NAME: &'static str;
+
+    /// Creates the tables when they are missing.
+    fn create_tables(&mut self) -> QueryResult<()>;
+
+    /// Settings of the session, before it does anything else.
+    fn set_up(&mut self) -> QueryResult<()>;
+
+    fn insert_meetings(&mut self, ids: &[i64]) -> QueryResult<()>;
+
+    fn insert_pass(&mut self, meeting: i64, number: i64) -> QueryResult<()>;
+
+    /// As far as this transaction sees, and without a lock.
+    fn largest_number(&mut self, meeting: i64) -> QueryResult<Option<i64>>;
+
+    /// The numbers of all passes of a meeting.
+    fn numbers_of(&mut self, meeting: i64) -> QueryResult<Vec<i64>>;
+}
+
+macro_rules! store {
+    (
+        $connection:ty, $name:literal,
+        tables: $tables:literal,
+        set_up: [$($set_up:literal),*] $(,)?
+    ) => {
+        impl Store for $connection {
+            const NAME: &'static str = $name;
+
+            fn create_tables(&mut self) -> QueryResult<()> {
+                self.batch_execute(include_str!($tables))
+            }
+
+            fn set_up(&mut self) -> QueryResult<()> {
+                let statements: &[&str] = &[$($set_up),*];
+                statements.iter().try_for_each(|statement| self.batch_execute(statement))
+            }
+
+            fn insert_meetings(&mut self, ids: &[i64]) -> QueryResult<()> {
+                for id in ids {
+                    let info = format!("The meeting {id}");
+                    diesel::insert_into(meeting::table)
+                        .values((meeting::id.eq(id), meeting::info.eq(info)))
+                        .execute(self)?;
+                }
+                Ok(())
+            }
+
+            fn insert_pass(&mut self, meeting: i64, number: i64) -> QueryResult<()> {
+                diesel::insert_into(pass::table)
+                    .values((pass::meeting_id.eq(meeting), pass::number.eq(number)))
+                    .execute(self)?;
+                Ok(())
+            }
+
+            fn largest_number(&mut self, meeting: i64) -> QueryResult<Option<i64>> {
+                pass::table
+                    .filter(pass::meeting_id.eq(meeting))
+                    .select(diesel::dsl::max(pass::number))
+                    .first(self)
+            }
+
+            fn numbers_of(&mut self, meeting: i64) -> QueryResult<Vec<i64>> {
+                pass::table
+                    .filter(pass::meeting_id.eq(meeting))
+                    .select(pass::number)
+                    .load(self)
+            }
+        }
+    };
+}
+
+store!(
+    SqliteConnection, "sqlite",
+    tables: "store/sqlite.sql",
+    set_up: [
+        "PRAGMA busy_timeout = 60000",
+        "PRAGMA synchronous = NORMAL",
+        "PRAGMA foreign_keys = ON"
+    ],
+);
+
+#[cfg(feature = "postgres")]
+store!(
+    PgConnection, "postgres",
+    tables: "store/postgres.sql",
+    set_up: [],
+);
+
+#[cfg(feature = "mysql")]
+store!(
+    MysqlConnection, "mysql",
+    tables: "store/mysql.sql",
+    set_up: [],
+);
+
+/// Evaluates an expression with the connection type of an engine, which the program must support: see
+/// [`Database::require_support`](crate::database::Database::require_support).
+macro_rules! with_store {
+    ($engine:expr, $connection:ident => $value:expr) => {
+        match $engine {
+            crate::database::Engine::Sqlite => {
+                type $connection = diesel::SqliteConnection;
+                $value
+            }
+            #[cfg(feature = "postgres")]
+            crate::database::Engine::Postgres => {
+                type $connection = diesel::PgConnection;
+                $value
+            }
+            #[cfg(feature = "mysql")]
+            crate::database::Engine::Mysql => {
+                type $connection = diesel::MysqlConnection;
+                $value
+            }
+            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+            _ => anyhow::bail!("this program was built without support for that database"),
+        }
+    };
+}
+pub(crate) use with_store;

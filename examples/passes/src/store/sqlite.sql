@@ -1,0 +1,16 @@
+-- Readers and the writer do not block each other. Kept in the file.
+PRAGMA journal_mode = WAL;
+
+CREATE TABLE IF NOT EXISTS meeting (
+    id INTEGER NOT NULL PRIMARY KEY,
+    info TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS pass (
+    id INTEGER NOT NULL PRIMARY KEY,
+    meeting_id INTEGER NOT NULL REFERENCES meeting (id),
+    number INTEGER NOT NULL
+);
+
+-- Not unique: that a number is there once is up to the gap-free sequence.
+CREATE INDEX IF NOT EXISTS pass_number ON pass (meeting_id, number);

@@ -1,0 +1,81 @@
+//! Runs that end before all passes are issued.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::run::{Run, passes};
+use diesel::prelude::*;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many passes there are; an error while the table is missing or locked.
+fn stored(path: &str) -> QueryResult<i64> {
+    diesel::table! {
+        pass (id) {
+            id -> BigInt,
+        }
+    }
+    let mut conn = SqliteConnection::establish(path).map_err(|_| diesel::NotFound)?;
+    pass::table.count().get_result(&mut conn)
+}
+
+/// A run that would take long is ended by the signal when it is at work; how it ended, and the file.
+fn ended_by(signal: &str, directory: &TempDir) -> (std::process::Output, String) {
+    let path = directory.path().join("passes.sqlite");
+    let path = path.to_str().expect("UTF-8").to_owned();
+    let child = passes(&["--passes", "100000", "--database-url", &path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("passes starts");
+    let deadline = Instant::now() + PATIENCE;
+    while stored(&path).unwrap_or(0) < 50 {
+        assert!(Instant::now() < deadline, "no passes are issued");
+        thread::yield_now();
+    }
+    let sent = Command::new("kill")
+        .args(["-s", signal, &child.id().to_string()])
+        .status();
+    assert!(sent.expect("kill").success());
+    (child.wait_with_output().expect("passes ends"), path)
+}
+
+#[test]
+fn an_interrupted_run_is_right_as_far_as_it_came() {
+    let directory = TempDir::new().expect("a directory");
+    let run = Run::from(ended_by("INT", &directory).0);
+    assert_eq!(run.code, Some(130), "{run:?}");
+    assert_eq!(run.outcome["interrupted"], true);
+    assert!(run.number("issued") > 0, "{run:?}");
+    assert_eq!(run.number("passes"), run.number("issued"), "{run:?}");
+    for field in ["gaps", "repeats", "errors"] {
+        assert_eq!(run.number(field), 0, "{field}: {run:?}");
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_no_gaps() {
+    diesel::table! {
+        pass (id) {
+            id -> BigInt,
+            meeting_id -> BigInt,
+            number -> BigInt,
+        }
+    }
+    let directory = TempDir::new().expect("a directory");
+    let (_, path) = ended_by("KILL", &directory);
+    let mut conn = SqliteConnection::establish(&path).expect("the file");
+    let numbers: Vec<(i64, i64)> = pass::table
+        .order((pass::meeting_id, pass::number))
+        .select((pass::meeting_id, pass::number))
+        .load(&mut conn)
+        .expect("passes");
+    let mut before = (0, 0);
+    for (meeting, number) in numbers {
+        let expected = if meeting == before.0 { before.1 + 1 } else { 1 };
+        assert_eq!(number, expected, "of the meeting {meeting}");
+        before = (meeting, number);
+    }
+}

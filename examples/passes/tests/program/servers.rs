@@ -1,0 +1,130 @@
+//! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
+//! database of its own.
+
+use std::env;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::run::Run;
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+/// A database that is dropped again.
+struct OwnDatabase<C: Connection> {
+    server: C,
+    name: String,
+    url: String,
+}
+
+impl<C: Connection> OwnDatabase<C> {
+    /// On the server of the URL in the variable, which names any database there.
+    fn create(variable: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let given = env::var(variable).unwrap_or_else(|_| {
+            panic!(
+                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+                 or set it to the URL of a server on which databases may be created"
+            )
+        });
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("passes_test_{}_{number}", std::process::id());
+        let (address, path) = given.rsplit_once('/').expect("a URL with a database");
+        let options = path
+            .split_once('?')
+            .map_or(String::new(), |(_, options)| format!("?{options}"));
+        let url = format!("{address}/{name}{options}");
+        let mut server = C::establish(&given).expect("the server answers");
+        server
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("a database");
+        Self { server, name, url }
+    }
+}
+
+impl<C: Connection> Drop for OwnDatabase<C> {
+    fn drop(&mut self) {
+        let dropped = self
+            .server
+            .batch_execute(&format!("DROP DATABASE {}", self.name));
+        if !std::thread::panicking() {
+            dropped.expect("the database can be dropped");
+        }
+    }
+}
+
+fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
+    let database = OwnDatabase::<C>::create(variable);
+    let small = [
+        "--database-url",
+        &database.url,
+        "--meetings",
+        "5",
+        "--passes",
+        "60",
+    ];
+    let run = Run::of(&[&small[..], &["--failures", "30"]].concat());
+    run.assert_right();
+    assert_eq!(run.outcome["backend"], backend);
+    assert_eq!(run.number("passes"), 300, "{run:?}");
+    for field in ["failed", "panicked", "disconnected"] {
+        assert!(run.number(field) > 0, "{field}: {run:?}");
+    }
+
+    for (careless, harm) in [("max", "repeats"), ("own-transaction", "gaps")] {
+        let run = Run::of(&[&small[..], &["--failures", "30", "--careless", careless]].concat());
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.number(harm) > 0, "{harm}: {run:?}");
+        assert_eq!(run.number("errors"), 0, "{run:?}");
+    }
+}
+
+/// Every transaction draws from both of two sequences, half of them in the opposite order.
+fn deadlocks_are_tried_again<C: Connection>(database: &OwnDatabase<C>) {
+    let run = Run::of(&[
+        "--database-url",
+        &database.url,
+        "--meetings",
+        "2",
+        "--passes",
+        "30",
+        "--pairs",
+        "100",
+        "--organisers",
+        "4",
+    ]);
+    run.assert_right();
+    assert_eq!(run.number("passes"), 60, "{run:?}");
+    assert!(run.number("retries") > 0, "{run:?}");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn passes_on_postgres_are_gap_free_with_sequences_and_not_without() {
+    runs_end_right::<PgConnection>("PG_DATABASE_URL", "postgres");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn deadlocks_on_postgres_are_tried_again() {
+    let mut database = OwnDatabase::<PgConnection>::create("PG_DATABASE_URL");
+    // Not a second for each of them, where the user may say so.
+    let set = format!(
+        "ALTER DATABASE {} SET deadlock_timeout = '20ms'",
+        database.name
+    );
+    let _ = database.server.batch_execute(&set);
+    deadlocks_are_tried_again(&database);
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn passes_on_mysql_are_gap_free_with_sequences_and_not_without() {
+    runs_end_right::<MysqlConnection>("MYSQL_DATABASE_URL", "mysql");
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn deadlocks_on_mysql_are_tried_again() {
+    deadlocks_are_tried_again(&OwnDatabase::<MysqlConnection>::create(
+        "MYSQL_DATABASE_URL",
+    ));
+}
