@@ -1,0 +1,98 @@
+//! The targets for gap-free sequences, as ratios to statements by hand, interleaved in one run as in
+//! `ratios`.
+//!
+//! ```text
+//! cargo xtask with-servers --durable -- \
+//!     cargo bench --features postgres,mysql,sqlite --bench sequences
+//! ```
+//!
+//! Options follow `--`; `--help` lists them.
+
+#[path = "sequences/designs.rs"]
+mod designs;
+#[path = "sequences/options.rs"]
+mod options;
+#[path = "ratios/samples.rs"]
+mod samples;
+#[path = "sequences/speed.rs"]
+mod speed;
+#[path = "sequences/sql.rs"]
+mod sql;
+#[expect(dead_code, reason = "the part about object locks")]
+mod support;
+#[path = "sequences/tables.rs"]
+mod tables;
+#[expect(dead_code, reason = "limits that are greatest ones")]
+#[path = "ratios/targets.rs"]
+mod targets;
+
+use std::thread;
+
+use anyhow::Result;
+use diesel::{MysqlConnection, PgConnection, SqliteConnection};
+use serde_json::json;
+
+use options::{Options, Part};
+use speed::Place;
+use sql::Rivals;
+use support::choice::Choice;
+use support::crew::Crew;
+use targets::Findings;
+
+const JUDGED: &str = "Transactions per second: each draws a number and inserts a row.";
+
+fn main() -> Result<()> {
+    let Some(options) = options::from_arguments()? else {
+        print!("{}", options::HELP);
+        return Ok(());
+    };
+    println!("{}", options.describe());
+    let mut versions = Vec::new();
+    let mut findings = Findings::default();
+    for &choice in &options.backends {
+        let (version, found) = match choice {
+            Choice::Postgres => all::<PgConnection>(&options, choice)?,
+            Choice::Mysql => all::<MysqlConnection>(&options, choice)?,
+            Choice::Sqlite => all::<SqliteConnection>(&options, choice)?,
+        };
+        versions.push(version);
+        findings.add(found);
+    }
+    targets::print(&findings.targets, options.quick, JUDGED);
+    if options.json {
+        let all = json!({
+            "versions": versions,
+            "cpus": thread::available_parallelism()?.get(),
+            "quick": options.quick,
+            "figures": findings.figures,
+            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
+        });
+        println!("{all}");
+    }
+    Ok(())
+}
+
+/// All parts on one engine.
+fn all<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
+    let version = Crew::<C>::new(1)?.version()?;
+    println!("\n## {version}\n");
+    let mut findings = Findings::default();
+    // One writer: more connections would measure who gets the file.
+    let crowds: &[u32] = if engine == Choice::Sqlite {
+        &[1]
+    } else {
+        &[1, 8]
+    };
+    if options.has(Part::One) {
+        for &connections in crowds {
+            let place = Place::One;
+            let found = speed::compare::<C>(options, &version, engine, place, connections)?;
+            findings.add(found);
+        }
+    }
+    if options.has(Part::Many) && engine != Choice::Sqlite {
+        let found = speed::compare::<C>(options, &version, engine, Place::Many, 8)?;
+        findings.add(found);
+    }
+    Ok((version, findings))
+}
