@@ -1,4 +1,4 @@
-//! The targets for gap-free sequences, as ratios to statements by hand, interleaved in one run as in
+//! The targets for gap-free sequences and transactions, as ratios to statements by hand, interleaved in one run as in
 //! `ratios`.
 //!
 //! ```text
@@ -22,9 +22,10 @@ mod sql;
 mod support;
 #[path = "sequences/tables.rs"]
 mod tables;
-#[expect(dead_code, reason = "limits that are greatest ones")]
 #[path = "ratios/targets.rs"]
 mod targets;
+#[path = "sequences/transaction.rs"]
+mod transaction;
 
 use std::thread;
 
@@ -93,6 +94,9 @@ fn all<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings
     if options.has(Part::Many) && engine != Choice::Sqlite {
         let found = speed::compare::<C>(options, &version, engine, Place::Many, 8)?;
         findings.add(found);
+    }
+    if options.has(Part::Transaction) {
+        findings.add(transaction::compare::<C>(options, &version, engine)?);
     }
     Ok((version, findings))
 }

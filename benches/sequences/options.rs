@@ -8,16 +8,17 @@ use anyhow::{Context, Result, bail};
 use crate::support::choice::{Choice, choices};
 
 pub(crate) const HELP: &str = "\
-Measures the targets for gap-free sequences and prints them as Markdown.
+Measures the targets for gap-free sequences and run_transaction, and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
-  --only LIST             of one, many; default: all
+  --only LIST             of one, many, transaction; default: all
   --rounds N              of each design (50, of 100 ms each)
   --quick                 a few seconds, to see that it runs; too short to judge by
   --json                  all figures as one JSON object on the last line
 
   one   one sequence: 1 and 8 connections
   many  1,000 sequences: 8 connections
+  transaction  run_transaction beside Diesel's transaction: 1 connection
 
 Servers: PG_DATABASE_URL and MYSQL_DATABASE_URL (MySQL or MariaDB), set by
   cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite --bench sequences
@@ -27,6 +28,7 @@ Servers: PG_DATABASE_URL and MYSQL_DATABASE_URL (MySQL or MariaDB), set by
 pub(crate) enum Part {
     One,
     Many,
+    Transaction,
 }
 
 pub(crate) struct Options {
@@ -62,7 +64,7 @@ impl Options {
 pub(crate) fn from_arguments() -> Result<Option<Options>> {
     let mut arguments = env::args().skip(1);
     let mut backends = None;
-    let mut parts = vec![Part::One, Part::Many];
+    let mut parts = vec![Part::One, Part::Many, Part::Transaction];
     let mut rounds = None;
     let mut quick = false;
     let mut json = false;
@@ -98,6 +100,7 @@ fn part(name: &str) -> Result<Part> {
     Ok(match name {
         "one" => Part::One,
         "many" => Part::Many,
-        other => bail!("no part {other:?}; there are one and many"),
+        "transaction" => Part::Transaction,
+        other => bail!("no part {other:?}; there are one, many and transaction"),
     })
 }
