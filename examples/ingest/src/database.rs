@@ -98,7 +98,14 @@ fn again(cargo: &OsString, action: &str, feature: &str) -> Command {
         "--manifest-path",
         concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
     ]);
-    command.args(["--features", feature]);
+    // What it was built with before stays: a program may need several.
+    let before = [
+        ("postgres", cfg!(feature = "postgres")),
+        ("mysql", cfg!(feature = "mysql")),
+    ];
+    let before = before.iter().filter(|(_, supported)| *supported);
+    let features: Vec<&str> = before.map(|(name, _)| *name).chain([feature]).collect();
+    command.args(["--features", &features.join(",")]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }

@@ -1,0 +1,83 @@
+//! What must not come out of a run.
+
+use crate::isolation::Isolation;
+use crate::outcome::{Cell, EngineOutcome, Verdict};
+use crate::way::Way;
+
+/// In words; none when all is as it has to be.
+pub(crate) fn complaints(outcome: &EngineOutcome) -> Vec<String> {
+    let about = |cell: &Cell| complaint(cell).map(|text| (cell.isolation, cell.way, text));
+    outcome
+        .cells
+        .iter()
+        .filter_map(about)
+        .map(|(isolation, way, text)| format!("{}, {isolation}, {way}: {text}", outcome.engine))
+        .collect()
+}
+
+fn complaint(cell: &Cell) -> Option<&'static str> {
+    if cell.verdict == Verdict::Skipped {
+        None
+    } else if cell.verdict == Verdict::Failed && cell.way.must_be_right(cell.isolation) {
+        Some("numbers were lost or repeated, which must not be")
+    } else if cell.way == Way::Plain
+        && harm(cell.isolation).is_some_and(|harm| harm != cell.verdict)
+    {
+        Some("it came to no harm, so that this run proves nothing")
+    } else {
+        None
+    }
+}
+
+/// What must become of a plain SELECT before an UPDATE. In between, engines differ.
+fn harm(isolation: Isolation) -> Option<Verdict> {
+    match isolation {
+        Isolation::ReadCommitted => Some(Verdict::Failed),
+        Isolation::RepeatableRead => None,
+        Isolation::Serializable => Some(Verdict::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaints;
+    use crate::isolation::{Isolation, LEVELS};
+    use crate::outcome::{Cell, EngineOutcome, Verdict};
+    use crate::way::Way;
+
+    fn complains(isolation: Isolation, way: Way, verdict: Verdict) -> bool {
+        let cell = Cell {
+            isolation,
+            way,
+            verdict,
+            measured: None,
+        };
+        let outcome = EngineOutcome {
+            engine: "an engine".into(),
+            cells: vec![cell],
+        };
+        !complaints(&outcome).is_empty()
+    }
+
+    #[test]
+    fn a_way_that_locks_must_not_fail() {
+        for isolation in LEVELS {
+            for way in [Way::ForUpdate, Way::OneUpdate, Way::NextNumber] {
+                assert!(complains(isolation, way, Verdict::Failed));
+                assert!(!complains(isolation, way, Verdict::Refused));
+                assert!(!complains(isolation, way, Verdict::Right));
+            }
+        }
+    }
+
+    #[test]
+    fn the_plain_way_must_come_to_harm() {
+        let plain = |isolation, verdict| complains(isolation, Way::Plain, verdict);
+        assert!(plain(Isolation::ReadCommitted, Verdict::Right));
+        assert!(!plain(Isolation::ReadCommitted, Verdict::Failed));
+        assert!(plain(Isolation::Serializable, Verdict::Right));
+        assert!(plain(Isolation::Serializable, Verdict::Failed));
+        assert!(!plain(Isolation::Serializable, Verdict::Refused));
+        assert!(!plain(Isolation::Serializable, Verdict::Skipped));
+    }
+}

@@ -1,0 +1,98 @@
+//! The experiment on one engine.
+
+use anyhow::{Context, Result};
+use diesel_locks::Sequence;
+
+use crate::check::check;
+use crate::counting::Counting;
+use crate::isolation::{Isolation, LEVELS};
+use crate::outcome::{Cell, EngineOutcome, Measured, Verdict};
+use crate::store::Store;
+use crate::way::Way;
+
+const DROP: &str =
+    "DROP TABLE IF EXISTS row_locking_counter; DROP TABLE IF EXISTS row_locking_drawn";
+// What is drawn has no key: a repeated number is to be seen, not refused.
+const CREATE: &str = "CREATE TABLE row_locking_counter (id INTEGER PRIMARY KEY, n BIGINT NOT NULL); \
+     CREATE TABLE row_locking_drawn (n BIGINT NOT NULL); \
+     INSERT INTO row_locking_counter (id, n) VALUES (1, 0)";
+
+/// The name of the sequences from which `next_number` draws.
+const SEQUENCE: &str = "row-locking-matrix";
+const FORGET: &str = "DELETE FROM diesel_sequences WHERE name = 'row-locking-matrix'";
+
+/// An engine, and how much is asked of it.
+pub(crate) struct Experiment<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) connections: u16,
+    pub(crate) numbers: u32,
+}
+
+impl Experiment<'_> {
+    pub(crate) fn run<C: Store>(&self) -> Result<EngineOutcome> {
+        let mut conn = self.connect::<C>()?;
+        let engine = conn.title()?;
+        diesel_locks::migrate(&mut conn)?;
+        conn.batch_execute(FORGET)?;
+        let mut cells = Vec::new();
+        for isolation in LEVELS {
+            for way in Way::ALL {
+                eprintln!("{engine}, {isolation}, {way}");
+                let cell = self.cell(&mut conn, isolation, way);
+                cells.push(cell.with_context(|| format!("{engine}, {isolation}, {way}"))?);
+            }
+        }
+        conn.batch_execute(DROP)?;
+        conn.batch_execute(FORGET)?;
+        Ok(EngineOutcome { engine, cells })
+    }
+
+    fn cell<C: Store>(&self, conn: &mut C, isolation: Isolation, way: Way) -> Result<Cell> {
+        let (Some(begin), Some(increment)) = (C::beginning(isolation), C::increment(way)) else {
+            return Ok(Cell {
+                isolation,
+                way,
+                verdict: Verdict::Skipped,
+                measured: None,
+            });
+        };
+        conn.batch_execute(DROP)?;
+        conn.batch_execute(CREATE)?;
+        let sequence = Sequence::new(SEQUENCE, isolation);
+        let connections = (0..self.connections)
+            .map(|_| self.connect::<C>())
+            .collect::<Result<Vec<_>>>()?;
+        let counting = Counting {
+            begin: &begin,
+            increment,
+            sequence: &sequence,
+            numbers: self.numbers,
+        };
+        let (refusals, time) = counting.on_all(connections)?;
+
+        let drawn = conn.numbers("SELECT n FROM row_locking_drawn")?;
+        let end = match way {
+            Way::NextNumber => conn.last_number(&sequence)?.unwrap_or(0),
+            _ => conn.number("SELECT n FROM row_locking_counter WHERE id = 1")?,
+        };
+        let all = self.numbers * u32::from(self.connections);
+        let found = check(all.into(), &drawn, end);
+        Ok(Cell {
+            isolation,
+            way,
+            verdict: Verdict::of(found, refusals),
+            measured: Some(Measured {
+                lost: found.lost,
+                repeated: found.repeated,
+                refusals,
+                micros_per_number: time.as_secs_f64() * 1e6 / f64::from(all),
+            }),
+        })
+    }
+
+    fn connect<C: Store>(&self) -> Result<C> {
+        let mut conn = C::establish(self.url).context("can't connect to the database")?;
+        conn.set_up()?;
+        Ok(conn)
+    }
+}

@@ -1,0 +1,74 @@
+//! What is sent to count up.
+
+use diesel::prelude::*;
+use diesel_locks::{Error, Sequence};
+
+use crate::meeting::Seat;
+use crate::store::Store;
+
+/// The statements of a way on an engine. In texts, `?` is the number to be written.
+#[derive(Clone, Copy)]
+pub(crate) enum Increment {
+    /// Reads the number, then writes the next one.
+    ReadThenWrite(Reading),
+    /// Adds one where the number is.
+    Add {
+        add: &'static str,
+        /// Asks for the number, when `add` itself does not return it.
+        result: Option<&'static str>,
+    },
+    /// `next_number` of diesel-locks.
+    Draw,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) declare: Option<&'static str>,
+    pub(crate) read: &'static str,
+    pub(crate) write: &'static str,
+    /// Whether only one at a time gets past the reading. Otherwise all may read before one writes.
+    pub(crate) locks: bool,
+}
+
+impl Increment {
+    /// Draws a number in the transaction that is open.
+    pub(crate) fn draw<C: Store>(
+        self,
+        conn: &mut C,
+        sequence: &Sequence,
+        seat: &mut Seat<'_>,
+    ) -> Result<i64, Error> {
+        match self {
+            Self::ReadThenWrite(reading) => {
+                let number = reading.read(conn)?;
+                if !reading.locks {
+                    seat.meet();
+                }
+                Ok(reading.write(conn, number)?)
+            }
+            Self::Add { add, result: None } => Ok(conn.number(add)?),
+            Self::Add {
+                add,
+                result: Some(result),
+            } => {
+                conn.run(add, 0)?;
+                Ok(conn.number(result)?)
+            }
+            Self::Draw => conn.next_number(sequence),
+        }
+    }
+}
+
+impl Reading {
+    fn read<C: Store>(self, conn: &mut C) -> QueryResult<i64> {
+        if let Some(declare) = self.declare {
+            conn.run(declare, 0)?;
+        }
+        conn.number(self.read)
+    }
+
+    fn write<C: Store>(self, conn: &mut C, number: i64) -> QueryResult<i64> {
+        conn.run(self.write, number + 1)?;
+        Ok(number + 1)
+    }
+}

@@ -1,0 +1,50 @@
+//! MySQL and MariaDB. Their cursors live in stored procedures and are read-only.
+
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use super::{Store, common, sending};
+use crate::increment::Increment;
+use crate::isolation::Isolation;
+use crate::way::Way;
+
+impl Store for MysqlConnection {
+    fn title(&mut self) -> QueryResult<String> {
+        let version: String = diesel::select(sql::<Text>("version()")).get_result(self)?;
+        let name = if version.contains("MariaDB") {
+            "MariaDB"
+        } else {
+            "MySQL"
+        };
+        // Packagers add words of their own.
+        let number = version.split('-').next().unwrap_or_default();
+        Ok(format!("{name} {number}"))
+    }
+
+    fn set_up(&mut self) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn beginning(isolation: Isolation) -> Option<String> {
+        // For the next transaction only. One message, as Diesel allows several statements.
+        Some(format!(
+            "SET TRANSACTION ISOLATION LEVEL {isolation}; BEGIN"
+        ))
+    }
+
+    fn increment(way: Way) -> Option<Increment> {
+        match way {
+            Way::Plain => Some(common::PLAIN),
+            Way::ForUpdate => Some(common::FOR_UPDATE),
+            Way::Cursor | Way::CursorForUpdate => None,
+            Way::OneUpdate => Some(Increment::Add {
+                add: "UPDATE row_locking_counter SET n = LAST_INSERT_ID(n + 1) WHERE id = 1",
+                result: Some("SELECT CAST(LAST_INSERT_ID() AS SIGNED)"),
+            }),
+            Way::NextNumber => Some(Increment::Draw),
+        }
+    }
+
+    sending!();
+}

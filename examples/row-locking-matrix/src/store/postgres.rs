@@ -1,0 +1,61 @@
+//! PostgreSQL.
+
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use super::{Store, common, sending};
+use crate::increment::{Increment, Reading};
+use crate::isolation::Isolation;
+use crate::way::Way;
+
+const FETCH: &str = "FETCH row_locking_cursor";
+const WRITE_CURRENT: &str =
+    "UPDATE row_locking_counter SET n = ? WHERE CURRENT OF row_locking_cursor";
+
+impl Store for PgConnection {
+    fn title(&mut self) -> QueryResult<String> {
+        let version: String =
+            diesel::select(sql::<Text>("current_setting('server_version')")).get_result(self)?;
+        // Packagers add words of their own.
+        let number = version.split_whitespace().next().unwrap_or_default();
+        Ok(format!("PostgreSQL {number}"))
+    }
+
+    fn set_up(&mut self) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn beginning(isolation: Isolation) -> Option<String> {
+        Some(format!("BEGIN ISOLATION LEVEL {isolation}"))
+    }
+
+    fn increment(way: Way) -> Option<Increment> {
+        Some(match way {
+            Way::Plain => common::PLAIN,
+            Way::Cursor => Increment::ReadThenWrite(Reading {
+                declare: Some(
+                    "DECLARE row_locking_cursor CURSOR FOR \
+                     SELECT n FROM row_locking_counter WHERE id = 1",
+                ),
+                read: FETCH,
+                write: WRITE_CURRENT,
+                locks: false,
+            }),
+            Way::ForUpdate => common::FOR_UPDATE,
+            Way::CursorForUpdate => Increment::ReadThenWrite(Reading {
+                declare: Some(
+                    "DECLARE row_locking_cursor CURSOR FOR \
+                     SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE",
+                ),
+                read: FETCH,
+                write: WRITE_CURRENT,
+                locks: true,
+            }),
+            Way::OneUpdate => common::UPDATE_RETURNING,
+            Way::NextNumber => Increment::Draw,
+        })
+    }
+
+    sending!();
+}

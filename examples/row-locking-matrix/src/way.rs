@@ -1,0 +1,60 @@
+//! The ways of counting up.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::isolation::Isolation;
+
+/// How the next number is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// SELECT, then UPDATE to what was read plus one.
+    Plain,
+    /// A cursor, then UPDATE .. WHERE CURRENT OF it: the nearest to JDBC's updatable result set.
+    Cursor,
+    /// SELECT .. FOR UPDATE, then UPDATE.
+    ForUpdate,
+    /// A cursor FOR UPDATE, then UPDATE .. WHERE CURRENT OF it.
+    CursorForUpdate,
+    /// One UPDATE that adds one and tells the result.
+    OneUpdate,
+    /// `next_number` of diesel-locks.
+    NextNumber,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Plain,
+        Self::Cursor,
+        Self::ForUpdate,
+        Self::CursorForUpdate,
+        Self::OneUpdate,
+        Self::NextNumber,
+    ];
+
+    /// Above its column.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Plain => "SELECT, UPDATE",
+            Self::Cursor => "cursor",
+            Self::ForUpdate => "SELECT FOR UPDATE, UPDATE",
+            Self::CursorForUpdate => "cursor FOR UPDATE",
+            Self::OneUpdate => "one UPDATE",
+            Self::NextNumber => "`next_number`",
+        }
+    }
+
+    /// Whether no number may be lost: who locks what it reads is right at any level, and at SERIALIZABLE
+    /// everything is.
+    pub(crate) fn must_be_right(self, isolation: Isolation) -> bool {
+        !matches!(self, Self::Plain | Self::Cursor) || isolation == Isolation::Serializable
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title())
+    }
+}

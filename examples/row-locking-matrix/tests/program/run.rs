@@ -1,0 +1,63 @@
+//! Runs the program and reads what it prints.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The program with these arguments.
+pub(crate) fn matrix(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_row-locking-matrix"));
+    let output = command.args(arguments).output();
+    output.expect("row-locking-matrix starts")
+}
+
+/// A run that has to end right.
+#[derive(Debug)]
+pub(crate) struct Run(Value);
+
+impl Run {
+    pub(crate) fn of(arguments: &[&str]) -> Self {
+        let arguments = [&["--json"], arguments].concat();
+        let output = matrix(&arguments);
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{messages}");
+        let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(outcome["complaints"], serde_json::json!([]), "{messages}");
+        Self(outcome)
+    }
+
+    /// How many engines there were.
+    pub(crate) fn engines(&self) -> usize {
+        self.0["engines"].as_array().expect("engines").len()
+    }
+
+    /// The verdicts of an engine at a level, in the order of ways.
+    pub(crate) fn verdicts(&self, engine: &str, isolation: &str) -> Vec<&str> {
+        self.cells(engine)
+            .filter(|cell| cell["isolation"] == isolation)
+            .map(|cell| cell["verdict"].as_str().expect("a verdict"))
+            .collect()
+    }
+
+    /// A number of a cell.
+    pub(crate) fn number(&self, engine: &str, isolation: &str, way: &str, field: &str) -> u64 {
+        self.cells(engine)
+            .find(|cell| cell["isolation"] == isolation && cell["way"] == way)
+            .and_then(|cell| cell[field].as_u64())
+            .unwrap_or_else(|| panic!("no {field} of {engine}, {isolation}, {way}: {self:?}"))
+    }
+
+    /// `engine`: the beginning of its name.
+    fn cells(&self, engine: &str) -> impl Iterator<Item = &Value> {
+        let engines = self.0["engines"].as_array().expect("engines");
+        let it = engines
+            .iter()
+            .find(|it| {
+                it["engine"]
+                    .as_str()
+                    .is_some_and(|name| name.starts_with(engine))
+            })
+            .unwrap_or_else(|| panic!("no {engine}: {self:?}"));
+        it["cells"].as_array().expect("cells").iter()
+    }
+}

@@ -1,0 +1,50 @@
+//! Whole runs on SQLite, which is always there.
+
+use crate::run::{Run, matrix};
+use tempfile::TempDir;
+
+const SMALL: [&str; 4] = ["--connections", "3", "--numbers", "10"];
+
+#[test]
+fn whoever_has_read_before_another_writes_is_refused() {
+    let run = Run::of(&SMALL);
+    assert_eq!(run.engines(), 1);
+    assert_eq!(
+        run.verdicts("SQLite ", "SERIALIZABLE"),
+        ["refused", "skipped", "skipped", "skipped", "right", "right"]
+    );
+    // All but one of those who read at the same time.
+    assert!(run.number("SQLite ", "SERIALIZABLE", "plain", "busy") >= 2);
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        assert_eq!(run.verdicts("SQLite ", isolation), ["skipped"; 6]);
+    }
+}
+
+#[test]
+fn one_number_each_is_enough() {
+    Run::of(&["--connections", "2", "--numbers", "1"]);
+}
+
+#[test]
+fn a_given_database_can_be_used_again() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("given.sqlite");
+    let given = ["--database-url", path.to_str().expect("UTF-8")];
+    for _ in 0..2 {
+        assert_eq!(Run::of(&[&SMALL[..], &given].concat()).engines(), 2);
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_level() {
+    let output = matrix(&SMALL);
+    assert!(output.status.success());
+    let table = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 2 + 3, "{table}");
+    assert!(
+        rows.iter().all(|row| row.matches('|').count() == 8),
+        "{table}"
+    );
+    assert!(rows[4].contains(", SERIALIZABLE | Refused: "), "{table}");
+}
