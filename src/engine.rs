@@ -52,6 +52,9 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Sets back what [`begin`](Self::begin) has changed, when the transaction has ended.
     fn set_back(&mut self, before: Self::Before) -> Result<(), Error>;
 
+    /// Makes the connection fit for another attempt, after one that the database gave up.
+    fn before_retry(&mut self);
+
     /// Marks the transaction that this crate has opened as one of this level.
     fn enter(&mut self, level: Isolation) -> Self::Scope;
 

@@ -175,6 +175,7 @@ where
         let Some((reason, pause)) = pause else {
             return Err(failed.into_error());
         };
+        conn.before_retry();
         events::retried(reason, number, pause);
         sleep(pause);
     }

@@ -92,6 +92,11 @@ impl Engine for MysqlConnection {
         Ok(())
     }
 
+    /// The statement that failed may be one of the closure's.
+    fn before_retry(&mut self) {
+        run::forget_statements(self);
+    }
+
     fn enter(&mut self, level: Isolation) -> Self::Scope {
         scope::enter(self, level)
     }
@@ -143,7 +148,7 @@ fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.
 fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Error> {
     AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
-    let removed = run(conn, None, |conn| {
+    let removed = run::run_rows(conn, None, |conn| {
         let ids: Vec<Vec<u8>> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
         if ids.is_empty() {
             return Ok(0);

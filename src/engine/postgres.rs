@@ -75,6 +75,8 @@ impl Engine for PgConnection {
         Ok(())
     }
 
+    fn before_retry(&mut self) {}
+
     fn enter(&mut self, _: Isolation) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {

@@ -94,6 +94,8 @@ impl Engine for SqliteConnection {
         Ok(())
     }
 
+    fn before_retry(&mut self) {}
+
     fn enter(&mut self, _: Isolation) -> Self::Scope {}
 
     fn purge(&mut self) -> Result<usize, Error> {

@@ -56,6 +56,7 @@ macro_rules! all_promises {
                 trying_in_a_transaction_leaves_it_usable,
                 the_sessions_limits_are_as_before_after_a_wait,
                 a_wait_that_is_too_long_is_refused,
+                a_connection_whose_wait_ended_waits_again,
             },
             nesting::{
                 the_same_id_again_is_granted_at_once,
@@ -195,6 +196,7 @@ macro_rules! all_promises {
                     sequences_do_not_wait_for_each_other,
                     several_numbers_are_in_a_row,
                     the_last_number_is_read_without_waiting,
+                    a_draw_that_failed_is_tried_again_on_its_connection,
                 },
                 inputs::{
                     a_draw_needs_a_transaction,

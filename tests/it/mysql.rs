@@ -278,3 +278,46 @@ fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
     assert_eq!(attempts.expect("the second time"), 2);
     assert_eq!(Mysql::counter(&mut conn, 0), 2);
 }
+
+/// The closure's own statement goes through the rows, and is cached by Diesel: sent again after an error in
+/// place of its rows, it would wait for ever.
+#[test]
+fn a_retried_transaction_does_not_hang_on_the_statement_that_failed() {
+    diesel::table! {
+        counters (id) {
+            id -> Integer,
+            n -> BigInt,
+        }
+    }
+
+    let database = Arc::new(Mysql::new());
+    let mut holder = database.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).expect("begin");
+    Mysql::count_up(&mut holder, 5);
+    let (third, reached) = std::sync::mpsc::channel();
+    let theirs = {
+        let database = Arc::clone(&database);
+        meanwhile(move || {
+            let mut conn = database.connect();
+            Mysql::wait_shortly(&mut conn);
+            let retry = Retry::up_to(100).lock_timeouts();
+            let transaction = Transaction::new().retry(retry);
+            conn.run_transaction_attempts(transaction, |conn, attempt| {
+                if attempt == 3 {
+                    third.send(()).expect("the test waits for it");
+                }
+                counters::table
+                    .filter(counters::n.ge(0))
+                    .order(counters::id)
+                    .select(counters::n)
+                    .for_update()
+                    .load::<i64>(conn)
+            })
+        })
+    };
+    let third = reached.recv_timeout(crate::support::threads::LONG);
+    third.expect("the second attempt comes back");
+    AnsiTransactionManager::commit_transaction(&mut holder).expect("commit");
+    let rows = result_of(&theirs).expect("in the end");
+    assert_eq!((rows.len(), rows[5]), (10, 1));
+}

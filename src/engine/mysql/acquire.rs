@@ -7,7 +7,7 @@
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
-use super::run::{Failure, run};
+use super::run::{Failure, run, run_rows};
 use super::{isolation, reads_what_is_committed, statements};
 use crate::messages::Class;
 use crate::request::Request;
@@ -86,7 +86,8 @@ pub(super) fn acquire(
             }
         }
         if !level_known {
-            let level: String = run(conn, None, |conn| statements::Isolation {}.get_result(conn))?;
+            let level: String =
+                run_rows(conn, None, |conn| statements::Isolation {}.get_result(conn))?;
             if !reads_what_is_committed(&level) {
                 return Err(isolation(request, &level).into());
             }
@@ -182,7 +183,7 @@ fn after_wait(
 
 /// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
 fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
-    let set: i64 = run(conn, None, |conn| {
+    let set: i64 = run_rows(conn, None, |conn| {
         statements::RollbackOnTimeout {}.get_result(conn)
     })?;
     Ok(set == 1)
@@ -227,7 +228,7 @@ fn take_gate(
             Wait::AtMost(_) => request.left_millis(),
             Wait::Forever | Wait::No => None,
         };
-        let taken: Result<Option<i64>, Failure> = run(conn, limit, |conn| {
+        let taken: Result<Option<i64>, Failure> = run_rows(conn, limit, |conn| {
             statements::TakeGate { id, seconds }.get_result(conn)
         });
         let error = match taken {
@@ -251,7 +252,7 @@ fn take_gate(
 
 fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
     let id = id.as_str().as_bytes();
-    let _: Option<i64> = run(conn, None, |conn| {
+    let _: Option<i64> = run_rows(conn, None, |conn| {
         statements::LeaveGate { id }.get_result(conn)
     })?;
     Ok(())

@@ -4,7 +4,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
-use super::run::run;
+use super::run::{run, run_rows};
 use super::statements;
 use crate::messages::Class;
 use crate::{Error, nesting};
@@ -52,7 +52,7 @@ pub(super) fn at_read_committed<T>(
 ) -> Result<T, Error> {
     loop {
         AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
-        match run(conn, None, &work) {
+        match run_rows(conn, None, &work) {
             Ok(value) => {
                 AnsiTransactionManager::commit_transaction(conn)?;
                 return Ok(value);

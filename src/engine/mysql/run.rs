@@ -1,6 +1,6 @@
 //! Runs one statement, within a time, and learns the number of its error.
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{CacheSize, SimpleConnection};
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
@@ -48,6 +48,37 @@ pub(super) fn run<T>(
         statements::RestoreLimit {}.execute(conn).map_err(plain)?;
     }
     result
+}
+
+/// [`run`] for a statement that returns rows and can fail while it looks for them: waiting for a lock, as a
+/// deadlock's victim, at the end of its time. Not needed where a row is found by its whole key: that is done
+/// before anything is announced.
+pub(super) fn run_rows<T>(
+    conn: &mut MysqlConnection,
+    limit: Option<i32>,
+    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
+) -> Result<T, Failure> {
+    let result = run(conn, limit, statement);
+    if matches!(&result, Err(failure) if is_the_databases(&failure.error)) {
+        forget_statements(conn);
+    }
+    result
+}
+
+fn is_the_databases(error: &diesel::result::Error) -> bool {
+    matches!(error, diesel::result::Error::DatabaseError(..))
+}
+
+/// Has the connection prepare its statements anew.
+///
+/// The server announces the columns of a statement that returns rows before it looks for rows, so that an
+/// error can come in their place. MariaDB's client library, as Diesel uses it, goes on to expect rows
+/// then: when the same prepared statement is executed again, it waits for them for ever.
+///
+/// Diesel can't forget one statement alone, nor tell how many it was to remember: it remembers all again.
+pub(super) fn forget_statements(conn: &mut MysqlConnection) {
+    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
 
 fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {

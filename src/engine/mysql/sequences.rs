@@ -12,7 +12,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::run::{Failure, run};
+use super::run::{Failure, run_rows};
 use super::statements;
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
@@ -76,9 +76,10 @@ statement! {
 
 /// `None` when too few are left.
 fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    let added = run(conn, None, |conn| {
+    let added = run_rows(conn, None, |conn| {
         match (Add { draw }).get_result(conn) {
-            // A statement without rows, as Diesel notices before it sends it: this is MySQL.
+            // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
+            // before the connection's first draw.
             Err(diesel::result::Error::DeserializationError(_)) => {}
             answer => return answer,
         }
@@ -96,7 +97,7 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
     let sequence = draw.sequence;
     // No object's id has a NUL.
     let gate = format!("sequence\0{}\0{}", sequence.name(), sequence.scope());
-    let taken: Option<i64> = run(conn, None, |conn| {
+    let taken: Option<i64> = run_rows(conn, None, |conn| {
         let take = statements::TakeGate {
             id: gate.as_bytes(),
             seconds: AT_THE_GATE,

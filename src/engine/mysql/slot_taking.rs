@@ -7,7 +7,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
 use super::again::{counted, unless_locked};
-use super::run::{Failure, run};
+use super::run::{Failure, run_rows};
 use super::slot_statements as sql;
 use crate::engine::slot_store::{Attempt, Granted, Place, Wanted, judge};
 use crate::{Error, Semaphore, fence, nesting, pause};
@@ -97,7 +97,7 @@ pub(super) fn lock_one(
     };
     for &number in named {
         let locked = sql::LockFree { name, number };
-        let locked = run(conn, None, |conn| locked.get_result(conn).optional());
+        let locked = run_rows(conn, None, |conn| locked.get_result(conn).optional());
         if let Some(locked) = locked.map_err(Failure::into_error)? {
             return Ok(Some(locked));
         }
@@ -106,7 +106,7 @@ pub(super) fn lock_one(
         return Ok(None);
     }
     let first = sql::FirstUnlocked { name, permits };
-    run(conn, None, |conn| first.get_result(conn).optional()).map_err(Failure::into_error)
+    run_rows(conn, None, |conn| first.get_result(conn).optional()).map_err(Failure::into_error)
 }
 
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.

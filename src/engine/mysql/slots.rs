@@ -8,7 +8,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
 use super::again::{at_read_committed, counted};
-use super::run::{Failure, run};
+use super::run::{Failure, run_rows};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{isolation_of, reads_what_is_committed, scope, statements};
@@ -139,7 +139,7 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         } = key(slot);
-        let pinned = run(self, None, |conn| {
+        let pinned = run_rows(self, None, |conn| {
             let pin = sql::Pin {
                 name,
                 number,

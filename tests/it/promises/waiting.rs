@@ -8,7 +8,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::Holder;
+use crate::support::threads::{Holder, meanwhile, result_of};
 
 const ID: &str = "BondBO:DK0015966592";
 
@@ -220,4 +220,36 @@ pub(crate) fn a_wait_that_is_too_long_is_refused<B: Backend>() {
         Ok::<_, Error>(())
     })
     .expect("the longest is fine");
+}
+
+/// Again and again, at top level and inside a transaction.
+pub(crate) fn a_connection_whose_wait_ended_waits_again<B: Backend>() {
+    let database = Arc::new(B::new());
+    for held in requests(Wait::Forever) {
+        let holder = Holder::of(&database, held);
+        let theirs = {
+            let database = Arc::clone(&database);
+            meanwhile(move || {
+                let mut conn = database.connect();
+                for wanted in requests(Wait::AtMost(Duration::from_millis(20))) {
+                    for _ in 0..3 {
+                        let error = conn
+                            .with_object_lock(&wanted, |_| Ok::<_, Error>(()))
+                            .expect_err("held");
+                        assert!(error.is_timeout(), "{error:?}");
+                        let error = B::in_transaction(&mut conn, |conn| conn.lock_object(&wanted))
+                            .expect_err("held");
+                        assert!(error.is_timeout(), "{error:?}");
+                    }
+                }
+                conn
+            })
+        };
+        let mut conn = result_of(&theirs);
+        holder.let_go();
+        for wanted in requests(Wait::Forever) {
+            conn.with_object_lock(&wanted, |_| Ok::<_, Error>(()))
+                .expect("free");
+        }
+    }
 }

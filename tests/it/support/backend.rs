@@ -95,6 +95,9 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// The session's own limits on waiting, as text.
     fn limits(conn: &mut Self::Conn) -> String;
 
+    /// Sets the shortest limit on waiting for a lock that is more than none.
+    fn wait_shortly(conn: &mut Self::Conn);
+
     /// Sets limits other than the defaults.
     fn set_limits(conn: &mut Self::Conn);
 

@@ -174,6 +174,10 @@ impl Backend for Mysql {
         )
     }
 
+    fn wait_shortly(conn: &mut MysqlConnection) {
+        Self::sql(conn, "SET SESSION innodb_lock_wait_timeout = 1");
+    }
+
     fn set_limits(conn: &mut MysqlConnection) {
         Self::sql(
             conn,

@@ -137,6 +137,10 @@ impl Backend for Postgres {
         )
     }
 
+    fn wait_shortly(conn: &mut PgConnection) {
+        Self::sql(conn, "SET lock_timeout = '20ms'");
+    }
+
     fn set_limits(conn: &mut PgConnection) {
         Self::sql(
             conn,

@@ -100,6 +100,10 @@ impl Backend for Sqlite {
             .to_string()
     }
 
+    fn wait_shortly(conn: &mut SqliteConnection) {
+        Self::sql(conn, "PRAGMA busy_timeout = 20");
+    }
+
     fn set_limits(conn: &mut SqliteConnection) {
         Self::sql(conn, "PRAGMA busy_timeout = 6100");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
 
+use diesel::connection::Connection;
 use diesel_locks::prelude::*;
 
 use super::{assert_complete, in_own, note, roll_back, with_numbers};
@@ -200,4 +201,32 @@ pub(crate) fn the_last_number_is_read_without_waiting<B: Backend>() {
     })
     .expect("commit");
     assert_eq!(other.last_number(&sequence).expect("rows"), Some(7));
+}
+
+/// On MariaDB a statement that failed in place of its rows would wait for them for ever when it is sent again.
+pub(crate) fn a_draw_that_failed_is_tried_again_on_its_connection<B: Backend>() {
+    let database = Arc::new(B::new());
+    let sequence = Sequence::named("invoice");
+    let mut holder = database.connect();
+    in_own::<B, _>(&mut holder, |conn| conn.next_number(&sequence)).expect("new");
+    begin(&mut holder);
+    assert_eq!(holder.next_number(&sequence).expect("free"), 2);
+    let (holds, released) = channel();
+    let theirs = {
+        let (database, sequence) = (Arc::clone(&database), sequence.clone());
+        meanwhile(move || {
+            let mut conn = database.connect();
+            B::wait_shortly(&mut conn);
+            for _ in 0..3 {
+                let draw = |conn: &mut B::Conn| conn.next_number(&sequence);
+                let error = conn.transaction(draw).expect_err("another has drawn");
+                assert!(error.is_timeout(), "{error:?}");
+            }
+            holds.send(()).expect("the test waits for it");
+            in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("free")
+        })
+    };
+    released.recv_timeout(LONG).expect("no draw hangs");
+    crate::support::threads::roll_back(&mut holder);
+    assert_eq!(result_of(&theirs), 2);
 }
