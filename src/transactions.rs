@@ -16,9 +16,12 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 ///
 /// **The upgrade deadlock.** Two transactions read a row with a shared lock, then both update it: each
 /// waits for the other's shared lock, for ever, and it does not help that both touch things in the same
-/// order. It happens where reads lock: on InnoDB at SERIALIZABLE or with `.for_share()`, on PostgreSQL with
-/// `.for_share()`. The database ends one of the two with [`Error::Deadlock`]. The remedy is to read with
-/// the lock that will be needed: `.for_update()`.
+/// order. It happens where reads lock: on InnoDB at SERIALIZABLE or with `.for_share()` (on MariaDB
+/// `LOCK IN SHARE MODE`, which Diesel does not write), on PostgreSQL with `.for_share()`. The database ends
+/// one of the two with [`Error::Deadlock`]. The remedy is to read with the lock that will be needed:
+/// `.for_update()`. On SQLite a transaction that began by reading can't update while another writes or has
+/// written since, and gets [`Error::StatementTimedOut`] at once; `run_transaction` begins with the right
+/// to write.
 ///
 /// **Locks in different orders.** `.for_update()` on two rows, in one transaction A then B, in the other B
 /// then A, deadlocks all the same. Lock in one order everywhere (by id), or take an object lock on all of
@@ -31,12 +34,16 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// transaction: it is to be tried again, from its first statement.
 ///
 /// **Silently lost updates.** At READ COMMITTED, and on InnoDB at REPEATABLE READ, a plain read followed by
-/// an update of what was read fails nowhere and loses the update that came between. Read
-/// `.for_update()`, let the database compute (`set(n.eq(n + 1))`), or take an object lock.
+/// an update of what was read fails nowhere and loses the update that came between. (MariaDB from 11.6.2
+/// on refuses it at REPEATABLE READ, with [`Error::SerializationFailure`].) Read `.for_update()`, let the
+/// database compute (`set(n.eq(n + 1))`), or take an object lock.
 ///
 /// So: lock what you will change when you read it, in one order; keep transactions short; and give those
 /// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
 /// (send a mail): do that after the transaction.
+///
+/// `cargo run --release -p lessons`, in this crate's repository, plays all this step by step with two
+/// sessions; `-- --database-url` names the database.
 pub trait Transactions: Engine {
     /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
     /// error or panics (the panic goes on).

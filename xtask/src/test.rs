@@ -14,8 +14,8 @@ use crate::{ServerArguments, diesel_cli, run, setup};
 const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
 /// Features of the example programs' tests.
 const EXAMPLE_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
-    passes/postgres,passes/mysql,row-locking-matrix/postgres,row-locking-matrix/mysql,\
-    timeline/postgres,timeline/mysql";
+    lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
+    row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql";
 /// Options of test programs that take a value in the next argument, which is then not a test's name.
 const OPTIONS_WITH_VALUE: [&str; 8] = [
     "--test-threads",

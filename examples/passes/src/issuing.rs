@@ -78,8 +78,7 @@ pub(crate) fn issue<C: Store>(
                 })
             }));
             match ended {
-                // Diesel's `transaction` leaves the transaction open.
-                Err(panic) if panic.is::<Planned>() => Ok(End::Abandoned),
+                Err(panic) if panic.is::<Planned>() => Ok(End::RolledBack),
                 Err(panic) => resume_unwind(panic),
                 Ok(ended) => ended,
             }

@@ -1,0 +1,117 @@
+//! What differs between the databases.
+
+use diesel::prelude::*;
+use diesel::sql_types::BigInt;
+use diesel_locks::prelude::*;
+
+pub(crate) trait Store: ObjectLocks + Transactions + 'static {
+    /// As the output calls it.
+    const NAME: &'static str;
+    /// Nobody waits for a row, but all who write for each other.
+    const ONE_WRITER: bool;
+    /// Plain reads at SERIALIZABLE lock what they read; elsewhere they see a snapshot.
+    const SERIALIZABLE_READS_LOCK: bool;
+    /// At the end of a SELECT: a lock that readers of this kind share.
+    const SHARED: &'static str;
+    /// Before a session does anything else.
+    const SET_UP: &'static str;
+    /// The number of the own session.
+    const SESSION: &'static str;
+
+    fn begin_at(level: Isolation) -> String;
+
+    /// Counts the session if it is waiting.
+    fn waiting(session: i64) -> String;
+
+    /// The number in the column `n` of the only row.
+    fn number(&mut self, sql: &str) -> QueryResult<i64>;
+
+    fn run(&mut self, sql: &str) -> QueryResult<()>;
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    n: i64,
+}
+
+macro_rules! statements {
+    () => {
+        fn number(&mut self, sql: &str) -> QueryResult<i64> {
+            let row: Number = diesel::sql_query(sql).get_result(self)?;
+            Ok(row.n)
+        }
+
+        fn run(&mut self, sql: &str) -> QueryResult<()> {
+            diesel::sql_query(sql).execute(self)?;
+            Ok(())
+        }
+    };
+}
+
+impl Store for SqliteConnection {
+    const NAME: &'static str = "SQLite";
+    const ONE_WRITER: bool = true;
+    const SERIALIZABLE_READS_LOCK: bool = false;
+    const SHARED: &'static str = "";
+    const SET_UP: &'static str = "PRAGMA busy_timeout = 60000";
+    const SESSION: &'static str = "SELECT 0 AS n";
+
+    fn begin_at(_: Isolation) -> String {
+        "BEGIN".to_owned()
+    }
+
+    fn waiting(_: i64) -> String {
+        "SELECT 0 AS n".to_owned()
+    }
+
+    statements!();
+}
+
+#[cfg(feature = "postgres")]
+impl Store for PgConnection {
+    const NAME: &'static str = "PostgreSQL";
+    const ONE_WRITER: bool = false;
+    const SERIALIZABLE_READS_LOCK: bool = false;
+    const SHARED: &'static str = " FOR SHARE";
+    const SET_UP: &'static str = "SET lock_timeout = '60s'";
+    const SESSION: &'static str = "SELECT pg_backend_pid()::bigint AS n";
+
+    fn begin_at(level: Isolation) -> String {
+        format!("BEGIN ISOLATION LEVEL {level}")
+    }
+
+    fn waiting(session: i64) -> String {
+        format!(
+            "SELECT count(*) AS n FROM pg_stat_activity \
+             WHERE pid = {session} AND wait_event_type = 'Lock'"
+        )
+    }
+
+    statements!();
+}
+
+#[cfg(feature = "mysql")]
+impl Store for MysqlConnection {
+    const NAME: &'static str = "MySQL or MariaDB";
+    const ONE_WRITER: bool = false;
+    const SERIALIZABLE_READS_LOCK: bool = true;
+    // MariaDB has no FOR SHARE.
+    const SHARED: &'static str = " LOCK IN SHARE MODE";
+    const SET_UP: &'static str = "SET SESSION innodb_lock_wait_timeout = 60";
+    const SESSION: &'static str = "SELECT CAST(CONNECTION_ID() AS SIGNED) AS n";
+
+    fn begin_at(level: Isolation) -> String {
+        format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN")
+    }
+
+    /// At a statement: which of them wait is for privileged users to see.
+    fn waiting(session: i64) -> String {
+        format!(
+            "SELECT COUNT(*) AS n FROM /*!80022 performance_schema.processlist */\
+             /*M!100100 information_schema.processlist */ WHERE id = {session} AND command <> 'Sleep'"
+        )
+    }
+
+    statements!();
+}

@@ -1,0 +1,32 @@
+//! On the servers that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a database of its own.
+
+use crate::own_database::OwnDatabase;
+use crate::run::assert_as_told;
+use diesel::prelude::*;
+
+fn lessons_come_out_as_told<C: Connection>(variable: &str, words: &[&str]) {
+    let database = OwnDatabase::<C>::create(variable);
+    let arguments = ["--database-url", &database.url];
+    assert_as_told(&arguments, words);
+    // On tables that are there.
+    assert_as_told(&arguments, words);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn lessons_on_postgres_come_out_as_told() {
+    let words = ["FOR SHARE", "DEADLOCK", "SERIALIZATION FAILURE", "Lesson 4"];
+    lessons_come_out_as_told::<PgConnection>("PG_DATABASE_URL", &words);
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn lessons_on_mysql_come_out_as_told() {
+    let words = [
+        "LOCK IN SHARE MODE",
+        "DEADLOCK",
+        "at SERIALIZABLE",
+        "Lesson 3",
+    ];
+    lessons_come_out_as_told::<MysqlConnection>("MYSQL_DATABASE_URL", &words);
+}

@@ -1,0 +1,58 @@
+//! On SQLite.
+
+use crate::run::{assert_as_told, run};
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use tempfile::TempDir;
+
+/// A file in a folder of the test's own.
+fn file() -> (TempDir, String) {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("lessons.sqlite3");
+    (folder, file.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+fn lessons_on_sqlite_come_out_as_told() {
+    let words = ["BUSY: database is locked", "BEGIN IMMEDIATE", "Lesson 2"];
+    assert_as_told(&[], &words);
+}
+
+#[test]
+fn a_file_can_be_used_again_in_any_journal_mode() {
+    let (_folder, file) = file();
+    for mode in ["DELETE", "WAL"] {
+        let mut conn = SqliteConnection::establish(&file).expect("open");
+        conn.batch_execute(&format!("PRAGMA journal_mode = {mode}"))
+            .expect("nobody else uses it");
+        assert_as_told(&["--database-url", &file], &["BUSY: database is locked"]);
+    }
+}
+
+/// Here because a trigger loses every update.
+#[test]
+fn what_is_not_as_told_is_said_and_fails() {
+    let (_folder, file) = file();
+    let mut conn = SqliteConnection::establish(&file).expect("open");
+    conn.batch_execute(
+        "CREATE TABLE lessons (id INTEGER PRIMARY KEY, n BIGINT NOT NULL); \
+         CREATE TRIGGER thief AFTER UPDATE ON lessons \
+         BEGIN UPDATE lessons SET n = 0 WHERE id = NEW.id; END",
+    )
+    .expect("a new file");
+    let (code, printed) = run(&["--database-url", &file]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(
+        printed.contains("NOT AS TOLD: n of row 1 is 0"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn unusable_databases_are_refused() {
+    for (url, reason) in [("oracle://x", "not oracle://"), (":memory:", "name a file")] {
+        let (code, printed) = run(&["--database-url", url]);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains(reason), "{printed}");
+    }
+}
