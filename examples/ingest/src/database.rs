@@ -146,6 +146,7 @@ impl Place {
 
 /// Evaluates an expression with the connection type of an engine, which the program must support: see
 /// [`Database::require_support`].
+#[allow(unused_macros, reason = "some of the programs that include this file")]
 macro_rules! with_connection {
     ($engine:expr, $connection:ident => $value:expr) => {
         match $engine {
@@ -168,4 +169,5 @@ macro_rules! with_connection {
         }
     };
 }
+#[allow(unused_imports, reason = "as above")]
 pub(crate) use with_connection;
