@@ -38,6 +38,12 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// on refuses it at REPEATABLE READ, with [`Error::SerializationFailure`].) Read `.for_update()`, let the
 /// database compute (`set(n.eq(n + 1))`), or take an object lock.
 ///
+/// **Swallowed errors.** Hand the database's errors on. After one that ended the transaction, a closure that
+/// returns `Ok` all the same has committed nothing, and nobody is told: PostgreSQL's COMMIT then is a
+/// ROLLBACK, and on InnoDB, where a deadlock rolls back at once, each statement after it is committed by
+/// itself. A statement that is expected to fail at times (a duplicate) goes into Diesel's `transaction`,
+/// which is a savepoint there.
+///
 /// So: lock what you will change when you read it, in one order; keep transactions short; and give those
 /// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
 /// (send a mail): do that after the transaction.
