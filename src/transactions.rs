@@ -48,7 +48,7 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
 /// (send a mail): do that after the transaction.
 ///
-/// `cargo run --release -p lessons`, in this crate's repository, plays all this step by step with two
+/// `cargo run --release -p lessons`, in this crate's repository, plays deadlocks, losses and failures step by step with two
 /// sessions; `-- --database-url` names the database.
 pub trait Transactions: Engine {
     /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
