@@ -34,9 +34,10 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// transaction: it is to be tried again, from its first statement.
 ///
 /// **Silently lost updates.** At READ COMMITTED, and on InnoDB at REPEATABLE READ, a plain read followed by
-/// an update of what was read fails nowhere and loses the update that came between. (MariaDB from 11.6.2
-/// on refuses it at REPEATABLE READ, with [`Error::SerializationFailure`].) Read `.for_update()`, let the
-/// database compute (`set(n.eq(n + 1))`), or take an object lock.
+/// an update of what was read fails nowhere and loses the update that came between. (MariaDB with
+/// `innodb_snapshot_isolation`, which its newer versions have on by default, refuses it at REPEATABLE
+/// READ, with [`Error::SerializationFailure`].) Read `.for_update()`, let the database compute
+/// (`set(n.eq(n + 1))`), or take an object lock.
 ///
 /// **Swallowed errors.** Hand the database's errors on. After one that ended the transaction, a closure that
 /// returns `Ok` all the same has committed nothing, and nobody is told: PostgreSQL's COMMIT then is a
@@ -48,8 +49,8 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
 /// (send a mail): do that after the transaction.
 ///
-/// `cargo run --release -p lessons`, in this crate's repository, plays deadlocks, losses and failures step by step with two
-/// sessions; `-- --database-url` names the database.
+/// `cargo run --release -p lessons`, in this crate's repository, plays deadlocks, losses and failures step
+/// by step with two sessions; `-- --database-url` names the database.
 pub trait Transactions: Engine {
     /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
     /// error or panics (the panic goes on).

@@ -250,7 +250,7 @@ fn a_lax_session_keeps_ids_whole() {
     assert_eq!(database.rows(), 2);
 }
 
-/// MariaDB from 11.6.2 on does so by default; servers that can't are left out.
+/// Newer versions do so by default; servers that can't are left out.
 #[test]
 fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
     let database = Mysql::new();

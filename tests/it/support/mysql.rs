@@ -91,7 +91,7 @@ impl Backend for Mysql {
         Ok(counter.for_update().first(conn)?)
     }
 
-    /// Of MariaDB's; from 11.6.2 on as the default.
+    /// MariaDB's, in newer versions by default.
     fn refuses_old_snapshots(conn: &mut MysqlConnection) -> bool {
         let variable = "SELECT COUNT(*) FROM /*!80000 performance_schema.session_variables */\
                         /*M!100100 information_schema.session_variables */ WHERE variable_name = 'innodb_snapshot_isolation' AND variable_value = 'ON'";

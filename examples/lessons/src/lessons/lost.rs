@@ -40,7 +40,7 @@ fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: Isolation) -> Result<bool
     Ok(succeeds)
 }
 
-/// MariaDB refuses it from 11.6.2 on (`innodb_snapshot_isolation`).
+/// MariaDB with `innodb_snapshot_isolation`, in newer versions the default, refuses it.
 fn repeatable_read<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let is_innodb = C::SERIALIZABLE_READS_LOCK;
     if old_read(stage, Isolation::RepeatableRead)? {
