@@ -40,7 +40,7 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// (`set(n.eq(n + 1))`), or take an object lock.
 ///
 /// **Swallowed errors.** Hand the database's errors on. After one that ended the transaction, a closure that
-/// returns `Ok` all the same has committed nothing, and nobody is told: PostgreSQL's COMMIT then is a
+/// returns `Ok` all the same has lost what it did before, and nobody is told: PostgreSQL's COMMIT then is a
 /// ROLLBACK, and on InnoDB, where a deadlock rolls back at once, each statement after it is committed by
 /// itself. A statement that is expected to fail at times (a duplicate) goes into Diesel's `transaction`,
 /// which is a savepoint there.
