@@ -41,6 +41,9 @@ pub trait Sequences: SequenceStore {
     /// transaction's: used with its commit, free again with its rollback, the end of the connection or a
     /// crash.
     ///
+    /// After a draw that failed on MariaDB the connection's cached statements are prepared anew, as with
+    /// [`run_transaction`](crate::Transactions::run_transaction).
+    ///
     /// # Errors
     ///
     /// [`Error::NotInTransaction`] outside of a transaction, where a number that was drawn could be lost;

@@ -59,6 +59,10 @@ pub trait Transactions: Engine {
     /// may then run several times. The last error is returned when there is no next attempt. Each retry is
     /// a `tracing` event of level WARN with the reason, the attempt's number and the pause.
     ///
+    /// Before another attempt on MySQL and MariaDB the connection's cached statements are prepared anew, as one
+    /// that failed in place of its rows would hang; a size that was set for Diesel's cache of prepared
+    /// statements is its default again then.
+    ///
     /// The level and the access mode are those of this transaction only; nothing is left in the session,
     /// which on MySQL and MariaDB means that a pooled connection is not changed. They take no round trip
     /// of their own. Object locks, slots and sequences work inside, as the level allows: an object lock

@@ -24,5 +24,9 @@ pub struct Draw<'a> {
     /// The number drawn last after the very first draw.
     pub(crate) first_last: i64,
     /// The largest number drawn last that leaves enough.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite")),
+        allow(dead_code, reason = "InnoDB finds out by itself")
+    )]
     pub(crate) before: i64,
 }
