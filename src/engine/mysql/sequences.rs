@@ -19,6 +19,10 @@ use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
 use crate::{Error, Sequence};
 
+/// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
+/// on the places beside it. No object's id has a NUL.
+const GATE: &[u8] = b"sequences\0";
+
 /// Seconds at the gate. It is not a row's lock, so that InnoDB sees no cycle through it.
 const AT_THE_GATE: i32 = 5;
 
@@ -94,12 +98,9 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
 }
 
 fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    let sequence = draw.sequence;
-    // No object's id has a NUL.
-    let gate = format!("sequence\0{}\0{}", sequence.name(), sequence.scope());
     let taken: Option<i64> = run_rows(conn, None, |conn| {
         let take = statements::TakeGate {
-            id: gate.as_bytes(),
+            id: GATE,
             seconds: AT_THE_GATE,
         };
         take.get_result(conn)
@@ -107,10 +108,7 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
     .map_err(Failure::into_error)?;
     let added = add(conn, draw);
     if taken == Some(1) {
-        let left: Result<Option<i64>, _> = statements::LeaveGate {
-            id: gate.as_bytes(),
-        }
-        .get_result(conn);
+        let left: Result<Option<i64>, _> = statements::LeaveGate { id: GATE }.get_result(conn);
         // The draw's error says more.
         if added.is_ok() {
             left?;
