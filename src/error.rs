@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
-use crate::messages::{self, Class};
+use crate::messages::{self, Class, Needed};
 use crate::{InvalidName, InvalidObjectId, Wait};
 
 /// Why a lock was not had, or a transaction around it did not end well.
@@ -198,9 +198,43 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// The tables of this crate are not in the database.
-    #[error("the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first")]
+    /// The tables of this crate are not in the database, or on PostgreSQL not where the user sees them.
+    #[error(
+        "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first (if they are \
+         there: is their schema in the search_path, and has the user USAGE on it?)"
+    )]
     TablesMissing {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// The database's user lacks a right on a table or function of this crate's; see
+    /// [Rights](crate#rights-that-an-application-needs).
+    #[error(
+        "the database's user lacks a right on {object}, on which diesel-locks needs {rights}: see \"Rights that \
+         an application needs\" in its documentation"
+    )]
+    Denied {
+        /// The table or function.
+        object: &'static str,
+        /// All rights on it that this crate needs.
+        rights: &'static str,
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
+    /// PostgreSQL does not know a statement that this connection has prepared, or knows it from another:
+    /// between the two a pooler in transaction mode hands each transaction to any session, or somebody has
+    /// sent `DISCARD ALL` or `DEALLOCATE ALL`. The statement may be the application's own, as Diesel prepares
+    /// those too. A pooler may as well have run the other's statement without an error: see [Through a transaction
+    /// pooler](crate#through-a-transaction-pooler).
+    #[error(
+        "prepared statements are mixed up, by a transaction pooler if not by DISCARD ALL: call \
+         conn.set_prepared_statement_cache_size(CacheSize::Disabled) on each connection, or set \
+         max_prepared_statements in PgBouncer 1.21 or newer; see \"Through a transaction pooler\" in the \
+         documentation of diesel-locks"
+    )]
+    StatementsMixedUp {
         /// The database's error.
         source: diesel::result::Error,
     },
@@ -286,6 +320,11 @@ impl Error {
         matches!(self, Self::TablesMissing { .. })
     }
 
+    /// The database's user lacks a right ([`Error::Denied`]).
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied { .. })
+    }
+
     pub(crate) fn classed(class: Class, source: diesel::result::Error) -> Self {
         match class {
             Class::Deadlock => Self::Deadlock { source },
@@ -296,6 +335,12 @@ impl Error {
             | Class::StatementTimeout => Self::StatementTimedOut { source },
             Class::ReadOnly => Self::ReadOnly { source },
             Class::TablesMissing => Self::TablesMissing { source },
+            Class::Denied(Needed { object, rights }) => Self::Denied {
+                object,
+                rights,
+                source,
+            },
+            Class::StatementsMixedUp => Self::StatementsMixedUp { source },
             Class::Other => Self::Database(source),
         }
     }

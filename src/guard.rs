@@ -9,7 +9,9 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use crate::{Error, Lease, LeaseState, Semaphore, Semaphores, Slot, Wait, slots};
 
 mod keeper;
+mod mark;
 mod registry;
+mod search;
 mod state;
 mod watch;
 
@@ -23,9 +25,22 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 /// dropped.
 ///
 /// Feature `r2d2`. One thread per pool renews all guards of the process, however many, in one statement at
-/// a third of the shortest lease; what fails is tried again. (A pool that had no connection left for a
-/// second, or a tenth of the lease, while its first guards were acquired may get a second thread. One more thread of the process watches the
-/// ends of the leases.) Renewal borrows a connection of the pool for the statement.
+/// a third of the shortest lease; what fails is tried again. Renewal borrows a connection of the pool for
+/// the statement. One more thread of the process watches the ends of the leases.
+///
+/// # The first guard with a connection
+///
+/// Nobody can say of which pool of r2d2's a connection is. So the slot of the first guard that is acquired
+/// with a connection is looked for, after the grant, through all pools of the process that have guards,
+/// connections of the same type and the same settings (`max_size`, `min_idle`, `connection_timeout`), its
+/// own among them: on a thread of its own, by one statement through each pool until it is found. Pools on
+/// one database share a renewing thread by that.
+///
+/// Acquiring it takes longer when one of those pools has no connection left, or its database does not
+/// answer: up to 1 s after the grant, or a tenth of the lease if that is less, and some 10 ms. The lease goes
+/// on meanwhile. Its pool may have a second renewing thread then. A search that gets no answer keeps its
+/// thread and one connection of the pool that it has asked until the connection fails; that pool is asked
+/// for no other guard until then.
 ///
 /// # When it is lost
 ///
@@ -85,6 +100,9 @@ impl SlotGuard {
     /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot) with a connection of the pool: `None` when
     /// all slots are held.
     ///
+    /// May take up to 1 s, or a tenth of the lease, longer than the grant for
+    /// [the first guard with a connection](SlotGuard#the-first-guard-with-a-connection).
+    ///
     /// # Errors
     ///
     /// [`Error::Pool`] when the pool has no connection within its time-out; those of
@@ -109,6 +127,9 @@ impl SlotGuard {
 
     /// [`acquire_slot`](crate::Semaphores::acquire_slot), with a connection of the pool for each attempt:
     /// none is taken while it waits.
+    ///
+    /// May take up to 1 s, or a tenth of the lease, longer than the grant, and than `wait`, for
+    /// [the first guard with a connection](SlotGuard#the-first-guard-with-a-connection).
     ///
     /// # Errors
     ///

@@ -94,14 +94,13 @@
 //!   for MariaDB too.
 //! - `r2d2`: Diesel's connection pool. The methods are there on a `PooledConnection`, and closures get the
 //!   connection inside.
-//!
-//! # Rights
-//!
-//! After [`migrate`] a user needs SELECT, INSERT, UPDATE and DELETE on `diesel_object_locks`,
-//! `diesel_slots`, `diesel_semaphores`, `diesel_fences` and `diesel_sequences`, and on PostgreSQL EXECUTE on
-//! the functions `diesel_locks_acquire`, `diesel_locks_acquire_one` and `diesel_locks_try_acquire`, which everybody has unless it was revoked. The sequence behind
-//! `advisory_key` needs no right of its own, as an identity column's.
-
+#![doc = ""]
+#![doc = include_str!("../docs/rights.md")]
+#![doc = ""]
+#![cfg_attr(
+    all(feature = "postgres", feature = "r2d2"),
+    doc = include_str!("../docs/pgbouncer.md")
+)]
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, reason = "without an engine there is nobody to use it")

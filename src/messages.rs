@@ -2,10 +2,13 @@
 
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+mod needed;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+
+pub(crate) use needed::Needed;
 
 /// What an error of the database means to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(crate) enum Class {
     StatementTimeout,
     ReadOnly,
     TablesMissing,
+    Denied(Needed),
+    StatementsMixedUp,
     Other,
 }
 

@@ -13,7 +13,9 @@ use crate::{Error, nesting};
 ///
 /// An application that would rather run them with its own finds them as [`migrations`](crate::migrations).
 ///
-/// The user needs the right to create tables and, on PostgreSQL, functions.
+/// The user needs the right to create tables and, on PostgreSQL, functions; what it needs, and what an
+/// application that is another user, stands in
+/// [Rights that an application needs](crate#rights-that-an-application-needs).
 ///
 /// # Errors
 ///

@@ -17,9 +17,10 @@ pub enum Wait {
     Forever,
     /// At most so long, then [`Error::TimedOut`](crate::Error::TimedOut).
     ///
-    /// Counted in whole milliseconds, fractions rounded up; zero asks once without waiting. At most
-    /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). It replaces the
-    /// session's own limits, named above, for the time of the wait.
+    /// Counted in whole milliseconds, fractions rounded up; zero asks once. What is free is had, however
+    /// short the time: who runs out of it asks once more without waiting. At most [`Wait::LONGEST`]; more
+    /// is [`Error::InvalidWait`](crate::Error::InvalidWait). It replaces the session's own limits, named
+    /// above, for the time of the wait.
     AtMost(Duration),
     /// Not at all: [`Error::Held`](crate::Error::Held) at once when another holds it.
     No,

@@ -62,14 +62,21 @@ impl Request {
         }
     }
 
-    /// [`left`](Self::left) in milliseconds, rounded up so that nobody gives up early, and at least
-    /// one: zero means "no limit" to all servers.
+    /// [`left`](Self::left) in milliseconds, rounded up so that nobody gives up early. Zero, which means
+    /// "no limit" to all servers, is when the time is up: then nothing may wait any more, but what is free
+    /// is had, for a statement takes time even if it does not wait.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn left_millis(&self) -> Option<i32> {
         self.left().map(|left| {
-            let millis = left.as_nanos().div_ceil(1_000_000).max(1);
+            let millis = left.as_nanos().div_ceil(1_000_000);
             i32::try_from(millis).unwrap_or(i32::MAX)
         })
+    }
+
+    /// Always so when it is not to wait, never when for ever.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn time_is_up(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
     }
 
     /// The ids as text, for errors and events.

@@ -142,7 +142,12 @@ impl Reason {
             Class::SerializationFailure => Some(Self::SerializationFailure),
             Class::Busy => Some(Self::Busy),
             Class::LockTimeout | Class::LockNotAvailable => Some(Self::LockTimeout),
-            Class::StatementTimeout | Class::ReadOnly | Class::TablesMissing | Class::Other => None,
+            Class::StatementTimeout
+            | Class::ReadOnly
+            | Class::TablesMissing
+            | Class::Denied(_)
+            | Class::StatementsMixedUp
+            | Class::Other => None,
         }
     }
 }

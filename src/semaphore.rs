@@ -17,7 +17,9 @@ use crate::name::{self, Subject};
 /// The number of permits stands in the program, not in the database, and may change from one version
 /// of an application to the next. With more permits there are more slots. With fewer nobody is thrown
 /// out, and nobody gets a slot until fewer than that many are held. While both versions run, there are
-/// never more holders than the larger number.
+/// never more holders than the larger number. A holder whose lease has ended does not count, and may still
+/// [refresh](crate::Semaphores::refresh_slot) a slot that nobody else got: after a lowering that can be one
+/// more than the smaller number.
 ///
 /// ```
 /// use diesel_locks::Semaphore;

@@ -142,7 +142,8 @@ pub trait Semaphores: SlotStore {
     /// Gives the slot a new lease of `duration` from now on, by the database's clock, and says whether the
     /// old one had ended.
     ///
-    /// It works as long as nobody else got the slot, also after the lease has ended. A shorter lease than
+    /// It works as long as nobody else got the slot, also after the lease has ended, and counts nobody: when
+    /// the number of permits was lowered meanwhile, holders may then be more than it. A shorter lease than
     /// the one before ends earlier, but not before the time asked for with
     /// [`Lease::at_least`](crate::Lease::at_least).
     ///
@@ -153,9 +154,11 @@ pub trait Semaphores: SlotStore {
     /// # Errors
     ///
     /// [`Error::SlotLost`] when the slot was granted to another, released, or taken away; the other holder
-    /// is not touched. [`Error::InvalidLease`]. After another error the old lease goes on.
+    /// is not touched. [`Error::InvalidLease`]; [`Error::InvalidName`] for a slot
+    /// [from parts](Slot::from_parts). After another error the old lease goes on.
     fn refresh_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         let lease_us = lease::micros(duration)?;
+        name::check(Subject::Semaphore, &slot.semaphore)?;
         for (expiry, state) in STATES {
             let begun = Instant::now();
             if self.extend(slot, lease_us, expiry)? > 0 {
@@ -179,10 +182,11 @@ pub trait Semaphores: SlotStore {
     /// # Errors
     ///
     /// [`Error::SlotLost`] when the slot was granted to another, released before, or taken away; the other
-    /// holder is not touched. After another error the slot is held until its lease ends; give
-    /// `&slot` to be able to try again.
+    /// holder is not touched. [`Error::InvalidName`] for a slot [from parts](Slot::from_parts). After
+    /// another error the slot is held until its lease ends; give `&slot` to be able to try again.
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         let slot = slot.borrow();
+        name::check(Subject::Semaphore, &slot.semaphore)?;
         for (expiry, state) in STATES {
             if self.give_back(slot, expiry)? > 0 {
                 tracing::debug!(
@@ -256,13 +260,18 @@ pub trait Semaphores: SlotStore {
     /// A lease that has ended does not matter as long as nobody else got the slot. On PostgreSQL the slot
     /// can be refreshed and released by others of the same token meanwhile; on MySQL and MariaDB a refresh
     /// has to wait for the end of the transaction (a [`SlotGuard`](crate::SlotGuard)'s is left out, so keep
-    /// the transaction shorter than the lease); on SQLite all writers have to wait.
+    /// the transaction shorter than the lease); on SQLite all writers have to wait. When the number of
+    /// permits was lowered, a slot whose lease has ended does not count as held for being ensured.
+    ///
+    /// Roll back after [`Error::SlotLost`]: on MySQL and MariaDB the slot stays locked for others, its holder
+    /// included, until the transaction ends.
     ///
     /// One round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::SlotLost`]; [`Error::NotInTransaction`] outside of a transaction; on SQLite
+    /// [`Error::SlotLost`]; [`Error::NotInTransaction`] outside of a transaction;
+    /// [`Error::InvalidName`] for a slot [from parts](Slot::from_parts); on SQLite
     /// [`Error::Isolation`] in a deferred transaction that has read before another wrote.
     ///
     /// ```
@@ -291,6 +300,7 @@ pub trait Semaphores: SlotStore {
                 method: "ensure_slot",
             });
         }
+        name::check(Subject::Semaphore, &slot.semaphore)?;
         if self.pin(slot)? {
             Ok(())
         } else {

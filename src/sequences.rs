@@ -171,12 +171,17 @@ fn draw<C: SequenceStore>(
         last,
     };
     let first = sequence.first();
+    let first_last = match first.checked_add(i64::from(count) - 1) {
+        Some(last) => last,
+        // Too many for the very first draw; a sequence that has begun goes on from where it is, and its row
+        // is there: what would be inserted does not matter.
+        None if conn.last(sequence)?.is_some() => i64::MAX,
+        None => return Err(exhausted(first - 1)),
+    };
     let draw = Draw {
         sequence,
         count: count.into(),
-        first_last: first
-            .checked_add(i64::from(count) - 1)
-            .ok_or_else(|| exhausted(first - 1))?,
+        first_last,
         before: i64::MAX - i64::from(count),
     };
     if let Some(last) = conn.draw(&draw)? {

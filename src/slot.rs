@@ -22,7 +22,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A slot that another process has acquired and handed on. Nothing is checked, and
+    /// A slot that another process has acquired and handed on. Nothing is checked before it is used, and
     /// [`remaining`](Self::remaining) is zero until it is refreshed.
     pub fn from_parts(semaphore: impl Into<String>, number: u32, token: Uuid, fence: i64) -> Self {
         Self {

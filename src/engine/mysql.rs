@@ -49,7 +49,7 @@ impl Engine for MysqlConnection {
                 Refusal::NoRow => gate = true,
                 // It has done nothing yet and may start over without anyone noticing.
                 Refusal::Failed(Error::Deadlock { source }) => {
-                    if request.left().is_some_and(|left| left.is_zero()) {
+                    if request.time_is_up() {
                         return Err(request.timed_out(Some(source)));
                     }
                 }

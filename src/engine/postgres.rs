@@ -26,6 +26,7 @@ impl Engine for PgConnection {
     /// request that is not to wait, whose answer may be "held", takes two.
     fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
         loop {
+            let time_is_up = request.time_is_up();
             let grant = match request.wait {
                 Wait::Forever | Wait::AtMost(_) => {
                     begin(self, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
@@ -42,6 +43,7 @@ impl Engine for PgConnection {
                 }
                 // It has done nothing yet and may start over without anyone noticing.
                 Err(error) if classify(&error) == Class::Deadlock => {}
+                Err(error) if ends_the_wait(request, &error) && !time_is_up => {}
                 Err(error) => return Err(failed(request, error)),
             }
         }
@@ -149,13 +151,22 @@ fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Op
     if refusal.is_some() {
         return Ok(refusal);
     }
-    match conn.batch_execute(&statements::acquire_in_savepoint(request)) {
-        Ok(()) => Ok(None),
-        Err(error) => {
-            conn.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
-            Err(error)
+    loop {
+        let time_is_up = request.time_is_up();
+        let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(request)) else {
+            return Ok(None);
+        };
+        conn.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
+        if time_is_up || !ends_the_wait(request, &error) {
+            return Err(error);
         }
     }
+}
+
+/// The limit that [`statements`] have set. The lock may be free all the same, on a busy server or with a
+/// function that is yet to be planned: it is asked for once more, without waiting.
+fn ends_the_wait(request: &Request, error: &diesel::result::Error) -> bool {
+    matches!(request.wait, Wait::AtMost(_)) && classify(error) == Class::StatementTimeout
 }
 
 fn failed(request: &Request, error: diesel::result::Error) -> Error {

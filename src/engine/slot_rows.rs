@@ -4,7 +4,7 @@
 macro_rules! slot_rows {
     ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
         use diesel::prelude::*;
-        use diesel::query_builder::{QueryFragment, QueryId};
+        use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
         use crate::engine::clock::{Ago, Left, Now};
         use crate::schema::$schema::{diesel_fences, diesel_semaphores, diesel_slots as slots};
@@ -26,80 +26,77 @@ macro_rules! slot_rows {
             pub(in crate::engine) token: &'a [u8],
         }
 
+        /// Another end, not before the slot need not be kept any longer.
+        fn set_end<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
+            push!(out;
+                "UPDATE diesel_slots SET expires_us = "; {<$db>::GREATEST}; "(keep_us, "; {<$db>::NOW};
+                " + ", BigInt = lease_us;
+                ")";
+            );
+            Ok(())
+        }
+
+        /// Free at once, unless it is to be kept longer.
+        fn set_free(out: &mut AstPass<'_, '_, $db>) {
+            push!(out;
+                "UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > "; {<$db>::NOW};
+                " THEN keep_us ELSE 0 END";
+            );
+        }
+
+        fn where_key<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
+            push!(out;
+                " WHERE name = ", $sql_text = key.name;
+                " AND number = ", Integer = &key.number;
+                " AND token = ", Binary = key.token;
+            );
+            Ok(())
+        }
+
+        fn and_unexpired(out: &mut AstPass<'_, '_, $db>) {
+            push!(out; " AND expires_us > "; {<$db>::NOW});
+        }
+
         // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
         statement! {
             $db, $conn;
-            /// Gives the slot another end: not before it need not be kept any longer.
-            Extend<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            /// Gives the slot another end.
+            Extend<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
-                push!(out; "UPDATE diesel_slots SET ");
-                out.push_sql("expires_us = ");
-                out.push_sql(<$db>::GREATEST);
-                out.push_sql("(keep_us, ");
-                out.push_sql(<$db>::NOW);
-                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
-                push!(out;
-                    " WHERE name = ", $sql_text = self.key.name;
-                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
-                    " AND token = ", diesel::sql_types::Binary = self.key.token;
-                );
+                set_end(&mut out, &self.lease_us)?;
+                where_key(&mut out, &self.key)?;
             }
         }
 
         statement! {
             $db, $conn;
             /// The same, if its lease has not ended.
-            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> diesel::sql_types::Integer,
+            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
-                push!(out; "UPDATE diesel_slots SET ");
-                out.push_sql("expires_us = ");
-                out.push_sql(<$db>::GREATEST);
-                out.push_sql("(keep_us, ");
-                out.push_sql(<$db>::NOW);
-                push!(out; " + ", diesel::sql_types::BigInt = &self.lease_us; ")");
-                push!(out;
-                    " WHERE name = ", $sql_text = self.key.name;
-                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
-                    " AND token = ", diesel::sql_types::Binary = self.key.token;
-                );
-                out.push_sql(" AND expires_us > ");
-                out.push_sql(<$db>::NOW);
+                set_end(&mut out, &self.lease_us)?;
+                where_key(&mut out, &self.key)?;
+                and_unexpired(&mut out);
             }
         }
 
         statement! {
             $db, $conn;
-            /// Frees the slot: at once, unless it is to be kept longer.
-            GiveBack<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            /// Frees the slot.
+            GiveBack<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                push!(out; "UPDATE diesel_slots SET ");
-                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
-                out.push_sql(<$db>::NOW);
-                out.push_sql(" THEN keep_us ELSE 0 END");
-                push!(out;
-                    " WHERE name = ", $sql_text = self.key.name;
-                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
-                    " AND token = ", diesel::sql_types::Binary = self.key.token;
-                );
+                set_free(&mut out);
+                where_key(&mut out, &self.key)?;
             }
         }
 
         statement! {
             $db, $conn;
             /// The same, if its lease has not ended.
-            GiveBackUnexpired<'a> { key: Key<'a> } -> diesel::sql_types::Integer,
+            GiveBackUnexpired<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                push!(out; "UPDATE diesel_slots SET ");
-                out.push_sql("token = NULL, expires_us = CASE WHEN keep_us > ");
-                out.push_sql(<$db>::NOW);
-                out.push_sql(" THEN keep_us ELSE 0 END");
-                push!(out;
-                    " WHERE name = ", $sql_text = self.key.name;
-                    " AND number = ", diesel::sql_types::Integer = &self.key.number;
-                    " AND token = ", diesel::sql_types::Binary = self.key.token;
-                );
-                out.push_sql(" AND expires_us > ");
-                out.push_sql(<$db>::NOW);
+                set_free(&mut out);
+                where_key(&mut out, &self.key)?;
+                and_unexpired(&mut out);
             }
         }
 
@@ -121,6 +118,16 @@ macro_rules! slot_rows {
                     slots::expires_us,
                     left,
                 ))
+        }
+
+        /// Whether the slot is still this token's: 1 or 0.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn mine<'a>(name: &'a $text, number: i32, token: &'a [u8]) -> _ {
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::number.eq(number))
+                .filter(slots::token.eq(token))
+                .count()
         }
 
         /// The slots that somebody holds or that are kept.
@@ -183,6 +190,7 @@ macro_rules! slot_rows {
                 .select(slots::number)
         }
 
+        #[allow(dead_code, reason = "InnoDB would lock the next row too")]
         pub(in crate::engine) fn remove_above<'a>(
             name: &'a $text,
             number: i32,

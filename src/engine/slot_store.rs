@@ -56,6 +56,10 @@ pub trait SlotStore: Engine {
     /// of this token any more.
     fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
 
+    /// Whether the slot is of this token, its lease ended or not. Changes and locks nothing; outside of a
+    /// transaction.
+    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error>;
+
     /// The slots that are held.
     fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error>;
 

@@ -43,6 +43,9 @@ impl Engine for SqliteConnection {
             .left()
             .unwrap_or(STEP)
             .clamp(Duration::from_millis(2), STEP);
+        // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
+        let millis = step.as_nanos().div_ceil(1_000_000);
+        let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let grant = with_busy_timeout(self, step, |conn| become_writer(conn, request, step))?;
         if grant == Grant::Locked {
             touch(self, request)?;

@@ -42,13 +42,21 @@ macro_rules! statement {
 }
 pub(in crate::engine) use statement;
 
-/// Pushes texts and bound values one after the other.
+/// Pushes texts, texts that are constants (in braces), and bound values, one after the other.
 macro_rules! push {
-    ($out:ident; $($text:literal $(, $sql_type:ty = $value:expr)?);* $(;)?) => {
-        $(
-            $out.push_sql($text);
-            $($out.push_bind_param::<$sql_type, _>($value)?;)?
-        )*
+    ($out:expr $(;)?) => {};
+    ($out:expr; {$text:expr} $(; $($rest:tt)*)?) => {
+        $out.push_sql($text);
+        $(push!($out; $($rest)*);)?
+    };
+    ($out:expr; $text:literal $(; $($rest:tt)*)?) => {
+        $out.push_sql($text);
+        $(push!($out; $($rest)*);)?
+    };
+    ($out:expr; $text:literal, $sql_type:ty = $value:expr $(; $($rest:tt)*)?) => {
+        $out.push_sql($text);
+        $out.push_bind_param::<$sql_type, _>($value)?;
+        $(push!($out; $($rest)*);)?
     };
 }
 pub(in crate::engine) use push;

@@ -1,7 +1,9 @@
-//! The thread that renews the guards of a pool, and releases those that are dropped.
+//! The thread that renews the guards of a pool (`renewing.rs`), and releases those that are dropped
+//! (`releasing.rs`).
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,15 +16,13 @@ use crate::engine::slot_store::{Renewal, SlotStore};
 use crate::semaphores::Semaphores;
 use crate::{Error, LeaseState, Slot};
 
+mod releasing;
+mod renewing;
+
+use releasing::Leaving;
+
 /// How long the thread lives on without guards.
 const IDLE: Duration = Duration::from_secs(10);
-
-/// A renewal that failed is tried again after a tenth of the shortest lease, within these bounds.
-const SOONEST_RETRY: Duration = Duration::from_millis(10);
-const LATEST_RETRY: Duration = Duration::from_secs(2);
-
-/// When a slot that could not be released is tried again.
-const RELEASE_RETRY: Duration = Duration::from_millis(50);
 
 /// A keeper, whatever its type of connection.
 pub(super) trait Keep: Send + Sync {
@@ -43,13 +43,6 @@ struct Kept {
     state: Arc<State>,
 }
 
-struct Leaving {
-    slot: Slot,
-    until: Instant,
-    /// Dropped when it is done or given up.
-    _done: Sender<()>,
-}
-
 #[derive(Default)]
 struct Inner {
     kept: HashMap<Uuid, Kept>,
@@ -65,6 +58,8 @@ pub(super) struct Keeper<C: R2D2Connection + Send + 'static> {
     pool: Pool<ConnectionManager<C>>,
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// Searches through this pool that are stuck in it.
+    stuck: AtomicUsize,
 }
 
 impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
@@ -73,11 +68,25 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             pool,
             inner: Mutex::default(),
             changed: Condvar::new(),
+            stuck: AtomicUsize::new(0),
         }
     }
 
     pub(super) fn pool(&self) -> &Pool<ConnectionManager<C>> {
         &self.pool
+    }
+
+    /// Whether a search that nobody waits for any more is stuck in the pool, whose database does not answer.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn search_is_stuck(&self) {
+        self.stuck.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn search_goes_on(&self) {
+        self.stuck.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Renews the slot from now on.
@@ -159,121 +168,6 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             }
         }
     }
-
-    /// One statement for all guards.
-    fn renew_all(&self) {
-        let states = |inner: &Inner| -> Vec<(Uuid, Arc<State>)> {
-            let kept = inner.kept.iter();
-            kept.map(|(token, kept)| (*token, Arc::clone(&kept.state)))
-                .collect()
-        };
-        // A pause of the process may have ended leases: what nobody holds is not renewed. Whoever is lost
-        // is told so without the lock: a callback may drop other guards.
-        let all = states(&self.lock());
-        let ended: Vec<Uuid> = all
-            .iter()
-            .filter(|(_, state)| !state.is_held())
-            .map(|(token, _)| *token)
-            .collect();
-        let (leases, shortest, patience) = {
-            let mut inner = self.lock();
-            for token in ended {
-                inner.kept.remove(&token);
-            }
-            let leases: Vec<Renewal> = inner.kept.values().map(renewal).collect();
-            let shortest = inner.kept.values().map(|kept| kept.lease).min();
-            let patience = inner.kept.values().map(|kept| kept.state.remaining()).min();
-            let Some(shortest) = shortest else {
-                inner.due = None;
-                return;
-            };
-            (leases, shortest, patience.unwrap_or_default())
-        };
-        let soon = (shortest / 10).clamp(SOONEST_RETRY, LATEST_RETRY);
-        let pause = match self.renew(&leases, patience.min(shortest / 6)) {
-            Ok(true) => shortest / 3,
-            // Another session had a row locked.
-            Ok(false) => soon,
-            Err(error) => {
-                tracing::warn!(%error, guards = leases.len(), "slots not renewed; trying again");
-                soon
-            }
-        };
-        // Guards that came meanwhile may be due earlier.
-        let mut inner = self.lock();
-        let left = inner.kept.values().map(|kept| kept.state.remaining()).min();
-        let next = left.map_or(pause, |left| {
-            pause.min(left / 3).max(SOONEST_RETRY.min(pause))
-        });
-        inner.due = Some(Instant::now() + next);
-    }
-
-    /// Whether all that are still ours have a new lease.
-    fn renew(&self, leases: &[Renewal], patience: Duration) -> Result<bool, Error> {
-        let mut conn = self.pool.get_timeout(patience)?;
-        let begun = Instant::now();
-        let answers = conn.renew(leases)?;
-        drop(conn);
-        let mut left: HashMap<Vec<u8>, i64> = answers
-            .into_iter()
-            .map(|renewed| (renewed.token, renewed.left_us))
-            .collect();
-        let mut confirmed = Vec::new();
-        let mut lost = Vec::new();
-        let mut all = true;
-        let mut inner = self.lock();
-        for lease in leases {
-            let token = Uuid::from_bytes(lease.token);
-            let left = left.remove(lease.token.as_slice());
-            let Some(kept) = inner.kept.get(&token) else {
-                continue;
-            };
-            // What is left can be less than a lease: another session had the row locked.
-            if let Some(left) = left.and_then(|left| u64::try_from(left).ok()) {
-                let left = left.min(lease.lease_us.unsigned_abs());
-                all &= left > lease.lease_us.unsigned_abs() / 4 * 3;
-                let left = Duration::from_micros(left).saturating_sub(C::CLOCK_STEP);
-                confirmed.push((Arc::clone(&kept.state), begun + left));
-            } else {
-                lost.extend(inner.kept.remove(&token));
-            }
-        }
-        drop(inner);
-        for (state, deadline) in confirmed {
-            state.confirm(deadline);
-        }
-        for kept in lost {
-            kept.state.take_away();
-        }
-        Ok(all)
-    }
-
-    /// One statement for all; those that another session has locked, or all when it fails, are tried again.
-    fn release_those(&self, mut leaving: Vec<Leaving>) {
-        let slots: Vec<Renewal> = leaving.iter().map(|one| asked(&one.slot)).collect();
-        let still_ours = self
-            .pool
-            .get_timeout(Duration::from_millis(50))
-            .map_err(Error::from)
-            .and_then(|mut conn| conn.give_back_many(&slots));
-        match still_ours {
-            Ok(still_ours) => {
-                leaving.retain(|one| {
-                    still_ours
-                        .iter()
-                        .any(|token| token == one.slot.token.as_bytes())
-                });
-            }
-            Err(error) => tracing::debug!(%error, "slots not released; trying again"),
-        }
-        // A lease that has ended needs no release.
-        leaving.retain(|one| Instant::now() < one.until);
-        if !leaving.is_empty() {
-            let mut inner = self.lock();
-            inner.leaving.append(&mut leaving);
-            inner.again = Some(Instant::now() + RELEASE_RETRY);
-        }
-    }
 }
 
 /// A keeper that stops because something in it panicked is started again by the next guard.
@@ -285,25 +179,6 @@ impl<C: R2D2Connection + Send + 'static> Drop for Stopped<'_, C> {
             let inner = self.0.inner.lock();
             inner.unwrap_or_else(PoisonError::into_inner).running = false;
         }
-    }
-}
-
-/// What is asked of the database when no new lease is wanted.
-fn asked(slot: &Slot) -> Renewal {
-    Renewal {
-        semaphore: slot.semaphore.clone(),
-        number: slot.number_i32(),
-        token: slot.token.into_bytes(),
-        lease_us: 0,
-    }
-}
-
-fn renewal(kept: &Kept) -> Renewal {
-    Renewal {
-        semaphore: kept.slot.semaphore.clone(),
-        number: kept.slot.number_i32(),
-        token: kept.slot.token.into_bytes(),
-        lease_us: kept.lease_us,
     }
 }
 
@@ -331,71 +206,15 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
     }
 
     fn release_all(&self) -> usize {
-        let kept: Vec<Kept> = self.lock().kept.drain().map(|(_, kept)| kept).collect();
-        // Whoever has lost its slot, noticed or not, has none to release. Not asked by `is_held`, which would
-        // tell of the loss.
-        let mut all: Vec<(bool, Kept)> = kept
-            .into_iter()
-            .map(|kept| (!kept.state.remaining().is_zero(), kept))
-            .collect();
-        all.retain(|(_, kept)| kept.state.end());
-        let slots: Vec<Renewal> = all.iter().map(|(_, kept)| renewal(kept)).collect();
-        let still_ours = self
-            .pool
-            .get()
-            .map_err(Error::from)
-            .and_then(|mut conn| conn.give_back_many(&slots));
-        match still_ours {
-            Ok(still_ours) => all
-                .iter()
-                .filter(|(held, kept)| {
-                    let token = kept.slot.token.as_bytes();
-                    *held && !still_ours.iter().any(|left| left == token)
-                })
-                .count(),
-            Err(error) => {
-                tracing::warn!(%error, slots = slots.len(), "slots not released; their leases end");
-                0
-            }
-        }
+        Keeper::release_all(self)
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use std::time::Duration;
-
-    use diesel::SqliteConnection;
-
-    use super::*;
-    use crate::{Lease, Semaphore};
-
-    /// The leases of two have ended, and the thread, which would notice, has not looked since.
-    #[test]
-    fn a_lost_slot_is_not_counted_as_released() {
-        const HOUR: Duration = Duration::from_secs(3600);
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = folder.path().join("test.sqlite3").display().to_string();
-        let manager = ConnectionManager::<SqliteConnection>::new(url);
-        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-        let mut conn = pool.get().expect("a connection");
-        crate::migrate(&mut *conn).expect("migrate");
-        let keeper = Arc::new(Keeper::new(pool.clone()));
-        let now = Instant::now();
-        for deadline in [now, now + HOUR, now] {
-            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), Lease::new(HOUR));
-            let slot = slot.expect("an answer").expect("free");
-            let kept = Kept {
-                slot,
-                lease: HOUR,
-                lease_us: 1,
-                state: Arc::new(State::new(deadline)),
-            };
-            keeper.lock().kept.insert(kept.slot.token, kept);
-        }
-        drop(conn);
-        assert_eq!(keeper.release_all(), 1);
-        let mut conn = pool.get().expect("a connection");
-        assert_eq!(conn.held_slots("three").expect("rows"), []);
+fn renewal(kept: &Kept) -> Renewal {
+    Renewal {
+        semaphore: kept.slot.semaphore.clone(),
+        number: kept.slot.number_i32(),
+        token: kept.slot.token.into_bytes(),
+        lease_us: kept.lease_us,
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! A pool of r2d2's has no identity that could be asked for. So a connection is marked with the keeper of
 //! its pool; the slot that a connection without a mark has acquired is looked for through the pools that have
-//! keepers, once per connection. Two pools on one database share a keeper by that, which is as well.
+//! keepers and the same settings, once per connection. Two such pools on one database share a keeper by that,
+//! which is as well.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 
 use super::keeper::{Keep, Keeper};
+use super::mark::Mark;
+use super::search::Stuck;
 use super::state::State;
-use super::{SlotGuard, watch};
-use crate::engine::slot_store::{Renewal, SlotStore};
+use super::{SlotGuard, search, watch};
+use crate::engine::slot_store::SlotStore;
 use crate::{Error, Lease, Slot};
 
 /// A `Keeper<C>`, for those who know `C`.
@@ -25,9 +28,6 @@ struct Registered {
 }
 
 static KEEPERS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
-
-/// The mark of a connection.
-struct Mark<C: R2D2Connection + Send + 'static>(Weak<Keeper<C>>);
 
 /// Has the slot renewed.
 pub(super) fn guard<C>(
@@ -53,35 +53,13 @@ where
 
 /// All keepers that have guards.
 pub(super) fn all() -> Vec<Arc<dyn Keep>> {
-    let keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
-    keepers
+    lock()
         .iter()
         .filter_map(|registered| (registered.keep)(registered.typed.upgrade()?))
         .collect()
 }
 
-/// A keeper for this pool if there is none for connections of the type, so that those who acquire their
-/// first guards at the same moment share it; else those that there are.
-fn first_of_type<C>(
-    pool: &Pool<ConnectionManager<C>>,
-) -> Result<Arc<Keeper<C>>, Vec<Arc<Keeper<C>>>>
-where
-    C: SlotStore + R2D2Connection + Send + 'static,
-{
-    let mut registered = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
-    registered.retain(|registered| registered.typed.strong_count() > 0);
-    let keepers: Vec<Arc<Keeper<C>>> = registered
-        .iter()
-        .filter_map(|registered| registered.typed.upgrade()?.downcast().ok())
-        .collect();
-    if !keepers.is_empty() {
-        return Err(keepers);
-    }
-    let keeper = Arc::new(Keeper::new(pool.clone()));
-    register(&mut registered, &keeper);
-    Ok(keeper)
-}
-
+/// The keeper of the connection's pool, which may be found by another pool's on the same database, or new.
 fn keeper_of<C>(
     pool: &Pool<ConnectionManager<C>>,
     mut conn: PooledConnection<ConnectionManager<C>>,
@@ -91,71 +69,67 @@ fn keeper_of<C>(
 where
     C: SlotStore + R2D2Connection + Send + 'static,
 {
-    if let Some(keeper) = marked(&conn) {
+    let mark = Mark::of(&mut conn);
+    if let Some(keeper) = mark.keeper() {
         return keeper;
     }
-    let lease = [Renewal {
-        semaphore: slot.semaphore.clone(),
-        number: slot.number_i32(),
-        token: slot.token.into_bytes(),
-        lease_us,
-    }];
-    let mut keepers = match first_of_type(pool) {
-        Ok(keeper) => {
-            mark(&mut conn, &keeper);
-            return keeper;
-        }
-        Err(keepers) => keepers,
-    };
-    for keeper in &keepers {
-        // Beside the connection that we hold, if the pool has another.
-        if let Some(mut other) = keeper.pool().try_get()
-            && knows(&mut other, &lease)
-        {
-            mark(&mut conn, keeper);
-            mark(&mut other, keeper);
-            return Arc::clone(keeper);
-        }
-    }
     // A pool with no connection left may be the one that ours is from.
-    let nonce = Arc::new(());
-    PooledConnection::extensions_mut(&mut conn).insert(Nonce(Arc::clone(&nonce)));
     drop(conn);
-    keepers.retain(|keeper| may_be_the_same(keeper.pool(), pool));
     let patience = Duration::from_micros(lease_us.unsigned_abs() / 10).min(OTHERS_MOMENT);
-    let begun = Instant::now();
-    while !keepers.is_empty() {
-        let mut found = None;
-        keepers.retain(|keeper| {
-            // In turn with those who wait for a connection, a little with each pool.
-            let Ok(mut other) = keeper.pool().get_timeout(AT_A_POOL) else {
-                return true;
-            };
-            let same = PooledConnection::extensions(&other)
-                .get::<Nonce>()
-                .is_some_and(|found| Arc::ptr_eq(&found.0, &nonce));
-            if same || knows(&mut other, &lease) {
-                mark(&mut other, keeper);
-                found = Some(Arc::clone(keeper));
+    let until = Instant::now() + patience;
+    let mut asked = Vec::new();
+    loop {
+        let late = Instant::now() > until;
+        let keepers = match new_unless_others(pool, &asked) {
+            Ok(keeper) => {
+                mark.set(&keeper);
+                return keeper;
             }
-            false
-        });
-        if let Some(keeper) = found {
+            Err(keepers) => keepers,
+        };
+        match search::find(keepers.clone(), pool, &mark, slot, until) {
+            Ok(Some(keeper)) => {
+                mark.set(&keeper);
+                return keeper;
+            }
+            Ok(None) => asked.extend(keepers),
+            // Those that it has not come to are asked once more, without the one at which it is stuck.
+            Err(Stuck) => {}
+        }
+        if late {
+            let keeper = register_new(&mut lock(), pool);
+            mark.set(&keeper);
             return keeper;
         }
-        if begun.elapsed() > patience {
-            break;
-        }
     }
-    let keeper = Arc::new(Keeper::new(pool.clone()));
-    register(
-        &mut KEEPERS.lock().unwrap_or_else(PoisonError::into_inner),
-        &keeper,
-    );
-    if let Some(mut conn) = pool.try_get() {
-        mark(&mut conn, &keeper);
+}
+
+/// A new keeper for this pool, registered, unless there are others that may be its keeper and have not been
+/// asked: these. So those who acquire a pool's first guards at the same moment share its keeper: they find
+/// that of the one who was first.
+fn new_unless_others<C>(
+    pool: &Pool<ConnectionManager<C>>,
+    asked: &[Arc<Keeper<C>>],
+) -> Result<Arc<Keeper<C>>, Vec<Arc<Keeper<C>>>>
+where
+    C: SlotStore + R2D2Connection + Send + 'static,
+{
+    let mut registered = lock();
+    registered.retain(|registered| registered.typed.strong_count() > 0);
+    let others: Vec<Arc<Keeper<C>>> = registered
+        .iter()
+        .filter_map(|registered| registered.typed.upgrade()?.downcast().ok())
+        .filter(|keeper: &Arc<Keeper<C>>| {
+            may_be_the_same(keeper.pool(), pool)
+                && !keeper.is_stuck()
+                && !asked.iter().any(|asked| Arc::ptr_eq(asked, keeper))
+        })
+        .collect();
+    if others.is_empty() {
+        Ok(register_new(&mut registered, pool))
+    } else {
+        Err(others)
     }
-    keeper
 }
 
 /// Clones of one pool have its settings.
@@ -172,42 +146,19 @@ fn may_be_the_same<C: R2D2Connection + Send + 'static>(
 /// moment have them. And not longer than a tenth of the lease.
 const OTHERS_MOMENT: Duration = Duration::from_secs(1);
 
-/// At one of them at a time.
-const AT_A_POOL: Duration = Duration::from_millis(10);
-
-/// Found again on the same connection.
-struct Nonce(Arc<()>);
-
-fn marked<C: R2D2Connection + Send + 'static>(
-    conn: &PooledConnection<ConnectionManager<C>>,
-) -> Option<Arc<Keeper<C>>> {
-    PooledConnection::extensions(conn)
-        .get::<Mark<C>>()?
-        .0
-        .upgrade()
+fn lock() -> MutexGuard<'static, Vec<Registered>> {
+    KEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn mark<C: R2D2Connection + Send + 'static>(
-    conn: &mut PooledConnection<ConnectionManager<C>>,
-    keeper: &Arc<Keeper<C>>,
-) {
-    PooledConnection::extensions_mut(conn).insert(Mark(Arc::downgrade(keeper)));
-}
-
-/// Whether the connection's database has the slot.
-fn knows<C>(conn: &mut PooledConnection<ConnectionManager<C>>, lease: &[Renewal; 1]) -> bool
+fn register_new<C>(
+    keepers: &mut Vec<Registered>,
+    pool: &Pool<ConnectionManager<C>>,
+) -> Arc<Keeper<C>>
 where
     C: SlotStore + R2D2Connection + Send + 'static,
 {
-    conn.renew(lease)
-        .is_ok_and(|found| found.iter().any(|one| one.token == lease[0].token))
-}
-
-fn register<C: SlotStore + R2D2Connection + Send + 'static>(
-    keepers: &mut Vec<Registered>,
-    keeper: &Arc<Keeper<C>>,
-) {
-    let typed: Arc<Typed> = Arc::clone(keeper) as _;
+    let keeper = Arc::new(Keeper::new(pool.clone()));
+    let typed: Arc<Typed> = Arc::clone(&keeper) as _;
     keepers.push(Registered {
         typed: Arc::downgrade(&typed),
         keep: |typed| {
@@ -215,4 +166,5 @@ fn register<C: SlotStore + R2D2Connection + Send + 'static>(
             Some(Arc::new(keeper) as Arc<dyn Keep>)
         },
     });
+    keeper
 }

@@ -5,10 +5,11 @@
 //! closure, of which only the error is there, the two messages that matter stand here in all languages
 //! of MySQL 9 and MariaDB 10.11.
 
+use super::needed::{ON_MYSQL, named_in};
 use super::{Class, TABLES};
 
-/// By the server's number of the error.
-pub(crate) fn class_of(number: i64) -> Class {
+/// By the server's number of the error, and by the table that its message names in any language.
+pub(crate) fn class_of(number: i64, message: &str) -> Class {
     match number {
         // A lock wait; NOWAIT on MariaDB.
         1205 => Class::LockTimeout,
@@ -19,10 +20,13 @@ pub(crate) fn class_of(number: i64) -> Class {
         // NOWAIT on MySQL.
         3572 => Class::LockNotAvailable,
         // max_execution_time on MySQL, max_statement_time on MariaDB.
-        3024 | 1969 => Class::StatementTimeout,
+        // And on MySQL when the time was up while somebody changed users or rights.
+        3024 | 1969 | 3547 => Class::StatementTimeout,
         // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
         1792 | 1290 | 1836 => Class::ReadOnly,
         1146 => Class::TablesMissing,
+        // A right on a table; on a column.
+        1142 | 1143 => denied(message).unwrap_or(Class::Other),
         _ => Class::Other,
     }
 }
@@ -43,14 +47,25 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         .is_some_and(|(_, table)| TABLES.contains(&table))
     {
         Some(Class::TablesMissing)
+    } else if message.contains(" command denied to user ") {
+        denied(message)
     } else {
         None
     }
 }
 
+/// The table that the message names, and not the user, `'name'@'host'`, who may be called as it.
+fn denied(message: &str) -> Option<Class> {
+    let rest = message
+        .split_once("'@'")
+        .and_then(|(_, rest)| rest.split_once('\''));
+    named_in(rest.map_or(message, |(_, rest)| rest), ON_MYSQL)
+}
+
 const STATEMENT_TIMEOUT: &[&str] = &[
     "Query execution was interrupted, maximum statement execution time exceeded",
     "Query execution was interrupted (max_statement_time exceeded)",
+    "Can not lock user management caches for processing.",
 ];
 
 const LOCK_WAIT_TIMEOUT: &[&str] = &[
@@ -93,6 +108,7 @@ const DEADLOCK: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::Needed;
 
     #[test]
     fn messages_are_known_in_german_and_spanish() {
@@ -120,6 +136,43 @@ mod tests {
 
     #[test]
     fn an_unknown_number_stays_a_plain_error() {
-        assert_eq!(class_of(1064), Class::Other);
+        assert_eq!(class_of(1064, ""), Class::Other);
+    }
+
+    /// A statement waits for them before it begins, if its user has rights on single tables.
+    #[test]
+    fn waiting_for_changes_of_users_counts_as_waiting() {
+        let message = "Can not lock user management caches for processing.";
+        assert_eq!(classify(message), Some(Class::StatementTimeout));
+        assert_eq!(class_of(3547, ""), Class::StatementTimeout);
+    }
+
+    #[test]
+    fn a_right_that_lacks_is_named() {
+        let of_fences = Class::Denied(Needed {
+            object: "diesel_fences",
+            rights: "SELECT, UPDATE",
+        });
+        for message in [
+            "UPDATE command denied to user 'app'@'%' for table 'diesel_fences'",
+            "UPDATE command denied to user 'app'@'%' for table `app`.`diesel_fences`",
+        ] {
+            assert_eq!(classify(message), Some(of_fences));
+        }
+        let german =
+            "UPDATE Befehl nicht erlaubt für Benutzer 'app'@'%' auf Tabelle 'diesel_fences'";
+        assert_eq!(classify(german), None);
+        assert_eq!(class_of(1142, german), of_fences);
+        for another in [
+            "UPDATE command denied to user 'app'@'%' for table 'bonds'",
+            "UPDATE command denied to user 'diesel_slots'@'%' for table 'bonds'",
+            "UPDATE command denied to user 'app'@'%' for table `diesel_slots`.`bonds`",
+            "UPDATE command denied to user 'app'@'%' for table diesel_slots.bonds",
+            "UPDATE command denied to user 'app'@'%' for table 'old$diesel_slots'",
+            "UPDATE command denied to user 'app'@'%' for table 'ädiesel_slots'",
+        ] {
+            assert_eq!(classify(another), None, "{another}");
+            assert_eq!(class_of(1142, another), Class::Other, "{another}");
+        }
     }
 }

@@ -5,8 +5,10 @@
 //! is true of that engine only.
 
 mod crash;
+mod least_privilege;
 mod mysql;
 mod peer;
+mod pgbouncer;
 mod postgres;
 mod promises;
 mod schema;
@@ -29,6 +31,74 @@ pub(crate) use tests_of;
 /// The bodies that all engines share.
 macro_rules! all_promises {
     ($backend:ident) => {
+        crate::core_promises!($backend);
+        crate::session_promises!($backend);
+
+        crate::tests_of!($backend:
+            refusals::{
+                lock_object_needs_a_transaction,
+                a_missing_table_names_migrate,
+                a_read_only_connection_is_told_so,
+                a_stale_transaction_is_refused,
+                purge_and_migrate_need_to_be_outside_a_transaction,
+            },
+            tables::{
+                eight_servers_migrate_at_once,
+                the_way_down_leaves_nothing,
+                our_migration_sorts_before_the_applications,
+                a_missing_table_of_slots_names_migrate,
+                a_missing_table_of_sequences_names_migrate,
+            },
+            events::{
+                acquired_refused_timed_out_and_freed_are_told,
+            },
+            semaphore_machine::{
+                semaphores_do_what_their_model_says,
+            },
+        );
+        mod properties {
+            use super::$backend;
+            use crate::promises::properties as bodies;
+
+            crate::tests_of!($backend:
+                forgeries::{
+                    any_parts_are_one_slot_or_lost,
+                },
+                ids::{
+                    any_text_is_one_id_or_refused,
+                    any_pair_is_one_id_or_refused,
+                    any_texts_are_locked_all_or_none,
+                },
+                leases::{
+                    any_lease_is_as_long_as_asked_for_or_refused,
+                    any_age_is_what_purge_goes_by_or_refused,
+                },
+                names::{
+                    any_name_is_one_semaphore_or_refused,
+                    any_holder_is_shown_as_it_is_or_refused,
+                    guards_of_any_names_are_renewed_and_released,
+                },
+                numbers::{
+                    any_number_of_permits_is_granted_or_refused,
+                    any_text_names_one_sequence_or_is_refused,
+                    any_numbers_are_drawn_in_a_row_or_refused,
+                },
+                retries::{
+                    any_retry_is_tried_as_often_as_asked_for_or_refused,
+                },
+                times::{
+                    any_wait_is_for_what_is_not_free_or_refused,
+                },
+            );
+        }
+    };
+}
+pub(crate) use all_promises;
+
+/// Those of them that need neither migrations nor a session of their own: what an application does with
+/// the tables that are there, whichever way it has to the database.
+macro_rules! core_promises {
+    ($backend:ident) => {
         use crate::promises as bodies;
 
         crate::tests_of!($backend:
@@ -49,14 +119,20 @@ macro_rules! all_promises {
             },
             waiting::{
                 a_wait_ends_after_the_time_asked_for,
+                a_free_lock_is_had_in_no_time,
+                a_short_wait_for_a_held_lock_is_short,
                 a_transaction_survives_the_end_of_a_wait,
                 a_wait_ends_in_time_while_the_lock_changes_hands,
                 no_wait_is_an_error_that_says_held,
                 trying_a_held_lock_answers_at_once,
                 trying_in_a_transaction_leaves_it_usable,
-                the_sessions_limits_are_as_before_after_a_wait,
                 a_wait_that_is_too_long_is_refused,
                 a_connection_whose_wait_ended_waits_again,
+            },
+            neighbours::{
+                a_transaction_that_sleeps_is_in_nobody_elses_way,
+                a_holder_of_all_slots_is_in_nobody_elses_way,
+                a_stopped_process_keeps_its_lock_until_it_is_killed,
             },
             nesting::{
                 the_same_id_again_is_granted_at_once,
@@ -72,6 +148,7 @@ macro_rules! all_promises {
             },
             many::{
                 all_or_none,
+                short_waits_do_not_add_up,
                 the_order_of_names_does_not_matter,
                 duplicates_are_folded,
                 no_ids_lock_nothing,
@@ -83,25 +160,10 @@ macro_rules! all_promises {
                 unusable_ids_are_refused_before_any_statement,
                 hostile_ids_are_only_ids,
             },
-            refusals::{
-                lock_object_needs_a_transaction,
-                a_missing_table_names_migrate,
-                a_read_only_connection_is_told_so,
-                a_stale_transaction_is_refused,
-                purge_and_migrate_need_to_be_outside_a_transaction,
-            },
             retention::{
                 kept_rows_stay_until_purged,
                 purge_leaves_held_rows_alone,
                 purge_works_while_others_lock,
-            },
-            tables::{
-                eight_servers_migrate_at_once,
-                the_way_down_leaves_nothing,
-                our_migration_sorts_before_the_applications,
-            },
-            events::{
-                acquired_refused_timed_out_and_freed_are_told,
             },
         );
         mod slots {
@@ -142,6 +204,10 @@ macro_rules! all_promises {
                 a_waiter_goes_on_when_a_transaction_ends,
                 a_slot_of_a_savepoint_is_held_by_the_transaction,
             },
+                keepers::{
+                    guards_of_a_second_pool_are_looked_for_once_per_connection,
+                    first_guards_of_a_second_pool_share_a_thread,
+                },
                 leases::{
                 a_slot_is_refreshed_and_released,
                 a_lease_that_has_ended_is_said_to_have,
@@ -160,6 +226,7 @@ macro_rules! all_promises {
                 more_permits_are_more_slots,
                 fewer_permits_throw_nobody_out,
                 fewer_permits_count_holding_transactions,
+                fewer_permits_count_refreshing_transactions,
                 two_versions_at_once_never_hold_more_than_the_larger_number,
                 after_a_lowering_nobody_exceeds_the_smaller_number,
                 unusable_numbers_and_names_are_refused,
@@ -170,14 +237,12 @@ macro_rules! all_promises {
                 registering_is_for_all_of_an_enum,
                 purge_removes_what_is_free_and_old,
                 purge_works_while_others_acquire,
-                a_missing_table_of_slots_names_migrate,
+                purge_waits_for_no_open_transaction,
             },
                 transactions::{
                 it_takes_effect_at_commit_and_not_at_rollback,
                 a_release_takes_effect_at_commit,
                 a_new_semaphore_in_an_open_transaction_is_an_error,
-                a_stale_transaction_is_refused_a_slot,
-                the_sessions_isolation_level_does_not_matter_outside,
             },
             );
         }
@@ -196,7 +261,6 @@ macro_rules! all_promises {
                     sequences_do_not_wait_for_each_other,
                     several_numbers_are_in_a_row,
                     the_last_number_is_read_without_waiting,
-                    a_draw_that_failed_is_tried_again_on_its_connection,
                 },
                 inputs::{
                     a_draw_needs_a_transaction,
@@ -204,13 +268,11 @@ macro_rules! all_promises {
                     unusable_sequences_are_refused,
                     names_of_sequences_are_compared_as_bytes,
                     the_start_counts_once,
-                    a_missing_table_of_sequences_names_migrate,
+                    a_late_start_does_not_end_a_sequence_that_has_begun,
                     a_read_only_transaction_draws_nothing,
                 },
                 levels::{
                     at_the_default_level_nothing_is_skipped_or_repeated,
-                    above_read_committed_nothing_is_skipped_or_repeated,
-                    a_draw_after_an_old_snapshot_is_new_or_fails,
                 },
             );
         }
@@ -251,4 +313,46 @@ macro_rules! all_promises {
         }
     };
 }
-pub(crate) use all_promises;
+pub(crate) use core_promises;
+
+/// Those that set something in a session and find it there again.
+macro_rules! session_promises {
+    ($backend:ident) => {
+        mod session {
+            use super::$backend;
+            use crate::promises as bodies;
+
+            crate::tests_of!($backend:
+                waiting::{
+                    the_sessions_limits_are_as_before_after_a_wait,
+                },
+            );
+            mod slots {
+                use super::$backend;
+                use crate::promises::slots as bodies;
+
+                crate::tests_of!($backend:
+                    transactions::{
+                        a_stale_transaction_is_refused_a_slot,
+                        the_sessions_isolation_level_does_not_matter_outside,
+                    },
+                );
+            }
+            mod sequences {
+                use super::$backend;
+                use crate::promises::sequences as bodies;
+
+                crate::tests_of!($backend:
+                    draws::{
+                        a_draw_that_failed_is_tried_again_on_its_connection,
+                    },
+                    levels::{
+                        above_read_committed_nothing_is_skipped_or_repeated,
+                        a_draw_after_an_old_snapshot_is_new_or_fails,
+                    },
+                );
+            }
+        }
+    };
+}
+pub(crate) use session_promises;

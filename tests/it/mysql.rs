@@ -8,6 +8,7 @@ use diesel::prelude::*;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
+use crate::promises;
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::proxy::{
@@ -23,6 +24,29 @@ fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
         .count()
         .execute(conn)?;
     Ok(())
+}
+
+#[test]
+fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
+    promises::neighbours::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Mysql>(
+        "SET SESSION /*!80000 wait_timeout *//*M!100100 idle_transaction_timeout */ = 1",
+    );
+}
+
+#[test]
+fn a_database_that_does_not_answer_delays_no_guard_of_anothers() {
+    promises::slots::keepers::a_database_that_does_not_answer_delays_no_guard_of_anothers::<Mysql>(
+    );
+}
+
+#[test]
+fn a_database_that_does_not_answer_is_asked_once_for_guards() {
+    promises::slots::keepers::a_database_that_does_not_answer_is_asked_once_for_guards::<Mysql>();
+}
+
+#[test]
+fn a_late_search_renews_no_slots_of_lost_guards() {
+    promises::slots::keepers::a_late_search_renews_no_slots_of_lost_guards::<Mysql>();
 }
 
 #[test]

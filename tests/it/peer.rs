@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
 
+use crate::support::pgbouncer::Pooled;
+use crate::support::rights::{ApplicationRole, ApplicationUser};
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
@@ -41,6 +43,16 @@ impl Peer {
     /// its threads renew.
     pub(crate) fn guarding_many<B: Backend>(url: &str, semaphore: &str) -> Self {
         Self::told(url, &format!("{} Guards {semaphore}", B::NAME))
+    }
+
+    /// The same, where the process has a guard of the other database before.
+    pub(crate) fn guarding_many_beside<B: Backend>(
+        url: &str,
+        other: &str,
+        semaphore: &str,
+    ) -> Self {
+        let urls = format!("{url}\n{other}");
+        Self::told(&urls, &format!("{} Guards {semaphore}", B::NAME))
     }
 
     /// Sends a signal: `STOP`, `CONT`.
@@ -122,10 +134,7 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
 
 /// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.
 fn guard<B: Backend>(url: &str, semaphore: &str) {
-    let pool = Pool::builder()
-        .max_size(2)
-        .build(ConnectionManager::<B::Conn>::new(url))
-        .expect("a pool");
+    let pool = B::pool_to(url, 2);
     let lease = Lease::new(LEASE).holder("peer");
     let semaphore = Semaphore::named(semaphore, 1);
     let guard = SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free");
@@ -153,19 +162,27 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
 }
 
 /// Many guards, each by a clone of the pool, acquired by more threads than the pool has connections.
-fn guards<B: Backend>(url: &str, semaphore: &str) {
-    let pool = Pool::builder()
-        .max_size(4)
-        .build(ConnectionManager::<B::Conn>::new(url))
-        .expect("a pool");
+/// And before them one by another pool, if there is another URL.
+fn guards<B: Backend>(urls: &str, semaphore: &str) {
+    let (url, other) = urls.split_once('\n').unwrap_or((urls, ""));
+    let pool = B::pool_to(url, 4);
+    // A tenth of it is as long as a search may take: enough on a busy machine too.
+    let lease = LEASE * 25;
+    let other = (!other.is_empty()).then(|| {
+        let (pool, semaphore) = (B::pool_to(other, 4), Semaphore::named(semaphore, 1));
+        SlotGuard::acquire(&pool, &semaphore, Lease::new(lease), Wait::No).expect("free")
+    });
+    let together = Arc::new(Barrier::new(8));
     let semaphore = Semaphore::named(semaphore, GUARDS_OF_A_PEER);
     let threads: Vec<_> = (0..8)
         .map(|_| {
             let (pool, semaphore) = (pool.clone(), semaphore.clone());
+            let together = Arc::clone(&together);
             std::thread::spawn(move || {
+                together.wait();
                 let acquire = |_| {
-                    let lease = Lease::new(LEASE * 9);
-                    SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free")
+                    SlotGuard::acquire(&pool, &semaphore, Lease::new(lease), Wait::No)
+                        .expect("free")
                 };
                 (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()
             })
@@ -180,7 +197,7 @@ fn guards<B: Backend>(url: &str, semaphore: &str) {
     lines.next();
     println!("{}", renewing_threads());
     lines.next();
-    drop(guards);
+    drop((guards, other));
 }
 
 /// Threads of this process whose name is that of those who renew, which the system cuts.
@@ -208,6 +225,9 @@ fn holds_a_lock_until_it_is_killed() {
         return match backend {
             Postgres::NAME => obey::<Postgres>(&url, what, id),
             Mysql::NAME => obey::<Mysql>(&url, what, id),
+            ApplicationRole::NAME => obey::<ApplicationRole>(&url, what, id),
+            Pooled::NAME => obey::<Pooled>(&url, what, id),
+            ApplicationUser::NAME => obey::<ApplicationUser>(&url, what, id),
             _ => obey::<Sqlite>(&url, what, id),
         };
     }

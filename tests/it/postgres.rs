@@ -12,6 +12,7 @@ use diesel::result::Error::DatabaseError;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
+use crate::promises;
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, words};
 use crate::support::proxy::{
@@ -79,6 +80,30 @@ fn round_trips_of_a_sequence_are_one_each() {
 #[test]
 fn round_trips_of_a_transaction_are_diesels() {
     assert_eq!(round_trips_of_a_transaction::<Postgres>(), [2, 2]);
+}
+
+#[test]
+fn a_database_that_does_not_answer_delays_no_guard_of_anothers() {
+    promises::slots::keepers::a_database_that_does_not_answer_delays_no_guard_of_anothers::<Postgres>(
+    );
+}
+
+#[test]
+fn a_database_that_does_not_answer_is_asked_once_for_guards() {
+    promises::slots::keepers::a_database_that_does_not_answer_is_asked_once_for_guards::<Postgres>(
+    );
+}
+
+#[test]
+fn a_late_search_renews_no_slots_of_lost_guards() {
+    promises::slots::keepers::a_late_search_renews_no_slots_of_lost_guards::<Postgres>();
+}
+
+#[test]
+fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
+    promises::neighbours::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Postgres>(
+        "SET idle_in_transaction_session_timeout = '100ms'",
+    );
 }
 
 /// For the release alone: neither for the session nor for a transaction around it.

@@ -4,6 +4,8 @@
 //! that a transaction that may hold other locks leaves the gate alone after [`AT_THE_GATE`] and waits
 //! on the row itself.
 
+use std::time::{Duration, Instant};
+
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
@@ -15,6 +17,15 @@ use crate::{Error, Isolation, ObjectId, Wait};
 
 /// Seconds that a transaction which may hold other locks waits at a gate at a time.
 const AT_THE_GATE: i32 = 1;
+
+/// The shortest limit of a statement that waits, in milliseconds. The time is up after it, so that it is
+/// waited for once and not with each id. On MariaDB what asks for the error's number is under the limit
+/// too, and has to be done in this time.
+const SHORTEST_LIMIT: i32 = 10;
+
+/// The limit, in milliseconds, of a statement that does not wait for locks, once the time is up: MySQL
+/// makes it wait for who changes users or rights. Far more than it takes on a busy server.
+const WITHOUT_WAITING: i32 = 200;
 
 /// The transaction in which the locks are to be had.
 #[derive(Clone, Copy)]
@@ -145,20 +156,39 @@ fn lock_row(
 ) -> Result<Option<String>, Refusal> {
     let id = id.as_str().as_bytes();
     loop {
-        let row: Result<Option<(bool, String)>, Failure> = if request.wait == Wait::No {
-            run(conn, None, |conn| {
-                statements::lock_row_now(id).get_result(conn).optional()
-            })
-        } else {
-            run(conn, request.left_millis(), |conn| {
-                statements::lock_row(id).get_result(conn).optional()
-            })
+        let left = request.left_millis();
+        let waits = left != Some(0);
+        let limit = match request.wait {
+            Wait::AtMost(_) if waits => left.map(|left| left.max(SHORTEST_LIMIT)),
+            Wait::AtMost(_) => Some(WITHOUT_WAITING),
+            Wait::Forever | Wait::No => None,
         };
+        let begun = Instant::now();
+        let row: Result<Option<(bool, String)>, Failure> = run(conn, limit, |conn| {
+            if waits {
+                statements::lock_row(id).get_result(conn).optional()
+            } else {
+                statements::lock_row_now(id).get_result(conn).optional()
+            }
+        });
         match row {
             Ok(row) => return Ok(row.map(|(_, level)| level)),
-            Err(failure) => after_wait(conn, request, failure)?,
+            Err(failure) if failure.is_denied() && is_over(limit, begun) => {
+                if !waits {
+                    return Err(request.timed_out(Some(failure.error)).into());
+                }
+            }
+            Err(failure) => after_wait(conn, request, failure, !waits)?,
         }
     }
+}
+
+/// MySQL calls a right missing too when the statement's time is up while it waits to look at the user's
+/// rights, which somebody is changing: not before that time.
+fn is_over(limit: Option<i32>, begun: Instant) -> bool {
+    limit.is_some_and(|millis| {
+        begun.elapsed() >= Duration::from_millis(u64::from(millis.unsigned_abs()))
+    })
 }
 
 /// `Ok` when the statement may be tried again.
@@ -166,15 +196,15 @@ fn after_wait(
     conn: &mut MysqlConnection,
     request: &Request,
     failure: Failure,
+    time_is_up: bool,
 ) -> Result<(), Refusal> {
-    let time_is_up = request.left().is_some_and(|left| left.is_zero());
     match failure.class {
         Class::LockTimeout | Class::LockNotAvailable if request.wait == Wait::No => {
             Err(Refusal::Held)
         }
         Class::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
         Class::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
-        Class::LockTimeout | Class::StatementTimeout => {
+        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout => {
             Err(request.timed_out(Some(failure.error)).into())
         }
         _ => Err(failure.into()),
@@ -200,7 +230,7 @@ fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Res
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),
         Err(failure) => {
-            after_wait(conn, request, failure)?;
+            after_wait(conn, request, failure, request.time_is_up())?;
             return Ok(false);
         }
     }
@@ -219,14 +249,12 @@ fn take_gate(
 ) -> Result<bool, Refusal> {
     let id = id.as_str().as_bytes();
     loop {
-        let seconds = match request.wait {
-            Wait::No => 0,
-            _ if alone => i32::MAX,
-            _ => AT_THE_GATE,
-        };
-        let limit = match request.wait {
-            Wait::AtMost(_) => request.left_millis(),
-            Wait::Forever | Wait::No => None,
+        let (seconds, limit) = match request.left_millis() {
+            Some(0) => (0, None),
+            left => (
+                if alone { i32::MAX } else { AT_THE_GATE },
+                left.map(|left| left.max(SHORTEST_LIMIT)),
+            ),
         };
         let taken: Result<Option<i64>, Failure> = run_rows(conn, limit, |conn| {
             statements::TakeGate { id, seconds }.get_result(conn)
@@ -239,12 +267,12 @@ fn take_gate(
             Err(failure) if failure.class == Class::StatementTimeout => Some(failure.error),
             Err(failure) => return Err(failure.into()),
         };
-        if request.left().is_some_and(|left| left.is_zero())
-            || (error.is_some() && request.wait == Wait::Forever)
-        {
+        if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
             return Err(request.timed_out(error).into());
         }
-        if !alone {
+        // When the time is up the gate is asked once more: past it, a row that is not there could only be
+        // made by waiting for who makes it.
+        if !alone && !request.time_is_up() {
             return Ok(false);
         }
     }

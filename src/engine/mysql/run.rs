@@ -20,6 +20,11 @@ impl Failure {
         Error::classed(self.class, self.error)
     }
 
+    /// The user lacks a right.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self.class, Class::Denied(_))
+    }
+
     /// Another row with this key is there.
     pub(super) fn is_duplicate(&self) -> bool {
         self.number == Some(1062)
@@ -45,9 +50,22 @@ pub(super) fn run<T>(
     // The number is to be asked for before the next statement.
     let result = statement(conn).map_err(|error| numbered(conn, error));
     if limit.is_some() {
-        statements::RestoreLimit {}.execute(conn).map_err(plain)?;
+        // MariaDB's limit is this statement's too.
+        while let Err(error) = (statements::RestoreLimit {}).execute(conn) {
+            if classify(&error) != Class::StatementTimeout {
+                return Err(plain(error));
+            }
+        }
     }
     result
+}
+
+/// [`run`] without a limit: what its error means is in the error.
+pub(super) fn told<T>(
+    conn: &mut MysqlConnection,
+    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
+) -> Result<T, Error> {
+    run(conn, None, statement).map_err(Failure::into_error)
 }
 
 /// [`run`] for a statement that returns rows and can fail while it looks for them: waiting for a lock, as a
@@ -84,11 +102,14 @@ pub(super) fn forget_statements(conn: &mut MysqlConnection) {
 fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
     let class = classify(&error);
     // The server is asked about texts that are not known: asking takes four round trips.
-    let number = match error {
-        diesel::result::Error::DatabaseError(..) if class == Class::Other => number(conn),
-        _ => None,
+    let (number, class) = match &error {
+        diesel::result::Error::DatabaseError(_, information) if class == Class::Other => {
+            let number = number(conn);
+            let of = |number| messages::mysql::class_of(number, information.message());
+            (number, number.map_or(class, of))
+        }
+        _ => (None, class),
     };
-    let class = number.map_or(class, messages::mysql::class_of);
     Failure {
         class,
         number,

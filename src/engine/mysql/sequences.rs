@@ -12,7 +12,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::run::{Failure, run_rows};
+use super::run::{Failure, run_rows, told};
 use super::statements;
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
@@ -45,7 +45,7 @@ impl SequenceStore for MysqlConnection {
 
     fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
-        Ok(last.get_result(self).optional()?)
+        told(self, |conn| last.get_result(conn).optional())
     }
 }
 

@@ -42,18 +42,13 @@ statement! {
     /// the rest.
     LookAtFew<'a> { name: &'a [u8], permits: i32 } -> Look,
     |self, out| {
-        out.push_sql("(SELECT NULL AS slots, ");
-        out.push_sql(Mysql::NOW);
         push!(out;
+            "(SELECT NULL AS slots, "; {Mysql::NOW};
             " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (PRIMARY) \
              WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
-            " AND expires_us <= ";
-        );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" LIMIT 8) UNION ALL (SELECT MAX(number), ");
-        out.push_sql(Mysql::NOW);
-        push!(out;
+            " AND expires_us <= "; {Mysql::NOW};
+            " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
             ", NULL, NULL, /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
             ")";
         );
@@ -65,17 +60,12 @@ statement! {
     /// The same by way of the ends of leases.
     LookAtMany<'a> { name: &'a [u8] } -> Look,
     |self, out| {
-        out.push_sql("(SELECT NULL AS slots, ");
-        out.push_sql(Mysql::NOW);
         push!(out;
+            "(SELECT NULL AS slots, "; {Mysql::NOW};
             " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (diesel_slots_expiry) \
              WHERE name = ", Binary = self.name;
-            " AND expires_us <= ";
-        );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), ");
-        out.push_sql(Mysql::NOW);
-        push!(out;
+            " AND expires_us <= "; {Mysql::NOW};
+            " ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
             ", NULL, NULL, /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
             ")";
         );
@@ -99,23 +89,16 @@ statement! {
                 Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
-            " AND expires_us <= ";
-        );
-        out.push_sql(Mysql::NOW);
-        push!(out;
+            " AND expires_us <= "; {Mysql::NOW};
             " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = free.name AND slot.number = free.number \
              SET slot.token = ", Binary = self.wanted.token.as_slice();
             ", slot.holder = ", Nullable<Binary> = &self.holder;
             ", slot.fence = ", BigInt = &self.granted.fence;
-            ", slot.acquired_us = ";
+            ", slot.acquired_us = "; {Mysql::NOW};
+            ", slot.expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
+            ", slot.keep_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(", slot.expires_us = ");
-        out.push_sql(Mysql::NOW);
-        push!(out; " + ", BigInt = &self.wanted.lease_us; ", slot.keep_us = ");
-        out.push_sql(Mysql::NOW);
-        push!(out; " + ", BigInt = &self.wanted.at_least_us;);
     }
 }
 
@@ -136,21 +119,14 @@ statement! {
              SET token = ", Binary = self.wanted.token.as_slice();
             ", holder = ", Nullable<Binary> = &self.holder;
             ", fence = ", BigInt = &self.granted.fence;
-            ", acquired_us = ";
-        );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(", expires_us = ");
-        out.push_sql(Mysql::NOW);
-        push!(out; " + ", BigInt = &self.wanted.lease_us; ", keep_us = ");
-        out.push_sql(Mysql::NOW);
-        push!(out;
-            " + ", BigInt = &self.wanted.at_least_us;
+            ", acquired_us = "; {Mysql::NOW};
+            ", expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
+            ", keep_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
             " WHERE name = ", Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
-            " AND expires_us <= ";
+            " AND expires_us <= "; {Mysql::NOW};
         );
-        out.push_sql(Mysql::NOW);
     }
 }
 
@@ -188,10 +164,9 @@ statement! {
             "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number = ", Integer = &self.number;
-            " AND expires_us <= ";
+            " AND expires_us <= "; {Mysql::NOW};
+            " FOR UPDATE SKIP LOCKED";
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" FOR UPDATE SKIP LOCKED");
     }
 }
 
@@ -204,10 +179,9 @@ statement! {
             "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number <= ", Integer = &self.permits;
-            " AND expires_us <= ";
+            " AND expires_us <= "; {Mysql::NOW};
+            " ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED";
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED");
     }
 }
 
@@ -219,10 +193,25 @@ statement! {
         push!(out;
             "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number > ", Integer = &self.above;
-            " AND expires_us <= ";
+            " AND expires_us <= "; {Mysql::NOW};
+            " ORDER BY number DESC LIMIT ", BigInt = &self.limit; " FOR UPDATE SKIP LOCKED";
         );
-        out.push_sql(Mysql::NOW);
-        push!(out; " ORDER BY number DESC LIMIT ", BigInt = &self.limit; " FOR UPDATE SKIP LOCKED");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Removes the slots above a number, which are locked by us. By the whole key of each: a DELETE that looks
+    /// for them by itself also locks the row that comes next, another semaphore's, and waits for it.
+    RemoveAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
+    |self, out| {
+        push!(out;
+            "DELETE slot FROM (SELECT name, number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+                Binary = self.name;
+            " AND number > ", Integer = &self.above;
+            " LIMIT 1000000 FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_slots AS slot \
+             FORCE INDEX (PRIMARY) ON slot.name = gone.name AND slot.number = gone.number";
+        );
     }
 }
 
@@ -233,10 +222,9 @@ statement! {
     |self, out| {
         push!(out;
             "SELECT number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-            " AND expires_us <= ";
+            " AND expires_us <= "; {Mysql::NOW};
+            " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED");
     }
 }
 
@@ -284,17 +272,13 @@ statement! {
     Renew<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
-            "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked;
-        );
-        out.push_sql(ASKED);
-        out.push_sql(
+            "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked; {ASKED};
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
              STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = mine.name AND slot.number = mine.number \
-             SET slot.expires_us = GREATEST(slot.keep_us, ",
+             SET slot.expires_us = GREATEST(slot.keep_us, "; {Mysql::NOW};
+            " + mine.lease_us)";
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" + mine.lease_us)");
     }
 }
 
@@ -304,17 +288,13 @@ statement! {
     GiveBackMany<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
-            "UPDATE (SELECT slot.name, slot.number FROM JSON_TABLE(", Text = self.asked;
-        );
-        out.push_sql(ASKED);
-        out.push_sql(
+            "UPDATE (SELECT slot.name, slot.number FROM JSON_TABLE(", Text = self.asked; {ASKED};
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
              STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = mine.name AND slot.number = mine.number \
-             SET slot.token = NULL, slot.expires_us = CASE WHEN slot.keep_us > ",
+             SET slot.token = NULL, slot.expires_us = CASE WHEN slot.keep_us > "; {Mysql::NOW};
+            " THEN slot.keep_us ELSE 0 END";
         );
-        out.push_sql(Mysql::NOW);
-        out.push_sql(" THEN slot.keep_us ELSE 0 END");
     }
 }
 
@@ -323,9 +303,9 @@ statement! {
     /// What is left of the leases that are still their tokens'.
     Mine<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
-        out.push_sql("SELECT slot.token, slot.expires_us - ");
-        out.push_sql(Mysql::NOW);
-        push!(out; " FROM JSON_TABLE(", Text = self.asked;);
-        out.push_sql(ASKED);
+        push!(out;
+            "SELECT slot.token, slot.expires_us - "; {Mysql::NOW};
+            " FROM JSON_TABLE(", Text = self.asked; {ASKED};
+        );
     }
 }

@@ -7,7 +7,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
 use super::again::{counted, unless_locked};
-use super::run::{Failure, run_rows};
+use super::run::{Failure, run_rows, told};
 use super::slot_statements as sql;
 use crate::engine::slot_store::{Attempt, Granted, Place, Wanted, judge};
 use crate::{Error, Semaphore, fence, nesting, pause};
@@ -49,10 +49,11 @@ pub(super) fn look(
 ) -> Result<Seen, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let rows: Vec<(sql::LookRow, i32)> = match &place.open {
-        None if permits <= FEW => sql::LookAtFew { name, permits }.load(conn)?,
-        None => sql::LookAtMany { name }.load(conn)?,
+        None if permits <= FEW => told(conn, |conn| sql::LookAtFew { name, permits }.load(conn))?,
+        None => told(conn, |conn| sql::LookAtMany { name }.load(conn))?,
         Some(open) => {
-            let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
+            let rows: Vec<sql::LookRow> =
+                told(conn, |conn| sql::look_among(name, open).load(conn))?;
             rows.into_iter().map(|row| (row, 0)).collect()
         }
     };

@@ -8,7 +8,7 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 
 use super::again::{at_read_committed, counted};
-use super::run::{Failure, run_rows};
+use super::run::{Failure, run_rows, told};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{isolation_of, reads_what_is_committed, scope, statements};
@@ -63,22 +63,24 @@ impl SlotStore for MysqlConnection {
         };
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
-            self.execute_returning_count(&sql::clear_token(semaphore.name().as_bytes(), number))?;
+            let clear = sql::clear_token(semaphore.name().as_bytes(), number);
+            told(self, |conn| conn.execute_returning_count(&clear))?;
         }
         Ok(Attempt::Granted(Granted { number, fence }))
     }
 
     fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let slots: i64 = sql::count(name).get_result(self)?;
-        let free: Vec<i32> = sql::FreeAndUnlocked { name }.load(self)?;
+        let slots: i64 = told(self, |conn| sql::count(name).get_result(conn))?;
+        let free: Vec<i32> = run_rows(self, None, |conn| sql::FreeAndUnlocked { name }.load(conn))
+            .map_err(Failure::into_error)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
     fn slots_change(&mut self) -> Result<bool, Error> {
-        let floor: Option<i64> = sql::lock_fence_floor_if_free()
-            .get_result(self)
-            .optional()?;
+        let floor: Option<i64> = told(self, |conn| {
+            sql::lock_fence_floor_if_free().get_result(conn).optional()
+        })?;
         Ok(floor.is_none())
     }
 
@@ -150,9 +152,19 @@ impl SlotStore for MysqlConnection {
         Ok(pinned.map_err(Failure::into_error)?.is_some())
     }
 
+    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let sql::Key {
+            name,
+            number,
+            token,
+        } = key(slot);
+        let mine: i64 = sql::mine(name, number, token).get_result(self)?;
+        Ok(mine == 1)
+    }
+
     fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Vec<u8>>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = sql::held(name.as_bytes()).load(self)?;
+        let rows: Vec<Row> = told(self, |conn| sql::held(name.as_bytes()).load(conn))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(rows
             .into_iter()
@@ -162,7 +174,7 @@ impl SlotStore for MysqlConnection {
 
     fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
-        let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(self)?;
+        let taken: Vec<(i32, bool)> = told(self, |conn| sql::taken_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
             let freed = counted(self, |conn| {
@@ -174,7 +186,8 @@ impl SlotStore for MysqlConnection {
     }
 
     fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
-        let semaphores: Vec<(Vec<u8>, Option<i32>)> = sql::semaphores().load(self)?;
+        let semaphores: Vec<(Vec<u8>, Option<i32>)> =
+            told(self, |conn| sql::semaphores().load(conn))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
@@ -198,7 +211,8 @@ impl SlotStore for MysqlConnection {
         if freed == leases.len() {
             return Ok(Vec::new());
         }
-        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(self)?;
+        let rows: Vec<(Option<Vec<u8>>, i64)> =
+            told(self, |conn| sql::Mine { asked: &asked }.load(conn))?;
         Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
     }
 
@@ -215,7 +229,8 @@ impl SlotStore for MysqlConnection {
                 .collect());
         }
         // Some are lost, or were locked by another session: which?
-        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(self)?;
+        let rows: Vec<(Option<Vec<u8>>, i64)> =
+            told(self, |conn| sql::Mine { asked: &asked }.load(conn))?;
         Ok(rows
             .into_iter()
             .filter_map(|(token, left_us)| {
@@ -269,7 +284,8 @@ fn remove_last(
     if removal.fence > floor {
         conn.execute_returning_count(&sql::set_fence_floor(removal.fence))?;
     }
-    conn.execute_returning_count(&sql::remove_above(name, removal.above))
+    let above = removal.above;
+    sql::RemoveAbove { name, above }.execute(conn)
 }
 
 fn key(slot: &Slot) -> sql::Key<'_> {

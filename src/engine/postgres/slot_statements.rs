@@ -1,7 +1,7 @@
 //! What is sent to PostgreSQL for slots.
 
 use diesel::pg::Pg;
-use diesel::query_builder::{AstPass, Query};
+use diesel::query_builder::Query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use crate::engine::clock::Clock;
@@ -87,7 +87,8 @@ impl Among for These<'_> {
     const ORDER: &'static str = "number";
 
     fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        push!(out; " AND number = ANY (", Array<Integer> = free.among.0; ")");
+        push!(out;
+            " AND number = ANY (", Array<Integer> = free.among.0; ")");
         Ok(())
     }
 }
@@ -124,20 +125,19 @@ impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
             ", fence = (greatest(us / 64, (fence >> 17) + 1) << 17) | number, acquired_us = us, \
              expires_us = us + ", BigInt = &wanted.lease_us;
             ", keep_us = us + ", BigInt = &wanted.at_least_us;
-            " FROM (SELECT ";
+            " FROM (SELECT "; {Pg::NOW};
+            " AS us) AS clock WHERE name = ", Text = name; " AND number = (";
         );
-        out.push_sql(Pg::NOW);
-        push!(out; " AS us) AS clock WHERE name = ", Text = name; " AND number = (";);
         // Alone it is a transaction of its own, whose snapshot is that of the statement.
         free_slot(&mut out, &self.free, NESTED)?;
-        out.push_sql(") RETURNING number, fence)");
+        push!(out; ") RETURNING number, fence)");
         answer(&mut out, name, NESTED)
     }
 }
 
 impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("WITH got AS MATERIALIZED (SELECT number, 0::bigint AS fence FROM (");
+        push!(out; "WITH got AS MATERIALIZED (SELECT number, 0::bigint AS fence FROM (");
         free_slot(&mut out, &self.free, true)?;
         // Whoever had a lease on it that has ended is not to come back: somebody else held the slot since.
         push!(out;
@@ -159,18 +159,15 @@ fn free_slot<'b, P: Among>(
     free: &'b Free<'_, P>,
     nested: bool,
 ) -> QueryResult<()> {
-    push!(out; "SELECT number FROM diesel_slots WHERE name = ", Text = free.name; " AND expires_us <= (SELECT ");
-    out.push_sql(Pg::NOW);
-    out.push_sql(")");
+    push!(out;
+        "SELECT number FROM diesel_slots WHERE name = ", Text = free.name;
+        " AND expires_us <= (SELECT "; {Pg::NOW}; ")";
+    );
     if nested {
-        out.push_sql(" AND ");
-        out.push_sql(LEVEL);
-        out.push_sql(" IS NULL");
+        push!(out; " AND "; {LEVEL}; " IS NULL");
     }
     P::walk(free, out)?;
-    out.push_sql(" ORDER BY ");
-    out.push_sql(P::ORDER);
-    out.push_sql(" LIMIT 1 FOR UPDATE SKIP LOCKED");
+    push!(out; " ORDER BY "; {P::ORDER}; " LIMIT 1 FOR UPDATE SKIP LOCKED");
     Ok(())
 }
 
@@ -184,17 +181,14 @@ fn answer<'b>(out: &mut AstPass<'_, 'b, Pg>, name: &'b str, nested: bool) -> Que
         " SELECT got.number, got.fence, CASE WHEN got.number IS NULL THEN \
          (SELECT max(number) FROM diesel_slots WHERE name = ", Text = name;
         ") END, got.number IS NULL AND EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = name;
-        " AND expires_us <= (SELECT ";
+        " AND expires_us <= (SELECT "; {Pg::NOW}; ")), "; {if nested { LEVEL } else { "NULL::text" }};
+        " FROM (VALUES (0)) AS one LEFT JOIN got ON true";
     );
-    out.push_sql(Pg::NOW);
-    out.push_sql(")), ");
-    out.push_sql(if nested { LEVEL } else { "NULL::text" });
-    out.push_sql(" FROM (VALUES (0)) AS one LEFT JOIN got ON true");
     Ok(())
 }
 
-/// The slots that are free, and are not locked by who is to have one. Who looks at the same time, or pins
-/// its slot, is not in the way.
+/// The slots that are free, and are not locked by who is to have one, or refreshes one whose lease has ended.
+/// Who looks at the same time, or pins its slot, is not in the way.
 #[diesel::dsl::auto_type]
 pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
     let now: Now = Now {};
@@ -202,7 +196,7 @@ pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
         .filter(slots::name.eq(name))
         .filter(slots::expires_us.le(now))
         .select(slots::number)
-        .for_key_share()
+        .for_share()
         .skip_locked()
 }
 
@@ -270,17 +264,14 @@ statement! {
              locked AS MATERIALIZED (SELECT slot.name, slot.number, mine.lease_us FROM diesel_slots AS slot \
              JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             renewed AS (UPDATE diesel_slots AS slot SET expires_us = greatest(slot.keep_us, ";
-        );
-        out.push_sql(Pg::NOW);
-        out.push_sql(" + locked.lease_us) FROM locked \
+             renewed AS (UPDATE diesel_slots AS slot SET expires_us = greatest(slot.keep_us, "; {Pg::NOW};
+            " + locked.lease_us) FROM locked \
              WHERE slot.name = locked.name AND slot.number = locked.number \
-             RETURNING slot.token, slot.expires_us - ");
-        out.push_sql(Pg::NOW);
-        out.push_sql(" AS left_us) SELECT token, left_us FROM renewed UNION ALL \
-             SELECT token, expires_us - ");
-        out.push_sql(Pg::NOW);
-        out.push_sql(" FROM mine WHERE token NOT IN (SELECT token FROM renewed)");
+             RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
+            " AS left_us) SELECT token, left_us FROM renewed UNION ALL \
+             SELECT token, expires_us - "; {Pg::NOW};
+            " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
+        );
     }
 }
 
@@ -318,13 +309,10 @@ statement! {
              locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.token FROM diesel_slots AS slot \
              JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             freed AS (UPDATE diesel_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.keep_us > ";
-        );
-        out.push_sql(Pg::NOW);
-        out.push_sql(
+             freed AS (UPDATE diesel_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.keep_us > "; {Pg::NOW};
             " THEN slot.keep_us ELSE 0 END FROM locked \
              WHERE slot.name = locked.name AND slot.number = locked.number) \
-             SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)",
+             SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
         );
     }
 }
@@ -352,15 +340,9 @@ statement! {
     /// grant of the slot to another comes after it in the log.
     GiveBackAlone<'a> { key: Key<'a> } -> Integer,
     |self, out| {
-        out.push_sql("UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > ");
-        out.push_sql(Pg::NOW);
-        push!(out;
-            " THEN keep_us ELSE 0 END WHERE name = ", Text = self.key.name;
-            " AND number = ", Integer = &self.key.number;
-            " AND token = ", Binary = self.key.token;
-            " AND expires_us > ";
-        );
-        out.push_sql(Pg::NOW);
+        set_free(&mut out);
+        where_key(&mut out, &self.key)?;
+        and_unexpired(&mut out);
         // For this transaction alone.
         out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
     }

@@ -126,6 +126,13 @@ impl SlotStore for PgConnection {
         Ok(pinned.is_some())
     }
 
+    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
+        let mine: i64 = alone(self, |conn| {
+            sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes()).get_result(conn)
+        })?;
+        Ok(mine == 1)
+    }
+
     fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
         alone(self, |conn| sql::held(name).load(conn))
     }

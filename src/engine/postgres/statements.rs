@@ -29,6 +29,12 @@ const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 /// The first number of each kept row's advisory lock; 1684828011 in the migration.
 const KEPT_CLASS: i32 = i32::from_be_bytes(*b"dlok");
 
+/// Milliseconds of a lock wait that is none: as in `diesel_locks_try_acquire`, and less with many ids, each
+/// of which may be waited for.
+fn short_wait(ids: usize) -> usize {
+    (200 / ids.max(1)).clamp(1, 10)
+}
+
 /// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
 /// snapshot of the moment before the wait.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -117,22 +123,27 @@ pub(super) fn acquire_in_savepoint(request: &Request) -> String {
 }
 
 /// `statement_timeout`, which counts the whole statement, and not `lock_timeout`, which starts anew with
-/// each holder that is waited for. Both are set back to what the session had, also for the case that it
-/// is a limit of this transaction only.
+/// each holder that is waited for. When the time is up it is the other way round: what is free is had
+/// however long the server takes, what is held is not waited for. Both are set back to what the session
+/// had, also for the case that it is a limit of this transaction only.
 fn push_acquire_in_time(sql: &mut String, request: &Request) {
     let Wait::AtMost(_) = request.wait else {
         push_acquire(sql, request);
         return;
     };
     let limit = request.left_millis().unwrap_or(i32::MAX);
-    sql.push_str(
+    let lock_limit = if limit == 0 {
+        short_wait(request.ids.len())
+    } else {
+        0
+    };
+    let _ = write!(
+        sql,
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \
          set_config('diesel_locks.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', '0', true), \
-         set_config('statement_timeout', (x'",
+         set_config('lock_timeout', (x'{lock_limit:08x}'::int)::text, true), \
+         set_config('statement_timeout', (x'{limit:08x}'::int)::text, true); "
     );
-    let _ = write!(sql, "{limit:08x}");
-    sql.push_str("'::int)::text, true); ");
     push_acquire(sql, request);
     sql.push_str(
         "; SELECT set_config('statement_timeout', current_setting('diesel_locks.statement_timeout'), true), \

@@ -50,10 +50,7 @@ statement! {
              WHERE name = ", Text = self.name;
             ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_slots WHERE name = ",
                 Text = self.name;
-            " AND expires_us <= ";
-        );
-        out.push_sql(Sqlite::NOW);
-        push!(out;
+            " AND expires_us <= "; {Sqlite::NOW};
             " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
         );
     }
@@ -85,16 +82,6 @@ pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted
             micros: wanted.at_least_us,
         }),
     ))
-}
-
-/// Whether the slot is still this token's: 1 or 0.
-#[diesel::dsl::auto_type]
-pub(super) fn mine<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.eq(number))
-        .filter(slots::token.eq(token))
-        .count()
 }
 
 #[diesel::dsl::auto_type]
@@ -144,16 +131,15 @@ statement! {
     /// Renews leases. Raw: the DSL does not know JSON as a table.
     Renew<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
-        push!(out; "UPDATE diesel_slots SET expires_us = MAX(keep_us, ");
-        out.push_sql(Sqlite::NOW);
         push!(out;
-            " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, value ->> 'number' AS number, \
-             unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = self.asked;
+            "UPDATE diesel_slots SET expires_us = MAX(keep_us, "; {Sqlite::NOW};
+            " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
+             value ->> 'number' AS number, unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us \
+             FROM json_each(", Text = self.asked;
             ")) AS asked WHERE diesel_slots.name = asked.name AND diesel_slots.number = asked.number \
              AND diesel_slots.token = asked.token \
-             RETURNING diesel_slots.token, expires_us - ";
+             RETURNING diesel_slots.token, expires_us - "; {Sqlite::NOW};
         );
-        out.push_sql(Sqlite::NOW);
     }
 }
 
@@ -162,9 +148,8 @@ statement! {
     /// Gives slots back. Raw as [`Renew`] is.
     GiveBackMany<'a> { asked: &'a str } -> BigInt,
     |self, out| {
-        out.push_sql("UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > ");
-        out.push_sql(Sqlite::NOW);
         push!(out;
+            "UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > "; {Sqlite::NOW};
             " THEN keep_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
              value ->> 'number' AS number, unhex(value ->> 'token') AS token FROM json_each(",
                 Text = self.asked;

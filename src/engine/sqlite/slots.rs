@@ -129,6 +129,10 @@ impl SlotStore for SqliteConnection {
 
     fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
         become_sole_writer(self)?;
+        self.is_of_token(slot)
+    }
+
+    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
             .get_result(self)?;
         Ok(mine == 1)

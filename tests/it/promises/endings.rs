@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
@@ -47,10 +46,7 @@ pub(crate) fn a_panic_rolls_back_frees_and_goes_on<B: Backend>() {
 
 pub(crate) fn a_pooled_connection_comes_back_without_the_lock<B: Backend>() {
     let database = B::new();
-    let pool = Pool::builder()
-        .max_size(1)
-        .build(ConnectionManager::<B::Conn>::new(database.url()))
-        .expect("a pool");
+    let pool = database.pool(1);
     let panic = catch_unwind(AssertUnwindSafe(|| {
         let mut conn = pool.get().expect("a connection");
         conn.with_object_lock("a", |conn| -> Result<(), Error> {

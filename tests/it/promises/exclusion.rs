@@ -66,7 +66,7 @@ pub(crate) fn a_waiter_goes_on_when_the_holders_process_is_killed<B: Backend>() 
 
 /// A transaction in which `lock_object` works, left open.
 pub(crate) fn begin_fit<B: Backend>(conn: &mut B::Conn) {
-    if B::NAME == "mysql" {
+    if B::ENGINE == "mysql" {
         B::sql(
             conn,
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

@@ -1,11 +1,12 @@
 //! Several objects, all or none.
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
+use crate::promises::waiting::GRACE;
 use crate::support::Backend;
 use crate::support::threads::{Holder, meanwhile, result_of};
 
@@ -40,6 +41,57 @@ pub(crate) fn all_or_none<B: Backend>() {
         assert!(database.is_free("Bond:c"));
     }
     holder.let_go();
+}
+
+/// Each is held for a moment only, when it is its turn: the time asked for is for all of them together.
+pub(crate) fn short_waits_do_not_add_up<B: Backend>() {
+    let database = Arc::new(B::new());
+    let ids: Vec<String> = (0..10).map(|number| format!("Bond:{number}")).collect();
+    let limit = Duration::from_millis(10);
+    for retention in [Retention::Transient, Retention::Kept] {
+        for in_transaction in [false, true] {
+            // With one writer nobody can hold the second.
+            let held = if B::ONE_WRITER { 1 } else { ids.len() };
+            let holders: Vec<Holder> = ids[..held]
+                .iter()
+                .map(|id| Holder::of(&database, ObjectLock::on(id).retention(retention)))
+                .collect();
+            let mut conn = database.connect();
+            let lock = ObjectLock::on_all(&ids)
+                .wait(Wait::AtMost(limit))
+                .retention(retention);
+            let started = Arc::new(Barrier::new(2));
+            let waiting = {
+                let started = Arc::clone(&started);
+                meanwhile(move || {
+                    started.wait();
+                    let begun = Instant::now();
+                    let result = if in_transaction {
+                        B::in_transaction(&mut conn, |conn| {
+                            conn.with_object_locks(lock, |_| Ok(begun.elapsed()))
+                        })
+                    } else {
+                        conn.with_object_locks(lock, |_| Ok::<_, Error>(begun.elapsed()))
+                    };
+                    (result, begun.elapsed())
+                })
+            };
+            started.wait();
+            for holder in holders {
+                // As long as each has it: any other time would be as right, and show less.
+                std::thread::sleep(Duration::from_millis(40));
+                holder.let_go();
+            }
+            let (result, ended) = result_of(&waiting);
+            // Either answer is right, if it comes in time.
+            let took = match result {
+                Ok(granted) => granted,
+                Err(Error::TimedOut { .. }) => ended,
+                Err(error) => panic!("{error:?}"),
+            };
+            assert!(took <= limit + GRACE, "{took:?} is too late");
+        }
+    }
 }
 
 /// Inside transactions, where a deadlock would not be tried again unseen.

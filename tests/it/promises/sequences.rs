@@ -1,5 +1,7 @@
 //! Sequences: what their bodies share.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
@@ -9,15 +11,10 @@ pub(crate) mod draws;
 pub(crate) mod inputs;
 pub(crate) mod levels;
 
-/// A database with a table for the numbers that were drawn, which takes each twice if need be.
-pub(crate) fn with_numbers<B: Backend>() -> B {
-    let database = B::new();
-    let mut conn = database.connect();
-    B::sql(
-        &mut conn,
-        "CREATE TABLE drawn (place INTEGER NOT NULL, number BIGINT NOT NULL)",
-    );
-    database
+/// A name that no body has used: on MySQL a process remembers sequences by name, whatever their database.
+pub(crate) fn fresh(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{name} {}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Notes numbers that were drawn.

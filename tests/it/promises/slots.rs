@@ -10,6 +10,7 @@ pub(crate) mod capacity;
 pub(crate) mod fences;
 pub(crate) mod guards;
 pub(crate) mod holding;
+pub(crate) mod keepers;
 pub(crate) mod leases;
 pub(crate) mod permits;
 pub(crate) mod rows;

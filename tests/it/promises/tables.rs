@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Barrier};
 
+use diesel::Connection;
+use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
+use super::slots::{hour, one};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 
@@ -17,7 +20,7 @@ pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
                 together.wait();
                 let mut conn = database.connect();
                 let ran = diesel_locks::migrate(&mut conn).expect("migrate");
-                conn.with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+                conn.with_object_lock("a", |_| Ok::<_, Error>(()))
                     .expect("the table is there");
                 ran.len()
             })
@@ -35,7 +38,7 @@ pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
     let mut conn = database.connect();
     B::revert_all(&mut conn);
     let error = conn
-        .with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+        .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
     assert!(error.is_missing_table(), "{error:?}");
     assert_eq!(
@@ -58,4 +61,25 @@ pub(crate) fn our_migration_sorts_before_the_applications<B: Backend>() {
         "SELECT count(*) FROM __diesel_schema_migrations WHERE version < '00000000000001'",
     );
     assert_eq!(before, ours);
+}
+
+pub(crate) fn a_missing_table_of_slots_names_migrate<B: Backend>() {
+    let database = B::empty();
+    let mut conn = database.connect();
+    let error = conn.try_acquire_slot(&one(), hour()).expect_err("no table");
+    assert!(error.is_missing_table(), "{error:?}");
+    let error = conn.held_slots("one").expect_err("no table");
+    assert!(error.is_missing_table(), "{error:?}");
+}
+
+pub(crate) fn a_missing_table_of_sequences_names_migrate<B: Backend>() {
+    let database = B::empty();
+    let mut conn = database.connect();
+    let sequence = Sequence::named("invoice");
+    let drawn = conn.transaction(|conn| conn.next_number(&sequence).map(drop));
+    let read: Result<(), Error> = conn.last_number(&sequence).map(drop);
+    for result in [drawn, read] {
+        let error = result.expect_err("no table");
+        assert!(error.is_missing_table(), "{error:?}");
+    }
 }

@@ -1,10 +1,14 @@
 //! What a test body needs of an engine.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
+
+use super::tables::{Slots, Tables};
+use super::threads::begin;
 
 /// How many migrations the crate has.
 pub(crate) const MIGRATIONS: usize = 3;
@@ -23,6 +27,8 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// As the peer process knows it.
     const NAME: &'static str;
+    /// The name of the backend that knows the engine.
+    const ENGINE: &'static str = Self::NAME;
     /// One writer for the whole database: different ids wait for each other, and nothing can deadlock.
     const ONE_WRITER: bool;
     /// Whether rolling back to a savepoint frees a transient lock taken after it. `None`: on InnoDB it
@@ -33,6 +39,8 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// At the end of a SELECT: locks its rows for all but other readers of this kind.
     const SHARED: &'static str;
+    /// The clock, in microseconds since 1970 UTC.
+    const NOW_US: &'static str;
 
     /// An empty database.
     fn empty() -> Self;
@@ -40,6 +48,11 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     fn url(&self) -> String;
 
     fn connect_to(url: &str) -> Self::Conn;
+
+    /// What an application has to do to each connection; [`connect_to`](Self::connect_to) has done it.
+    fn prepare(conn: &mut Self::Conn) {
+        let _ = conn;
+    }
 
     /// Whether a connection can be had.
     fn answers(url: &str) -> bool {
@@ -80,6 +93,23 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
     fn waiting(&self) -> Option<i64>;
 
+    /// Whether an acquirer in a transaction, after the number of permits was lowered, locks free slots until
+    /// its end.
+    const COUNTING_LOCKS_FREE_SLOTS: bool = false;
+
+    /// Whether `ensure_slot` keeps others from a slot that it said was lost.
+    const LOST_SLOTS_STAY_LOCKED: bool = false;
+
+    /// The slots that no transaction has locked, or none in a way that others can't `share`; `None` where it
+    /// is not rows that are locked.
+    fn unlocked_slots(conn: &mut Self::Conn, share: bool) -> Option<BTreeSet<(String, i32)>>;
+
+    /// The rows of `diesel_slots`.
+    fn slots(conn: &mut Self::Conn) -> Slots;
+
+    /// The rows of all tables of the crate's.
+    fn tables(conn: &mut Self::Conn) -> Tables;
+
     /// Begins a transaction in which `lock_object` works, runs `work`, commits.
     fn in_transaction<T>(
         conn: &mut Self::Conn,
@@ -89,8 +119,20 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// A connection whose transactions can't write.
     fn read_only(&self) -> Self::Conn;
 
+    /// Has the session's transactions go on seeing what they saw first, where they do not anyway.
+    fn keep_to_snapshots(conn: &mut Self::Conn) {
+        let _ = conn;
+    }
+
     /// Begins a transaction that can't promise fresh reads, has read in it, and lets another commit.
-    fn stale_transaction(&self) -> Self::Conn;
+    fn stale_transaction(&self) -> Self::Conn {
+        let mut conn = self.connect();
+        Self::keep_to_snapshots(&mut conn);
+        begin(&mut conn);
+        Self::counter(&mut conn, 0);
+        Self::count_up(&mut self.connect(), 0);
+        conn
+    }
 
     /// The session's own limits on waiting, as text.
     fn limits(conn: &mut Self::Conn) -> String;
@@ -117,7 +159,8 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         }
     }
 
-    /// A database with the crate's tables and `counters(id, n)` with ids 0 to 9.
+    /// A database with the crate's tables, `counters(id, n)` with ids 0 to 9, and `drawn(place, number)` for
+    /// numbers of sequences, which takes each twice if need be.
     fn new() -> Self {
         let database = Self::empty();
         let mut conn = database.connect();
@@ -126,6 +169,10 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             &mut conn,
             "CREATE TABLE counters (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
         );
+        Self::sql(
+            &mut conn,
+            "CREATE TABLE drawn (place INTEGER NOT NULL, number BIGINT NOT NULL)",
+        );
         for id in 0..10 {
             Self::sql(&mut conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
         }
@@ -133,10 +180,38 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     }
 
     fn pool(&self, size: u32) -> Pool<ConnectionManager<Self::Conn>> {
+        Self::pool_to(&self.url(), size)
+    }
+
+    fn pool_to(url: &str, size: u32) -> Pool<ConnectionManager<Self::Conn>> {
+        Self::pool_of(url, size, |_| ())
+    }
+
+    /// A pool that does this to each connection.
+    fn pool_of(
+        url: &str,
+        size: u32,
+        first: impl Fn(&mut Self::Conn) + Send + Sync + 'static,
+    ) -> Pool<ConnectionManager<Self::Conn>> {
+        Self::pool_with(url, size, Duration::from_secs(10), first)
+    }
+
+    /// The same, whose `get` waits so long.
+    fn pool_with(
+        url: &str,
+        size: u32,
+        timeout: Duration,
+        first: impl Fn(&mut Self::Conn) + Send + Sync + 'static,
+    ) -> Pool<ConnectionManager<Self::Conn>> {
+        let prepare = move |conn: &mut Self::Conn| {
+            Self::prepare(conn);
+            first(conn);
+        };
         Pool::builder()
             .max_size(size)
-            .connection_timeout(Duration::from_secs(10))
-            .build(ConnectionManager::new(self.url()))
+            .connection_timeout(timeout)
+            .connection_customizer(Box::new(Preparing(prepare)))
+            .build(ConnectionManager::new(url))
             .expect("a pool")
     }
 
@@ -149,6 +224,11 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             &mut self.connect(),
             "SELECT count(*) FROM diesel_object_locks",
         )
+    }
+
+    /// What the database's clock shows, in microseconds.
+    fn now_us(conn: &mut Self::Conn) -> i64 {
+        Self::number(conn, &format!("SELECT {}", Self::NOW_US))
     }
 
     /// Whether nobody holds the lock on `id`.
@@ -180,6 +260,25 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             assert!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// Does this to each connection of a pool.
+struct Preparing<F>(F);
+
+impl<F> std::fmt::Debug for Preparing<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Preparing")
+    }
+}
+
+impl<C, F> CustomizeConnection<C, diesel::r2d2::Error> for Preparing<F>
+where
+    F: Fn(&mut C) + Send + Sync + 'static,
+{
+    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
+        (self.0)(conn);
+        Ok(())
     }
 }
 

@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Binary, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
 use super::backend::{Backend, counters, fresh_name, server, with_database};
-use super::threads::begin;
+use super::tables::{Stored, read_tables};
 
 /// MySQL or MariaDB.
 pub(crate) struct Mysql {
@@ -25,9 +27,22 @@ impl Mysql {
         }
     }
 
+    /// The URL of the server, as its administrator.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     fn admin(&self) -> MysqlConnection {
         Self::connect_to(&self.server)
     }
+}
+
+#[derive(QueryableByName)]
+struct SlotKey {
+    #[diesel(sql_type = Binary)]
+    name: Vec<u8>,
+    #[diesel(sql_type = Integer)]
+    number: i32,
 }
 
 #[derive(QueryableByName)]
@@ -57,6 +72,11 @@ impl Backend for Mysql {
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = None;
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
     const SHARED: &'static str = "LOCK IN SHARE MODE";
+    const COUNTING_LOCKS_FREE_SLOTS: bool = true;
+    const LOST_SLOTS_STAY_LOCKED: bool = true;
+    const NOW_US: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+    read_tables!(mysql, Vec<u8>);
 
     fn empty() -> Self {
         Self::empty_on(&server("MYSQL_DATABASE_URL"))
@@ -116,6 +136,20 @@ impl Backend for Mysql {
         }
     }
 
+    fn unlocked_slots(conn: &mut MysqlConnection, share: bool) -> Option<BTreeSet<(String, i32)>> {
+        let lock = if share {
+            "/*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */"
+        } else {
+            "FOR UPDATE"
+        };
+        let sql = format!(
+            "SELECT name, number FROM diesel_slots FORCE INDEX (PRIMARY) {lock} SKIP LOCKED"
+        );
+        let rows: Vec<SlotKey> = diesel::sql_query(sql).load(conn).expect("unlocked slots");
+        let keys = rows.into_iter().map(|row| (row.name.text(), row.number));
+        Some(keys.collect())
+    }
+
     /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
     /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
@@ -154,15 +188,6 @@ impl Backend for Mysql {
     fn read_only(&self) -> MysqlConnection {
         let mut conn = self.connect();
         Self::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
-        conn
-    }
-
-    /// At REPEATABLE READ, the default.
-    fn stale_transaction(&self) -> MysqlConnection {
-        let mut conn = self.connect();
-        begin(&mut conn);
-        Self::counter(&mut conn, 0);
-        Self::count_up(&mut self.connect(), 0);
         conn
     }
 

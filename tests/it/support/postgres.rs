@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
 use super::backend::{Backend, counters, fresh_name, server, with_database};
-use super::threads::begin;
+use super::tables::read_tables;
 
 pub(crate) struct Postgres {
     server: String,
@@ -24,9 +26,22 @@ impl Postgres {
         }
     }
 
+    /// The URL of the server, as its administrator.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     fn admin(&self) -> PgConnection {
         Self::connect_to(&self.server)
     }
+}
+
+#[derive(QueryableByName)]
+struct SlotKey {
+    #[diesel(sql_type = Text)]
+    name: String,
+    #[diesel(sql_type = Integer)]
+    number: i32,
 }
 
 #[derive(QueryableByName)]
@@ -56,6 +71,9 @@ impl Backend for Postgres {
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(true);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
     const SHARED: &'static str = "FOR SHARE";
+    const NOW_US: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+    read_tables!(postgres, String);
 
     fn empty() -> Self {
         Self::empty_on(&server("PG_DATABASE_URL"))
@@ -94,6 +112,14 @@ impl Backend for Postgres {
         );
     }
 
+    fn unlocked_slots(conn: &mut PgConnection, share: bool) -> Option<BTreeSet<(String, i32)>> {
+        let lock = if share { Self::SHARED } else { "FOR UPDATE" };
+        let sql = format!("SELECT name, number FROM diesel_slots {lock} SKIP LOCKED");
+        let rows: Vec<SlotKey> = diesel::sql_query(sql).load(conn).expect("unlocked slots");
+        let keys = rows.into_iter().map(|row| (row.name, row.number));
+        Some(keys.collect())
+    }
+
     fn waiting(&self) -> Option<i64> {
         Some(Self::number(
             &mut self.admin(),
@@ -118,16 +144,11 @@ impl Backend for Postgres {
         conn
     }
 
-    fn stale_transaction(&self) -> PgConnection {
-        let mut conn = self.connect();
+    fn keep_to_snapshots(conn: &mut PgConnection) {
         Self::sql(
-            &mut conn,
+            conn,
             "SET default_transaction_isolation = 'repeatable read'",
         );
-        begin(&mut conn);
-        Self::counter(&mut conn, 0);
-        Self::count_up(&mut self.connect(), 0);
-        conn
     }
 
     fn limits(conn: &mut PgConnection) -> String {

@@ -49,11 +49,8 @@ impl Proxy {
 
     /// The URL of a server, by way of the proxy.
     pub(crate) fn url(url: &str) -> (Self, String) {
-        let (scheme, rest) = url.split_once("://").expect("a URL");
-        let (authority, path) = rest.split_once('/').expect("a database");
-        let (user, address) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let proxy = Self::to(address);
-        let url = format!("{scheme}://{user}@127.0.0.1:{}/{path}", proxy.port);
+        let proxy = Self::to(address(url));
+        let url = by_way_of(proxy.port, url);
         (proxy, url)
     }
 
@@ -135,11 +132,25 @@ pub(crate) fn round_trips_of_a_transaction<B: Backend>() -> [u32; 2] {
     [bare, ours]
 }
 
-fn clone(stream: &TcpStream) -> TcpStream {
+/// Host and port.
+pub(super) fn address(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").expect("a URL");
+    let (authority, _) = rest.split_once('/').expect("a database");
+    authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, address)| address)
+}
+
+/// The URL of a server by way of a port of this machine.
+pub(super) fn by_way_of(port: u16, url: &str) -> String {
+    url.replacen(address(url), &format!("127.0.0.1:{port}"), 1)
+}
+
+pub(super) fn clone(stream: &TcpStream) -> TcpStream {
     stream.try_clone().expect("a socket")
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, heard: impl Fn()) {
+pub(super) fn pump(mut from: TcpStream, mut to: TcpStream, heard: impl Fn()) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 {

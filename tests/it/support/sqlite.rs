@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 use diesel_migrations::MigrationHarness;
 
 use super::backend::{Backend, counters};
-use super::threads::begin;
+use super::tables::read_tables;
 
 /// A file of its own, in WAL mode.
 pub(crate) struct Sqlite {
@@ -31,6 +33,9 @@ impl Backend for Sqlite {
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(false);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
     const SHARED: &'static str = "";
+    const NOW_US: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+
+    read_tables!(sqlite, String);
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -69,6 +74,10 @@ impl Backend for Sqlite {
         Ok(counter.first(conn)?)
     }
 
+    fn unlocked_slots(_: &mut SqliteConnection, _: bool) -> Option<BTreeSet<(String, i32)>> {
+        None
+    }
+
     fn waiting(&self) -> Option<i64> {
         None
     }
@@ -82,14 +91,6 @@ impl Backend for Sqlite {
 
     fn read_only(&self) -> SqliteConnection {
         SqliteConnection::establish(&format!("file:{}?mode=ro", self.url())).expect("open")
-    }
-
-    fn stale_transaction(&self) -> SqliteConnection {
-        let mut conn = self.connect();
-        begin(&mut conn);
-        Self::counter(&mut conn, 0);
-        Self::count_up(&mut self.connect(), 0);
-        conn
     }
 
     fn limits(conn: &mut SqliteConnection) -> String {

@@ -17,6 +17,10 @@ pub(crate) fn begin<C: Connection>(conn: &mut C) {
     C::TransactionManager::begin_transaction(conn).expect("begin");
 }
 
+pub(crate) fn commit<C: Connection>(conn: &mut C) {
+    C::TransactionManager::commit_transaction(conn).expect("commit");
+}
+
 pub(crate) fn roll_back<C: Connection>(conn: &mut C) {
     C::TransactionManager::rollback_transaction(conn).expect("rollback");
 }

@@ -7,19 +7,20 @@ use std::sync::mpsc::channel;
 use diesel::connection::Connection;
 use diesel_locks::prelude::*;
 
-use super::{assert_complete, in_own, note, roll_back, with_numbers};
+use super::{assert_complete, fresh, in_own, note, roll_back};
 use crate::promises::slots::at_once;
 use crate::support::Backend;
 use crate::support::threads::{LONG, begin, meanwhile, result_of};
 
 /// Every third rolls back, and every fifth goes through a savepoint.
 pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
-    let database = Arc::new(with_numbers::<B>());
+    let database = Arc::new(B::new());
     let committed = [AtomicI64::new(0), AtomicI64::new(0)];
+    let pass = fresh("pass");
     at_once(&database, 16, |conn, thread| {
         for cycle in 0..12 {
             let place = (thread + cycle) % 2;
-            let sequence = Sequence::new("pass", place);
+            let sequence = Sequence::new(&pass, place);
             let result = in_own::<B, _>(conn, |conn| {
                 let number = conn.next_number(&sequence)?;
                 note::<B>(conn, place, number);
@@ -41,8 +42,8 @@ pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
 
 /// While the one who made it rolls back: on InnoDB the others would end in a deadlock.
 pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
-    let database = Arc::new(with_numbers::<B>());
-    let new = Sequence::named("new");
+    let database = Arc::new(B::new());
+    let new = Sequence::named(fresh("new"));
     let mut first = database.connect();
     let (all_wait, waiting) = channel();
     let others = {
@@ -169,7 +170,7 @@ pub(crate) fn sequences_do_not_wait_for_each_other<B: Backend>() {
 }
 
 pub(crate) fn several_numbers_are_in_a_row<B: Backend>() {
-    let database = Arc::new(with_numbers::<B>());
+    let database = Arc::new(B::new());
     at_once(&database, 4, |conn, thread| {
         for _ in 0..5 {
             in_own::<B, _>(conn, |conn| {

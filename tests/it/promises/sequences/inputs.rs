@@ -149,16 +149,31 @@ pub(crate) fn the_start_counts_once<B: Backend>() {
     }
 }
 
-pub(crate) fn a_missing_table_of_sequences_names_migrate<B: Backend>() {
-    let database = B::empty();
+/// Though no number were left if it had to start there.
+pub(crate) fn a_late_start_does_not_end_a_sequence_that_has_begun<B: Backend>() {
+    let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::named("invoice");
-    let drawn = in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence).map(drop));
-    let read = conn.last_number(&sequence).map(drop);
-    for result in [drawn, read] {
-        let error = result.expect_err("no table");
-        assert!(error.is_missing_table(), "{error:?}");
+    let (begun, late) = (
+        Sequence::named("invoice"),
+        Sequence::named("invoice").starting_at(i64::MAX),
+    );
+    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&late, 2)).expect_err("one");
+    let Error::SequenceExhausted { last, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(last, i64::MAX - 1);
+    for (sequence, expected) in [(&begun, 1..=2), (&late, 3..=4)] {
+        let drawn = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(sequence, 2));
+        assert_eq!(drawn.expect("there are plenty"), expected);
     }
+    // What was drawn last, and not what would have been.
+    let end = Sequence::named("end").starting_at(i64::MAX);
+    in_own::<B, _>(&mut conn, |conn| conn.next_number(&end)).expect("the last number");
+    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 2)).expect_err("none");
+    let Error::SequenceExhausted { last, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(last, i64::MAX);
 }
 
 pub(crate) fn a_read_only_transaction_draws_nothing<B: Backend>() {

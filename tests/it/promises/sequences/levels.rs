@@ -7,19 +7,20 @@ use diesel::connection::Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{assert_complete, in_own, note, with_numbers};
+use super::{assert_complete, fresh, in_own, note};
 use crate::promises::slots::at_once;
 use crate::support::Backend;
 use crate::support::threads::begin;
 
 /// Draws by Diesel's own `transaction`: MySQL's default is REPEATABLE READ.
 pub(crate) fn at_the_default_level_nothing_is_skipped_or_repeated<B: Backend>() {
-    let database = Arc::new(with_numbers::<B>());
+    let database = Arc::new(B::new());
     let drawn = AtomicI64::new(0);
+    let sequence = Sequence::named(fresh("default"));
     at_once(&database, 8, |conn, _| {
         for _ in 0..20 {
             let result = conn.transaction(|conn| {
-                let number = conn.next_number(&Sequence::named("default"))?;
+                let number = conn.next_number(&sequence)?;
                 note::<B>(conn, 0, number);
                 Ok::<_, Error>(())
             });
@@ -40,7 +41,7 @@ pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() 
         &[Isolation::RepeatableRead, Isolation::Serializable]
     };
     for level in levels {
-        let database = Arc::new(with_numbers::<B>());
+        let database = Arc::new(B::new());
         let transaction = Transaction::new()
             .isolation(*level)
             .retry(Retry::up_to(u32::MAX));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LeaseState, SlotGuard, run_gated};
 
@@ -19,7 +19,8 @@ fn short() -> Lease {
     Lease::new(LEASE).holder("guard")
 }
 
-fn guarded<B: Backend>(
+/// A guard of a slot that is free.
+pub(super) fn guarded<B: Backend>(
     pool: &Pool<ConnectionManager<B::Conn>>,
     semaphore: &Semaphore,
     lease: Lease,
@@ -166,36 +167,29 @@ pub(crate) fn a_guard_survives_a_cut_connection<B: Backend>() {
 }
 
 /// Counts the statements that renew.
-#[derive(Debug)]
-struct Counting(Arc<AtomicUsize>);
-
-impl<C: Connection> CustomizeConnection<C, diesel::r2d2::Error> for Counting {
-    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
-        let renewals = Arc::clone(&self.0);
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::StartQuery { query, .. } = event {
-                let query = query.to_string();
-                if ["unnest", "JSON_TABLE", "json_each"]
-                    .iter()
-                    .any(|sign| query.contains(sign))
-                {
-                    renewals.fetch_add(1, Ordering::SeqCst);
-                }
+fn count_renewals<C: Connection>(conn: &mut C, renewals: &Arc<AtomicUsize>) {
+    let renewals = Arc::clone(renewals);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let query = query.to_string();
+            if ["unnest", "JSON_TABLE", "json_each"]
+                .iter()
+                .any(|sign| query.contains(sign))
+            {
+                renewals.fetch_add(1, Ordering::SeqCst);
             }
-        });
-        Ok(())
-    }
+        }
+    });
 }
 
 pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     const GUARDS: usize = 150;
     let database = B::new();
     let renewals = Arc::new(AtomicUsize::new(0));
-    let pool = Pool::builder()
-        .max_size(2)
-        .connection_customizer(Box::new(Counting(Arc::clone(&renewals))))
-        .build(ConnectionManager::<B::Conn>::new(database.url()))
-        .expect("a pool");
+    let counted = Arc::clone(&renewals);
+    let pool = B::pool_of(&database.url(), 2, move |conn| {
+        count_renewals(conn, &counted);
+    });
     let many = Semaphore::new("many", 200);
     let lease = Duration::from_secs(6);
     let guards: Vec<_> = (0..GUARDS)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InvalidName, MAX_PERMITS};
 
-use super::{acquire, at_once, hour, is_full};
+use super::{acquire, at_once, hour, is_full, let_expire};
 use crate::support::Backend;
 
 fn of(permits: u32) -> Semaphore {
@@ -83,6 +83,35 @@ pub(crate) fn fewer_permits_count_holding_transactions<B: Backend>() {
     })
     .expect("an answer")
     .expect("free");
+    assert!(!is_full::<B>(&mut other, &of(1)));
+}
+
+/// So does one whose lease had ended and is being refreshed by a transaction.
+pub(crate) fn fewer_permits_count_refreshing_transactions<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut other = database.connect();
+    let mut slots = [
+        acquire::<B>(&mut conn, &of(2)),
+        acquire::<B>(&mut conn, &of(2)),
+    ];
+    slots.sort_by_key(Slot::number);
+    let [low, mut high] = slots;
+    conn.release_slot(low).expect("ours");
+    let_expire::<B>(&mut conn, &high);
+    B::in_transaction(&mut conn, |conn| {
+        conn.refresh_slot(&mut high, super::HOUR)?;
+        let tried = other.try_acquire_slot(&of(1), hour());
+        // From the commit on there would be two. Where there is one writer, who asks does not get through to it.
+        assert!(
+            tried.as_ref().is_ok_and(Option::is_none) || B::ONE_WRITER && tried.is_err(),
+            "{tried:?}"
+        );
+        Ok(())
+    })
+    .expect("commit");
+    assert!(is_full::<B>(&mut other, &of(1)));
+    other.release_slot(high).expect("ours");
     assert!(!is_full::<B>(&mut other, &of(1)));
 }
 
@@ -163,6 +192,21 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
             let error = result.expect_err("unusable");
             assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
         }
+        // Nobody has handed such a slot on; the transaction goes on all the same.
+        let mut forged = Slot::from_parts(name, 1, uuid::Uuid::nil(), 0);
+        B::in_transaction(&mut conn, |conn| {
+            for result in [
+                conn.refresh_slot(&mut forged, super::HOUR).map(drop),
+                conn.release_slot(&forged).map(drop),
+                conn.ensure_slot(&forged),
+            ] {
+                let error = result.expect_err("unusable");
+                assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+            }
+            B::count_up(conn, 0);
+            Ok(())
+        })
+        .expect("commit");
     }
     for holder in ["a\0b", &too_long] {
         let error = conn

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use diesel_locks::prelude::*;
 
-use super::{acquire, at_once, hour, one};
+use super::{acquire, at_once};
 use crate::promises::exclusion::begin_fit;
 use crate::support::Backend;
+use crate::support::threads::roll_back;
 
 fn slots<B: Backend>(conn: &mut B::Conn) -> i64 {
     B::number(conn, "SELECT count(*) FROM diesel_slots")
@@ -142,11 +143,32 @@ pub(crate) fn purge_works_while_others_acquire<B: Backend>() {
     assert_eq!(slots::<B>(&mut conn), 0);
 }
 
-pub(crate) fn a_missing_table_of_slots_names_migrate<B: Backend>() {
-    let database = B::empty();
+/// Whose slots stand next to those that are removed.
+pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
+    let database = B::new();
     let mut conn = database.connect();
-    let error = conn.try_acquire_slot(&one(), hour()).expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
-    let error = conn.held_slots("one").expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    let mut long = database.connect();
+    let all = ["a", "b", "c"].map(|name| Semaphore::new(name, 3));
+    for semaphore in &all {
+        let slot = acquire::<B>(&mut conn, semaphore);
+        conn.release_slot(slot).expect("ours");
+    }
+    begin_fit::<B>(&mut long);
+    let held: Vec<_> = (0..3).map(|_| acquire::<B>(&mut long, &all[1])).collect();
+    // Shorter than anybody's patience.
+    B::wait_shortly(&mut conn);
+    let purged = conn.purge_slots(Duration::ZERO);
+    if B::ONE_WRITER {
+        // Who writes is waited for by whoever wants to.
+        let error = purged.expect_err("somebody writes");
+        assert!(error.is_timeout(), "{error:?}");
+        roll_back(&mut long);
+        conn.purge_slots(Duration::ZERO).expect("nobody writes");
+        assert_eq!(slots::<B>(&mut conn), 0);
+        return;
+    }
+    assert_eq!(purged.expect("nobody waits"), 6);
+    roll_back(&mut long);
+    assert_eq!(held.len(), 3);
+    assert_eq!(slots::<B>(&mut conn), 3);
 }

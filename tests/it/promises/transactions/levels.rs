@@ -85,7 +85,7 @@ fn serializable_is_serializable<B: Backend>(conn: &mut B::Conn, other: &mut B::C
         // InnoDB's reads lock: the other is not to wait for us, who wait for it.
         let theirs = other.run_transaction(transaction, |other| {
             B::counter(other, 2);
-            if B::NAME == "mysql" {
+            if B::ENGINE == "mysql" {
                 B::sql(other, "SET SESSION innodb_lock_wait_timeout = 1");
             }
             B::try_sql(other, "UPDATE counters SET n = n + 1 WHERE id = 1")
@@ -123,7 +123,7 @@ pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
         .deferrable();
     match run(deferrable) {
         Err(Error::Unsupported { what, .. }) => assert_eq!(what, "DEFERRABLE"),
-        result => assert!(result.is_ok() && B::NAME == "postgres", "{result:?}"),
+        result => assert!(result.is_ok() && B::ENGINE == "postgres", "{result:?}"),
     }
 }
 

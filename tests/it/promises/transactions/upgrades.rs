@@ -17,7 +17,7 @@ type Read = (Option<Isolation>, &'static str);
 /// The reads that lock their row, but not against each other.
 fn careless_reads<B: Backend>() -> Vec<Read> {
     let mut reads = vec![(None, B::SHARED)];
-    if B::NAME == "mysql" {
+    if B::ENGINE == "mysql" {
         reads.push((Some(Isolation::Serializable), ""));
     }
     reads
@@ -102,7 +102,7 @@ fn a_reader_that_comes_late_is_refused_at_once<B: Backend>() {
 
 pub(crate) fn two_that_read_for_update_take_turns<B: Backend>() {
     let mut levels = vec![None];
-    if B::NAME == "mysql" {
+    if B::ENGINE == "mysql" {
         levels.push(Some(Isolation::Serializable));
     }
     for level in levels {

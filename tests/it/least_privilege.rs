@@ -1,0 +1,150 @@
+//! The core of the suite as users who have the rights of `docs/rights.md` and no others, and what each right
+//! is needed for.
+//!
+//! Left out is what the owner of the tables does: migrate, revert, and ask an empty database.
+
+use std::time::Duration;
+
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, run_gated};
+
+use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
+use crate::support::rights::{Right, one_by_one};
+use crate::support::via::{Via, Way};
+
+mod mysql;
+mod postgres;
+
+/// Does once what the crate can do with tables that are there, in a session that has been prepared; the errors.
+fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
+    let mut conn = B::connect_to(url);
+    B::sql(&mut conn, prepare);
+    let mut errors = Vec::new();
+    let mut note = |result: Result<(), Error>| errors.extend(result.err());
+    let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
+
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on("a").retention(retention);
+        note(conn.with_object_lock(&lock, nothing));
+        note(conn.try_with_object_lock(&lock, nothing).map(drop));
+        let two = ObjectLock::on_all(["b", "c"]).retention(retention);
+        note(conn.with_object_locks(two.wait(Wait::AtMost(SHORT)), nothing));
+        note(B::in_transaction(&mut conn, |conn| conn.lock_object(&lock)));
+    }
+    note(conn.purge_object_locks().map(drop));
+
+    let lease = || Lease::new(Duration::from_secs(60));
+    let two = Semaphore::new("two", 2);
+    note(conn.register_semaphores([&two]));
+    match conn.acquire_slot(&two, lease(), Wait::AtMost(SHORT)) {
+        Ok(mut slot) => {
+            note(conn.refresh_slot(&mut slot, SHORT * 2).map(drop));
+            note(B::in_transaction(&mut conn, |conn| conn.ensure_slot(&slot)));
+            note(conn.release_slot(slot).map(drop));
+        }
+        Err(error) => note(Err(error)),
+    }
+    note(conn.with_slot(&two, Wait::No, nothing));
+    // Fewer permits than slots.
+    let one = Semaphore::new("two", 1);
+    note(conn.try_acquire_slot(&one, lease()).map(drop));
+    note(conn.held_slots(&two).map(drop));
+    note(conn.release_all_slots(&two).map(drop));
+    let gated = run_gated(&B::pool_to(url, 1), &two, lease(), |_| Ok::<_, Error>(()));
+    note(gated.map(drop));
+    note(
+        conn.try_acquire_slot(&Semaphore::new("new", 1), lease())
+            .and_then(|slot| slot.map_or(Ok(()), |slot| conn.release_slot(slot).map(drop))),
+    );
+    note(conn.purge_slots(Duration::ZERO).map(drop));
+
+    let sequence = Sequence::named("invoice");
+    for _ in 0..2 {
+        note(conn.run_transaction(Transaction::new(), |conn| {
+            conn.next_number(&sequence).map(drop)
+        }));
+    }
+    note(conn.last_number(&sequence).map(drop));
+    errors
+}
+
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Takes away each right alone. All errors are then about what it is on, and say what is needed on it.
+fn each_right_is_needed<W: Way>(
+    grants: &[String],
+    prepare: &str,
+    with: impl Fn(&W::To, &[String]) -> W,
+) where
+    Via<W>: Backend,
+{
+    // Dropped after the database in which they have rights.
+    let mut users = Vec::new();
+    let database = W::To::new();
+    let all = one_by_one(grants);
+    users.push(with(&database, grants));
+    let errors = everything::<Via<W>>(&users[0].url(), prepare);
+    assert!(errors.is_empty(), "with all of them: {errors:?}");
+    for Right {
+        name: right,
+        object,
+        grant,
+    } in &all
+    {
+        let others: Vec<String> = all
+            .iter()
+            .map(|other| other.grant.clone())
+            .filter(|other| other != grant)
+            .collect();
+        let without = with(&database, &others);
+        let url = without.url();
+        users.push(without);
+        let errors = everything::<Via<W>>(&url, prepare);
+        assert!(!errors.is_empty(), "{right} on {object} is not needed");
+        for error in errors {
+            let on_it = all.iter().filter(|right| right.object == *object);
+            assert_names(&error, right, object, &on_it.collect::<Vec<_>>());
+        }
+    }
+}
+
+fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right]) {
+    if object.starts_with("SCHEMA ") {
+        assert!(error.is_missing_table(), "{error:?}");
+        assert!(error.to_string().contains("USAGE"), "{error}");
+        return;
+    }
+    // FUNCTION name(types)
+    let name = object
+        .split(['(', ' '])
+        .find(|word| word.contains("diesel"));
+    let name = name.expect("a table or function");
+    assert!(error.is_denied(), "without {right} on {object}: {error:?}");
+    let Error::Denied { object, rights, .. } = error else {
+        unreachable!("it is");
+    };
+    assert_eq!(*object, name, "without {right}");
+    let needed: Vec<&str> = of_object.iter().map(|right| right.name.as_str()).collect();
+    assert_eq!(*rights, needed.join(", "), "as documented for {name}");
+    let text = error.to_string();
+    assert!(text.contains(right) && text.contains(name), "{text}");
+    // The server says which.
+    let source = std::error::Error::source(error).expect("the database's");
+    assert!(source.to_string().contains(name), "{source}");
+}
+
+/// The owner of the tables migrates; the application's user is refused, and told so.
+fn only_the_owner_migrates<W: Way>(owner: impl FnOnce(&W::To) -> W)
+where
+    Via<W>: Backend,
+{
+    let mut users = Vec::new();
+    let migrated = Via::<W>::new();
+    let error = diesel_locks::migrate(&mut migrated.connect()).expect_err("not its business");
+    assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    let empty = W::To::empty();
+    users.push(owner(&empty));
+    let ran = diesel_locks::migrate(&mut Via::<W>::connect_to(&users[0].url()));
+    assert_eq!(ran.expect("its business").len(), MIGRATIONS);
+}

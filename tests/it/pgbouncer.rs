@@ -1,0 +1,3 @@
+//! PgBouncer in transaction mode.
+
+mod postgres;

@@ -1,0 +1,217 @@
+//! The core of the suite through PgBouncer, and what goes wrong with other settings.
+
+use std::time::{Duration, Instant};
+
+use diesel::connection::CacheSize;
+use diesel::prelude::*;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::backend::counters;
+use crate::support::pgbouncer::{PgBouncer, Pooled};
+use crate::support::postgres::{Postgres, words};
+use crate::support::threads::{begin, roll_back};
+use crate::support::via::{Via, Way};
+
+crate::core_promises!(Pooled);
+crate::tests_of!(Pooled:
+    tables::{
+        eight_servers_migrate_at_once,
+    },
+);
+
+/// Two connections to the server for all.
+type Scarce = Via<PgBouncer<2>>;
+
+mod two_for_all {
+    use super::Scarce;
+    use crate::promises as bodies;
+
+    crate::tests_of!(Scarce:
+        contention::{
+            thirty_two_connections_lose_no_update_on_both_kinds_of_locks,
+            sixteen_connections_take_two_of_ten_ids_each,
+            lock_object_in_own_transactions_loses_no_update,
+        },
+    );
+    mod slots {
+        use super::Scarce;
+        use crate::promises::slots as bodies;
+
+        crate::tests_of!(Scarce:
+            capacity::{
+                sixty_four_connections_never_hold_more_than_the_permits,
+                eight_connections_always_get_one_of_eight_slots,
+            },
+            guards::{
+                many_guards_are_renewed_by_one_thread,
+            },
+            rows::{
+                a_new_name_is_used_by_thirty_two_at_once,
+                purge_works_while_others_acquire,
+            },
+        );
+    }
+    mod sequences {
+        use super::Scarce;
+        use crate::promises::sequences as bodies;
+
+        crate::tests_of!(Scarce:
+            draws::{
+                numbers_have_neither_gaps_nor_repeats,
+                a_new_sequence_is_used_by_thirty_two_at_once,
+            },
+        );
+    }
+}
+
+/// What one session of the server's has beside what every session has.
+fn leftovers(conn: &mut PgConnection) -> String {
+    words(
+        conn,
+        "SELECT (SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings \
+                 WHERE source = 'session') \
+             || ' locks ' || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) \
+             || ' statements ' || (SELECT count(*) FROM pg_prepared_statements) \
+             || ' channels ' || (SELECT count(*) FROM pg_listening_channels()) \
+             || ' cursors ' || (SELECT count(*) FROM pg_cursors WHERE name <> '')",
+    )
+}
+
+/// The next client of the session finds it as it was.
+#[test]
+fn nothing_stays_in_the_servers_session() {
+    let database = Postgres::new();
+    let one = PgBouncer::<1>::open(&database);
+    let mut conn = Pooled::connect_to(&one.url());
+    let mut next = Pooled::connect_to(&one.url());
+    let before = leftovers(&mut next);
+
+    let slots = Semaphore::new("one", 1);
+    let hour = || Lease::new(Duration::from_secs(3600));
+    let sequence = Sequence::named("invoice");
+    let mut holder = database.connect();
+    begin(&mut holder);
+    holder.lock_object("held").expect("free");
+    for retention in [Retention::Transient, Retention::Kept] {
+        for wait in [Wait::No, Wait::AtMost(Duration::from_millis(20))] {
+            for id in ["free", "held"] {
+                let lock = ObjectLock::on(id).wait(wait).retention(retention);
+                let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+                assert_eq!(result.is_err(), id == "held", "{result:?}");
+                let result = conn.transaction(|conn| conn.lock_object(&lock));
+                assert_eq!(result.is_err(), id == "held", "{result:?}");
+                assert_eq!(leftovers(&mut next), before, "{lock:?}");
+            }
+        }
+    }
+    let mut slot = conn.acquire_slot(&slots, hour(), Wait::No).expect("free");
+    conn.refresh_slot(&mut slot, Duration::from_secs(60))
+        .expect("ours");
+    conn.release_slot(slot).expect("ours");
+    conn.with_slot(&slots, Wait::No, |_| Ok::<_, Error>(()))
+        .expect("free");
+    conn.purge_slots(Duration::ZERO).expect("purge");
+    conn.purge_object_locks().expect("purge");
+    let serializable = Transaction::new()
+        .isolation(Isolation::Serializable)
+        .retry(Retry::up_to(3));
+    conn.run_transaction(serializable, |conn| conn.next_number(&sequence))
+        .expect("free");
+    assert_eq!(leftovers(&mut next), before);
+}
+
+/// Two clients of one session that prepare statements by name, as Diesel does by default: an error that says
+/// what to do, on a server that may be left with the other's statement.
+#[test]
+fn statements_prepared_by_name_are_an_error_that_says_what_to_do() {
+    let database = Postgres::new();
+    let one = PgBouncer::<1>::open(&database);
+    let [mut conn, mut other] = [(), ()].map(|()| Postgres::connect_to(&one.url()));
+    let slots = Semaphore::new("one", 1);
+    let hour = || Lease::new(Duration::from_secs(3600));
+    conn.register_semaphores([&slots]).expect("register");
+    let slot = conn.try_acquire_slot(&slots, hour()).expect("its own");
+    assert!(slot.is_some());
+    let error = other
+        .try_acquire_slot(&slots, hour())
+        .expect_err("another's");
+    assert!(
+        matches!(error, Error::StatementsMixedUp { .. }),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("CacheSize::Disabled"), "{text}");
+    assert!(text.contains("max_prepared_statements"), "{text}");
+
+    other.set_prepared_statement_cache_size(CacheSize::Disabled);
+    let refused = other.try_acquire_slot(&slots, hour()).expect("an answer");
+    assert_eq!(refused, None);
+}
+
+/// Why it is not enough that errors are noticed: with the same name on two sessions for two statements, PostgreSQL
+/// runs the wrong one, and there is no error. This is of any statement, not of this crate's.
+#[test]
+fn statements_prepared_by_name_can_be_anothers_without_an_error() {
+    let database = Postgres::new();
+    let two = PgBouncer::<2>::open(&database);
+    let [mut ours, mut theirs] = [(), ()].map(|()| Postgres::connect_to(&two.url()));
+    let [mut third, mut fourth] = [(), ()].map(|()| Pooled::connect_to(&two.url()));
+    let read = |conn: &mut PgConnection, id: i32| -> QueryResult<i32> {
+        counters::table.find(id).select(counters::id).first(conn)
+    };
+    let read_next = |conn: &mut PgConnection, id: i32| -> QueryResult<i32> {
+        let larger = counters::table.filter(counters::id.gt(id));
+        larger.order(counters::id).select(counters::id).first(conn)
+    };
+    // Each prepares its first statement in a session of its own.
+    begin(&mut third);
+    pid(&mut third);
+    begin(&mut ours);
+    assert_eq!(read(&mut ours, 7), Ok(7));
+    let our_session = pid(&mut ours);
+    roll_back(&mut third);
+    assert_eq!(read_next(&mut theirs, 7), Ok(8));
+    roll_back(&mut ours);
+    // Of both, ours comes free.
+    let sessions = [&mut third, &mut fourth].map(|conn| {
+        begin(conn);
+        (pid(conn), conn)
+    });
+    for (session, conn) in sessions {
+        if session == our_session {
+            roll_back(conn);
+        }
+    }
+    let answer = read_next(&mut theirs, 7);
+    assert_eq!(answer, Ok(7), "what we have asked for");
+}
+
+/// The number of the server's session.
+fn pid(conn: &mut PgConnection) -> i64 {
+    Postgres::number(conn, "SELECT pg_backend_pid()")
+}
+
+/// Who waits at the pooler has not asked the server yet, and the time of a wait is the server's.
+#[test]
+fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
+    let database = Postgres::new();
+    let one = PgBouncer::<1>::with(&database, "query_wait_timeout = 2");
+    let mut holder = Pooled::connect_to(&one.url());
+    let mut conn = Pooled::connect_to(&one.url());
+    let lock = ObjectLock::on("free").wait(Wait::AtMost(Duration::from_millis(50)));
+    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+        .expect("free");
+    begin(&mut holder);
+    pid(&mut holder);
+    let begun = Instant::now();
+    let error = conn
+        .with_object_lock(&lock, |_| Ok::<_, Error>(()))
+        .expect_err("no session to be had");
+    assert!(
+        matches!(error, Error::Database(_)),
+        "PgBouncer's: {error:?}"
+    );
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+}

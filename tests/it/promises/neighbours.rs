@@ -1,0 +1,180 @@
+//! Neighbours that take what they can and sleep.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use super::exclusion::begin_fit;
+use super::slots::{acquire, hour, is_full, one};
+use crate::peer::Peer;
+use crate::support::Backend;
+use crate::support::threads::{LONG, meanwhile, result_of};
+
+/// How long the others are ready to wait.
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// On a machine that does other things besides.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How many go on beside the neighbour.
+const OTHERS: usize = 50;
+
+fn theirs() -> Sequence {
+    Sequence::named("theirs")
+}
+
+/// A wait that ends without a result, in time.
+fn ends_in_time<T: std::fmt::Debug>(wait: impl FnOnce(Wait) -> Result<T, Error>) {
+    let begun = Instant::now();
+    let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
+    let took = begun.elapsed();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+    assert!(took >= LIMIT, "{took:?} is too early");
+    assert!(took <= LIMIT + GRACE, "{took:?} is too late");
+}
+
+fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = |wait| ObjectLock::on(id).wait(wait).retention(retention);
+        ends_in_time(|wait| conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(())));
+        ends_in_time(|wait| B::in_transaction(conn, |conn| conn.lock_object(lock(wait))));
+    }
+}
+
+/// A transaction that has an object, a slot and a sequence, and sleeps; returns when it has them.
+fn sleeper<B: Backend>(
+    database: &Arc<B>,
+    retention: Retention,
+) -> (Sender<()>, Receiver<Result<(), Error>>) {
+    let (has, it_has) = channel();
+    let (wake, woken) = channel();
+    let database = Arc::clone(database);
+    let sleeps = meanwhile(move || {
+        B::in_transaction(&mut database.connect(), |conn| {
+            conn.lock_object(ObjectLock::on("theirs").retention(retention))?;
+            conn.with_slot(&one(), Wait::No, |conn| {
+                conn.next_number(&theirs())?;
+                has.send(()).expect("the test waits for it");
+                // Also when the test has failed.
+                let _ = woken.recv();
+                Ok(())
+            })
+        })
+    });
+    it_has.recv_timeout(LONG).expect("all is free");
+    (wake, sleeps)
+}
+
+/// Who waits for what the neighbour has, waits as long as asked for; all others do not notice. With one
+/// writer, all who write wait.
+pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let others = Semaphore::new("others", 3);
+    conn.register_semaphores([&one(), &others])
+        .expect("register");
+    let our_sequence = |n: usize| Sequence::new("ours", n);
+    for n in 0..OTHERS / 2 {
+        let drawn = conn.run_transaction(Transaction::new(), |conn| {
+            conn.next_number(&our_sequence(n))
+        });
+        assert_eq!(drawn.expect("new"), 1);
+    }
+    for retention in [Retention::Transient, Retention::Kept] {
+        let (wake, sleeps) = sleeper(&database, retention);
+        lock_ends_in_time::<B>(&mut conn, "theirs");
+        ends_in_time(|wait| conn.with_slot(&one(), wait, |_| Ok::<_, Error>(())));
+        if B::ONE_WRITER {
+            lock_ends_in_time::<B>(&mut conn, "another");
+            let nothing = conn.held_slots(&others).expect("who only reads goes on");
+            assert!(nothing.is_empty());
+        } else {
+            ends_in_time(|wait| conn.acquire_slot(&one(), hour(), wait));
+            for n in 0..OTHERS {
+                let kind = [Retention::Transient, Retention::Kept][n % 2];
+                let lock = ObjectLock::on(ObjectId::new("ours", n)).retention(kind);
+                conn.with_object_lock(lock.wait(Wait::No), |conn| {
+                    // Some of them are new.
+                    conn.next_number(&our_sequence(n)).map(drop)
+                })
+                .expect("free");
+                let mut slot = acquire::<B>(&mut conn, &others);
+                conn.refresh_slot(&mut slot, LONG).expect("ours");
+                conn.release_slot(slot).expect("ours");
+                conn.with_slot(&others, Wait::No, |_| Ok::<_, Error>(()))
+                    .expect("free");
+            }
+        }
+        wake.send(()).expect("it sleeps");
+        result_of(&sleeps).expect("commit");
+        conn.with_object_lock("theirs", |_| Ok::<_, Error>(()))
+            .expect("free again");
+    }
+    assert_eq!(conn.last_number(&theirs()).expect("rows"), Some(2));
+}
+
+/// One that has leased all slots of a semaphore and does not work.
+pub(crate) fn a_holder_of_all_slots_is_in_nobody_elses_way<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let four = Semaphore::new("four", 4);
+    let mut neighbour = database.connect();
+    let slots: Vec<Slot> = (0..4)
+        .map(|_| acquire::<B>(&mut neighbour, &four))
+        .collect();
+    ends_in_time(|wait| conn.acquire_slot(&four, hour(), wait));
+    ends_in_time(|wait| conn.with_slot(&four, wait, |_| Ok::<_, Error>(())));
+    for n in 0..OTHERS {
+        let other = Semaphore::named(format!("other {n}"), 1);
+        let slot = acquire::<B>(&mut conn, &other);
+        assert!(is_full::<B>(&mut neighbour, &other));
+        conn.release_slot(slot).expect("ours");
+    }
+    assert_eq!(conn.release_all_slots(&four).expect("the hammer"), 4);
+    conn.with_slot(&four, Wait::No, |_| Ok::<_, Error>(()))
+        .expect("free");
+    for slot in slots {
+        let error = neighbour.release_slot(slot).expect_err("taken away");
+        assert!(error.is_lost(), "{error:?}");
+    }
+}
+
+/// A process that is stopped keeps its transaction, as the server does not know; killed, it does not. (What
+/// becomes of its lease: `a_paused_process_knows_when_it_wakes_up`.)
+pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for retention in [Retention::Transient, Retention::Kept] {
+        let peer = Peer::holding::<B>(&database.url(), "theirs", retention);
+        peer.signal("STOP");
+        lock_ends_in_time::<B>(&mut conn, "theirs");
+        let tried = conn.try_with_object_lock("another", |_| Ok::<_, Error>(()));
+        assert_eq!(tried.expect("an answer").is_none(), B::ONE_WRITER);
+        peer.kill();
+        let lock = ObjectLock::on("theirs").wait(Wait::AtMost(LONG));
+        conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
+            .expect("free");
+    }
+}
+
+/// The server ends a transaction that sleeps for longer than its session's limit, which `limit` sets to at most a
+/// second.
+pub(crate) fn a_limit_of_the_servers_ends_a_transaction_that_sleeps<B: Backend>(limit: &str) {
+    let database = B::new();
+    let mut neighbour = database.connect();
+    B::sql(&mut neighbour, limit);
+    begin_fit::<B>(&mut neighbour);
+    neighbour.lock_object("theirs").expect("free");
+    let lock = ObjectLock::on("theirs").wait(Wait::AtMost(LONG));
+    let begun = Instant::now();
+    database
+        .connect()
+        .with_object_lock(lock, |_| Ok::<_, Error>(()))
+        .expect("the server ends it");
+    assert!(begun.elapsed() < LONG);
+    let error = neighbour.lock_object("theirs").expect_err("it is gone");
+    assert!(matches!(error, Error::Database(_)), "{error:?}");
+}

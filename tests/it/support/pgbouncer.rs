@@ -1,0 +1,213 @@
+//! PgBouncer in transaction mode between a test and its database.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{CacheSize, Connection};
+use diesel::pg::PgConnection;
+
+use super::Backend;
+use super::postgres::Postgres;
+use super::via::{Via, Way};
+
+/// How long it may take to come up on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const LOG: &str = "log";
+
+/// Runs its arguments until they end or its input does, as it does when the test ends, however that ends.
+const UNTIL_THE_TEST_ENDS: &str =
+    "exec 3<&0; \"$@\" & pid=$!; { cat <&3 > /dev/null; kill -9 $pid 2> /dev/null; } & wait $pid";
+
+/// A PgBouncer of the test's own, with so many connections to the server.
+pub(crate) struct PgBouncer<const POOL: u32> {
+    process: Child,
+    url: String,
+    directory: tempfile::TempDir,
+}
+
+/// With statements that are not prepared by name, as an application has to set it.
+pub(crate) type Pooled = Via<PgBouncer<12>>;
+
+impl<const POOL: u32> PgBouncer<POOL> {
+    /// With more settings.
+    pub(crate) fn with(database: &Postgres, settings: &str) -> Self {
+        let mut said = String::new();
+        let server = database.url();
+        let (_, name) = server.rsplit_once('/').expect("a database");
+        // Should another take the port first.
+        for _ in 0..5 {
+            let port = free_port();
+            let configuration = configuration(&server, port, POOL, settings);
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let mut pgbouncer = Self {
+                process: start(directory.path(), &configuration),
+                url: format!("postgres://anybody@127.0.0.1:{port}/{name}"),
+                directory,
+            };
+            if pgbouncer.comes_up() {
+                return pgbouncer;
+            }
+            said = pgbouncer.said();
+        }
+        panic!("PgBouncer does not start: {said}");
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
+    }
+
+    /// `false` when it has ended by itself.
+    fn comes_up(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            match PgConnection::establish(&self.url) {
+                // Not another's who was quicker to take the port: that would not know our database.
+                Ok(_) => return true,
+                Err(_) if self.process.try_wait().expect("our child").is_some() => return false,
+                Err(error) => assert!(
+                    begun.elapsed() < PATIENCE,
+                    "PgBouncer does not answer: {error}; {}",
+                    self.said()
+                ),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl<const POOL: u32> Way for PgBouncer<POOL> {
+    type To = Postgres;
+
+    const NAME: &'static str = "pgbouncer";
+    /// Beside the one that they wait for.
+    const SESSIONS: i64 = POOL as i64 - 1;
+
+    fn open(database: &Postgres) -> Self {
+        Self::with(database, "")
+    }
+
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn cut(&self, database: &Postgres) {
+        database.cut();
+        // PgBouncer notices each when it hands it to a client.
+        let begun = Instant::now();
+        while !Pooled::answers(&self.url) {
+            assert!(begun.elapsed() < PATIENCE, "{}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn prepare(conn: &mut PgConnection) {
+        conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    }
+}
+
+impl<const POOL: u32> Drop for PgBouncer<POOL> {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn start(directory: &Path, configuration: &str) -> Child {
+    let path = directory.join("pgbouncer.ini");
+    let mut file = File::create(&path).expect("a file");
+    // It may have a password in it. PgBouncer reads it before it becomes somebody else.
+    file.set_permissions(Permissions::from_mode(0o600))
+        .expect("its owner");
+    file.write_all(configuration.as_bytes()).expect("write");
+    let log = File::create(directory.join(LOG)).expect("a file");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", UNTIL_THE_TEST_ENDS, "sh"])
+        .arg(program());
+    // It refuses to be root.
+    if std::fs::metadata("/proc/self").expect("Linux").uid() == 0 {
+        command.args(["-u", "nobody"]);
+    }
+    command
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("a shell")
+}
+
+/// Everybody comes in, as the user of the server's URL.
+fn configuration(server: &str, port: u16, pool: u32, settings: &str) -> String {
+    let (_, rest) = server.split_once("://").expect("a URL");
+    let (authority, database) = rest.split_once('/').expect("a database");
+    let (database, _) = database.split_once('?').unwrap_or((database, ""));
+    let (user, address) = authority.rsplit_once('@').expect("a user");
+    let (user, password) = user.split_once(':').unwrap_or((user, ""));
+    let (host, server_port) = address.rsplit_once(':').unwrap_or((address, "5432"));
+    // An empty one would be an error.
+    let password = match password {
+        "" => String::new(),
+        password => format!(" password={password}"),
+    };
+    format!(
+        "[databases]\n\
+         {database} = host={host} port={server_port} dbname={database} user={user}{password}\n\
+         [pgbouncer]\n\
+         listen_addr = 127.0.0.1\n\
+         listen_port = {port}\n\
+         unix_socket_dir =\n\
+         auth_type = any\n\
+         pool_mode = transaction\n\
+         default_pool_size = {pool}\n\
+         max_client_conn = 500\n\
+         {}\n\
+         {settings}\n",
+        if tells_prepared_statements_apart() {
+            "max_prepared_statements = 0"
+        } else {
+            ""
+        }
+    )
+}
+
+/// Whether it is 1.21 or newer. Then it is told not to, so that the tests mean the same with every version.
+fn tells_prepared_statements_apart() -> bool {
+    let output = Command::new(program()).arg("--version").output();
+    let output = output.expect("it says its version").stdout;
+    let text = String::from_utf8_lossy(&output);
+    let version = text
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("PgBouncer "));
+    let mut numbers = version
+        .expect("its version")
+        .split('.')
+        .map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0_u32);
+    (next(), next()) >= (1, 21)
+}
+
+fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        // Where Debian has it, which is not in the PATH of everybody.
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|directory| directory.join("pgbouncer"))
+        .find(|program| program.is_file())
+        .expect(
+            "PgBouncer is missing, through which tests of PostgreSQL go: `cargo xtask setup` installs it, \
+             or `apt-get install pgbouncer`",
+        )
+}

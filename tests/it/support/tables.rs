@@ -1,0 +1,154 @@
+//! What stands in the crate's tables, row by row, read without the crate.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::Backend;
+
+/// A row of `diesel_slots` but for its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotRow {
+    pub(crate) token: Option<Uuid>,
+    pub(crate) holder: Option<String>,
+    pub(crate) fence: i64,
+    pub(crate) acquired_us: i64,
+    pub(crate) expires_us: i64,
+    pub(crate) keep_us: i64,
+}
+
+/// Rows by their keys.
+pub(crate) type Slots = BTreeMap<(String, i32), SlotRow>;
+
+/// All rows, but for the one of `diesel_fences`, which belongs to all semaphores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tables {
+    /// Whether the row is kept.
+    pub(crate) locks: BTreeMap<String, bool>,
+    pub(crate) slots: Slots,
+    /// The permits.
+    pub(crate) semaphores: BTreeMap<String, i32>,
+    /// The last number.
+    pub(crate) sequences: BTreeMap<(String, String), i64>,
+}
+
+impl Tables {
+    /// What has nothing to do with the semaphore.
+    pub(crate) fn without_semaphore(mut self, name: &str) -> Self {
+        self.slots.retain(|(of, _), _| of != name);
+        self.semaphores.remove(name);
+        self
+    }
+
+    /// The rows of the semaphore, by number.
+    pub(crate) fn slots_of(&self, name: &str) -> Vec<(i32, &SlotRow)> {
+        let of = self.slots.iter().filter(|((of, _), _)| of == name);
+        of.map(|((_, number), row)| (*number, row)).collect()
+    }
+}
+
+/// Removes all rows. The fences go on.
+pub(crate) fn clear<B: Backend>(conn: &mut B::Conn) {
+    for table in [
+        "diesel_object_locks",
+        "diesel_slots",
+        "diesel_semaphores",
+        "diesel_sequences",
+    ] {
+        B::sql(conn, &format!("DELETE FROM {table}"));
+    }
+}
+
+/// A text as the engine hands it out.
+pub(super) trait Stored {
+    /// What is not UTF-8 was not stored as it was given.
+    fn text(self) -> String;
+}
+
+impl Stored for String {
+    fn text(self) -> String {
+        self
+    }
+}
+
+impl Stored for Vec<u8> {
+    fn text(self) -> String {
+        String::from_utf8(self).expect("what was stored is UTF-8")
+    }
+}
+
+pub(super) fn token(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).expect("a token has 16 bytes")
+}
+
+/// Reads the slots, and all tables, by the schema of an engine; `$text` is what its texts come as.
+macro_rules! read_tables {
+    ($schema:ident, $text:ty) => {
+        fn slots(conn: &mut Self::Conn) -> $crate::support::tables::Slots {
+            use diesel::prelude::*;
+            use diesel_locks::schema::$schema::diesel_slots;
+
+            use $crate::support::tables::{SlotRow, Stored, token};
+
+            type Row = (
+                $text,
+                i32,
+                Option<Vec<u8>>,
+                Option<$text>,
+                i64,
+                i64,
+                i64,
+                i64,
+            );
+            let rows: Vec<Row> = diesel_slots::table.load(conn).expect("slots");
+            rows.into_iter()
+                .map(|row| {
+                    let slot = SlotRow {
+                        token: row.2.as_deref().map(token),
+                        holder: row.3.map(Stored::text),
+                        fence: row.4,
+                        acquired_us: row.5,
+                        expires_us: row.6,
+                        keep_us: row.7,
+                    };
+                    ((row.0.text(), row.1), slot)
+                })
+                .collect()
+        }
+
+        fn tables(conn: &mut Self::Conn) -> $crate::support::tables::Tables {
+            use diesel::prelude::*;
+            use diesel_locks::schema::$schema::{
+                diesel_object_locks, diesel_semaphores, diesel_sequences,
+            };
+
+            use $crate::support::tables::{Stored, Tables};
+
+            let slots = Self::slots(conn);
+            let locks: Vec<($text, bool)> = diesel_object_locks::table
+                .select((diesel_object_locks::id, diesel_object_locks::kept))
+                .load(conn)
+                .expect("locks");
+            let semaphores: Vec<($text, i32)> =
+                diesel_semaphores::table.load(conn).expect("semaphores");
+            let sequences: Vec<($text, $text, i64)> =
+                diesel_sequences::table.load(conn).expect("sequences");
+            Tables {
+                locks: locks
+                    .into_iter()
+                    .map(|(id, kept)| (id.text(), kept))
+                    .collect(),
+                slots,
+                semaphores: semaphores
+                    .into_iter()
+                    .map(|(name, permits)| (name.text(), permits))
+                    .collect(),
+                sequences: sequences
+                    .into_iter()
+                    .map(|(name, scope, last)| ((name.text(), scope.text()), last))
+                    .collect(),
+            }
+        }
+    };
+}
+pub(super) use read_tables;
