@@ -1,0 +1,285 @@
+//! The table of slots, and what a statement does to it. Each statement is one step.
+//!
+//! Times are what is left of a lease, so that the model needs no end of time; fences and tokens are ranks (see
+//! `State::canonical`), so that it needs no end of grants.
+
+use crate::setup::{LEASE, MOST_SLOTS, Mutant, Setup};
+
+/// The rank of a fence among those of its slot.
+pub type Fence = u8;
+
+/// The rank of a token among those of its slot: the order of the grants.
+pub type Token = u8;
+
+/// A slot's number, from 0 in the model and from 1 in words.
+pub type Number = usize;
+
+/// The row of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row {
+    /// Absent rows remember their fence: that is the row of `diesel_fences`.
+    pub present: bool,
+    /// What is left of the lease; 0 has ended.
+    pub left: u8,
+    /// The column `token` has the newest one, or NULL.
+    pub owned: bool,
+    /// The newest token that was granted.
+    pub newest: Token,
+    /// The fence of the last grant.
+    pub fence: Fence,
+    /// The largest fence that the slot has ever had: for the promise alone.
+    pub largest: Fence,
+    /// Granted at this very tick: for [`Mutant::FenceByClock`] alone.
+    pub just_granted: bool,
+}
+
+impl Row {
+    /// `expires_us <= now`, which includes rows that were given back.
+    fn is_free(self, setup: &Setup) -> bool {
+        let ended = if setup.is(Mutant::ProcessClock) {
+            self.left <= 1
+        } else {
+            self.left == 0
+        };
+        self.present && ended && !(setup.is(Mutant::ExpiryIgnored) && self.owned)
+    }
+
+    /// Whether a holder's lease has not ended, by the database's clock.
+    pub fn is_held(self) -> bool {
+        self.present && self.left > 0
+    }
+
+    /// Whether the row is this token's.
+    pub fn is_of(self, token: Token) -> bool {
+        self.present && self.owned && self.newest == token
+    }
+
+    fn next_fence(self, seen: Fence, setup: &Setup) -> Fence {
+        if setup.is(Mutant::FenceByClock) && self.just_granted {
+            self.fence
+        } else {
+            seen + 1
+        }
+    }
+}
+
+/// What a look saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// These are free.
+    Free(Numbers),
+    /// Fewer slots than permits, and none free.
+    Missing,
+    /// More slots than permits: the holders above are to be counted.
+    Surplus,
+    /// All are leased.
+    Full,
+}
+
+/// A set of slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers([bool; MOST_SLOTS]);
+
+impl Numbers {
+    /// In their order.
+    pub fn iter(self) -> impl Iterator<Item = Number> {
+        (0..MOST_SLOTS).filter(move |&number| self.0[number])
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
+impl FromIterator<Number> for Numbers {
+    fn from_iter<I: IntoIterator<Item = Number>>(numbers: I) -> Self {
+        let mut set = Self::default();
+        for number in numbers {
+            set.0[number] = true;
+        }
+        set
+    }
+}
+
+/// A grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Proves it.
+    pub token: Token,
+    /// Orders it.
+    pub fence: Fence,
+    /// Whether the slot never had a fence as large.
+    pub grew: bool,
+}
+
+/// All rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Database {
+    /// By number, those that are there first.
+    pub rows: [Row; MOST_SLOTS],
+}
+
+impl Database {
+    /// How many slots there are: `MAX(number)`, which is `COUNT(*)`.
+    pub fn slots(&self) -> usize {
+        self.rows.iter().filter(|row| row.present).count()
+    }
+
+    /// How many leases have not ended.
+    pub fn held(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_held()).count()
+    }
+
+    fn free(&self, setup: &Setup) -> impl Iterator<Item = Number> {
+        (0..MOST_SLOTS).filter(|&number| self.rows[number].is_free(setup))
+    }
+
+    /// `mysql/slot_taking.rs`, `look`, and `judge`: a statement that locks nothing. (PostgreSQL looks and takes
+    /// in one statement: here a take that follows at once.)
+    pub fn look(&self, permits: usize, setup: &Setup) -> Look {
+        let slots = self.slots();
+        if slots > permits {
+            return Look::Surplus;
+        }
+        let free: Numbers = self.free(setup).collect();
+        if !free.is_empty() {
+            Look::Free(free)
+        } else if slots < permits {
+            Look::Missing
+        } else {
+            Look::Full
+        }
+    }
+
+    /// `open_slots`, its second statement, and `open_among`: `slots` were counted by the first.
+    pub fn open(&self, slots: usize, permits: usize, setup: &Setup) -> Numbers {
+        let free: Numbers = self.free(setup).filter(|&number| number < slots).collect();
+        let holders = if setup.is(Mutant::HoldersAboveIgnored) {
+            permits - free.iter().filter(|&number| number < permits).count()
+        } else {
+            slots - free.iter().count()
+        };
+        let open = permits.saturating_sub(holders);
+        if setup.is(Mutant::CountBeforeLock) {
+            return if open > 0 { free } else { Numbers::default() };
+        }
+        let within = free.iter().filter(|&number| number < permits);
+        within.take(open).collect()
+    }
+
+    /// Whether a look among the open slots finds this one free.
+    pub fn is_free(&self, number: Number, setup: &Setup) -> bool {
+        self.rows[number].is_free(setup)
+    }
+
+    /// `Take`: compare and set.
+    pub fn take(&mut self, number: Number, seen: Fence, setup: &Setup) -> Option<Grant> {
+        let row = &mut self.rows[number];
+        let as_seen = row.fence == seen || setup.is(Mutant::TakeWithoutFence);
+        let free = row.is_free(setup) && as_seen;
+        if !(free || row.present && setup.is(Mutant::TakeWithoutCompare)) {
+            return None;
+        }
+        let fence = row.next_fence(seen, setup);
+        let grew = fence > row.largest;
+        *row = Row {
+            present: true,
+            left: LEASE,
+            owned: true,
+            newest: row.newest + 1,
+            fence,
+            largest: row.largest.max(fence),
+            just_granted: setup.is(Mutant::FenceByClock),
+        };
+        Some(Grant {
+            token: row.newest,
+            fence,
+            grew,
+        })
+    }
+
+    /// `Extend`, and `Renew`; says what is then left of the lease, if it is this token's.
+    pub fn extend(&mut self, number: Number, token: Token, setup: &Setup) -> Option<u8> {
+        let row = &mut self.rows[number];
+        let ours = row.is_of(token) || row.present && setup.is(Mutant::RefreshWithoutToken);
+        if ours {
+            row.left = LEASE;
+        }
+        ours.then_some(LEASE)
+    }
+
+    /// `Renew` when another session has the row locked: it keeps its end, and what is left is told.
+    pub fn left_of(&self, number: Number, token: Token) -> Option<u8> {
+        let row = &self.rows[number];
+        row.is_of(token).then_some(row.left.min(LEASE))
+    }
+
+    /// `GiveBack`.
+    pub fn give_back(&mut self, number: Number, token: Token, setup: &Setup) {
+        let row = &mut self.rows[number];
+        if row.is_of(token) || row.present && setup.is(Mutant::ReleaseWithoutToken) {
+            row.left = 0;
+            row.owned = false;
+        }
+    }
+
+    /// `add_slots`: new rows begin with the fence of those that were removed.
+    pub fn add(&mut self, permits: usize, setup: &Setup) {
+        for row in self.rows[..permits].iter_mut().filter(|row| !row.present) {
+            row.present = true;
+            if setup.is(Mutant::PurgeForgetsFences) {
+                row.fence = 0;
+            }
+        }
+    }
+
+    /// `purge_slots`: the last row, if it is free.
+    pub fn purge(&mut self, setup: &Setup) -> bool {
+        let Some(row) = self.rows.iter_mut().rfind(|row| row.present) else {
+            return false;
+        };
+        if !row.is_free(setup) {
+            return false;
+        }
+        *row = Row {
+            present: false,
+            left: 0,
+            owned: false,
+            just_granted: false,
+            ..*row
+        };
+        true
+    }
+
+    /// A tick of the clock.
+    pub fn tick(&mut self) {
+        for row in &mut self.rows {
+            row.left = row.left.saturating_sub(1);
+            row.just_granted = false;
+        }
+    }
+
+    /// The clock is set forward, beyond the end of all leases.
+    pub fn set_forward(&mut self) {
+        for row in &mut self.rows {
+            row.left = 0;
+            row.just_granted = false;
+        }
+    }
+
+    /// The clock is set back by a tick: leases last longer. One that has ended may go on, if it ended within
+    /// that tick.
+    pub fn set_back(&mut self, ended_go_on: bool) -> bool {
+        let mut revived = false;
+        for row in self.rows.iter_mut().filter(|row| row.present && row.owned) {
+            if row.left > 0 {
+                row.left = (row.left + 1).min(LEASE + 1);
+            } else if ended_go_on {
+                row.left = 1;
+                revived = true;
+            }
+        }
+        revived
+    }
+}

@@ -1,0 +1,254 @@
+//! What must be true in every state, and what must be possible in some.
+
+use crate::database::{Database, Look, Row};
+use crate::model::Protocol;
+use crate::process::{Process, Renewal, Since};
+use crate::setup::Setup;
+use crate::state::{State, WRITTEN};
+
+/// What is asked of a state.
+pub type Condition = fn(&Protocol, &State) -> bool;
+
+/// What the protocol promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// A grant makes no more holders than the acquirer's number of permits.
+    NoGrantBeyondPermits,
+    /// No two processes believe to hold the same slot.
+    OneHolderPerSlot,
+    /// Whoever believes to hold a slot has it in the database, for at least as long.
+    BeliefIsBacked,
+    /// A guard that was lost is never held again.
+    LostForEver,
+    /// The fence of a grant is larger than all earlier ones of the slot.
+    FencesGrow,
+    /// No write of an earlier grant is taken after one of a later grant.
+    NoStaleWrite,
+    /// An attempt that nobody disturbs is granted exactly when fewer slots are held than it has permits.
+    FreeSlotIsFound,
+}
+
+impl Promise {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::NoGrantBeyondPermits,
+        Self::OneHolderPerSlot,
+        Self::BeliefIsBacked,
+        Self::LostForEver,
+        Self::FencesGrow,
+        Self::NoStaleWrite,
+        Self::FreeSlotIsFound,
+    ];
+
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoGrantBeyondPermits => "no grant beyond the permits",
+            Self::OneHolderPerSlot => "one holder per slot",
+            Self::BeliefIsBacked => "belief is backed",
+            Self::LostForEver => "lost for ever",
+            Self::FencesGrow => "fences grow",
+            Self::NoStaleWrite => "no stale write",
+            Self::FreeSlotIsFound => "a free slot is found",
+        }
+    }
+
+    /// Whether it is kept in this state.
+    pub const fn condition(self) -> Condition {
+        match self {
+            Self::NoGrantBeyondPermits => |model, state| {
+                !state.broken.has(Self::NoGrantBeyondPermits)
+                    && state.database.held() <= model.setup.most_permits()
+            },
+            Self::OneHolderPerSlot => |_, state| one_holder_per_slot(state),
+            Self::BeliefIsBacked => |_, state| belief_is_backed(state),
+            Self::LostForEver => |_, state| !state.broken.has(Self::LostForEver),
+            Self::FencesGrow => |_, state| !state.broken.has(Self::FencesGrow),
+            Self::NoStaleWrite => |_, state| !state.broken.has(Self::NoStaleWrite),
+            Self::FreeSlotIsFound => |model, state| {
+                model.setup.numbers().all(|permits| {
+                    let free = state.database.held() < permits;
+                    attempt_succeeds(state.database, permits, &model.setup) == free
+                })
+            },
+        }
+    }
+}
+
+/// The promises that a step has broken, where the state after it does not show that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Broken(u8);
+
+impl Broken {
+    /// Notes it.
+    pub(crate) fn note(&mut self, promise: Promise) {
+        self.0 |= 1 << promise as u8;
+    }
+
+    fn has(self, promise: Promise) -> bool {
+        self.0 & 1 << promise as u8 != 0
+    }
+}
+
+fn one_holder_per_slot(state: &State) -> bool {
+    let mut numbers = 0_u32;
+    let believed = state.processes.iter().filter_map(Process::believes);
+    for slot in believed {
+        let bit = 1 << slot.number;
+        if numbers & bit != 0 {
+            return false;
+        }
+        numbers |= bit;
+    }
+    true
+}
+
+fn belief_is_backed(state: &State) -> bool {
+    state.processes.iter().all(|process| match *process {
+        Process::Holding { slot, left, .. } if left > 0 => {
+            let row = &state.database.rows[slot.number];
+            row.is_of(slot.token) && row.left >= left
+        }
+        _ => true,
+    })
+}
+
+/// One attempt from its first statement to its answer, while nobody else does anything.
+fn attempt_succeeds(mut database: Database, permits: usize, setup: &Setup) -> bool {
+    if database.look(permits, setup) == Look::Missing {
+        database.add(permits, setup);
+    }
+    let number = match database.look(permits, setup) {
+        Look::Free(free) => free.iter().next(),
+        Look::Surplus => {
+            let open = database.open(database.slots(), permits, setup);
+            open.iter().next()
+        }
+        Look::Missing | Look::Full => None,
+    };
+    number.is_some_and(|number| {
+        let seen = database.rows[number].fence;
+        database.take(number, seen, setup).is_some()
+    })
+}
+
+/// What must be possible in the model, lest a promise be kept because nothing happens.
+pub type Possibility = (&'static str, Condition);
+
+/// All of them.
+pub const POSSIBILITIES: [Possibility; 10] = [
+    ("all permits are held", |model, state| {
+        let believed = state.processes.iter().filter_map(Process::believes);
+        believed.count() == model.setup.most_permits()
+    }),
+    (
+        "a slot changes hands while its last holder is about to write",
+        |_, state| {
+            state
+                .late
+                .is_some_and(|write| taken_over(state, WRITTEN, write.token))
+        },
+    ),
+    ("a stale write is refused", |_, state| {
+        state
+            .late
+            .is_some_and(|write| write.fence < state.resource.fence)
+    }),
+    (
+        "a renewal comes too late: the slot is another's",
+        |_, state| {
+            state.processes.iter().any(|process| match *process {
+                Process::Holding {
+                    slot,
+                    renewal: Renewal::Refused,
+                    ..
+                } => taken_over(state, slot.number, slot.token),
+                _ => false,
+            })
+        },
+    ),
+    (
+        "a renewal comes after the end, and nobody else has the slot",
+        |_, state| {
+            state.processes.iter().any(|process| match *process {
+                Process::Holding {
+                    slot,
+                    renewal: Renewal::Sent(_),
+                    ..
+                } => {
+                    let row = &state.database.rows[slot.number];
+                    row.is_of(slot.token) && row.left == 0
+                }
+                _ => false,
+            })
+        },
+    ),
+    (
+        "a confirmed renewal is answered after the guard was lost",
+        |_, state| {
+            state.processes.iter().any(|process| {
+                matches!(
+                    process,
+                    Process::Holding {
+                        left: 0,
+                        renewal: Renewal::Done(1..),
+                        ..
+                    }
+                )
+            })
+        },
+    ),
+    (
+        "a grant is answered after its lease has ended",
+        |_, state| {
+            state
+                .processes
+                .iter()
+                .any(|process| matches!(process, Process::Granted { left: 0, .. }))
+        },
+    ),
+    (
+        "a release comes too late: the slot is another's",
+        |_, state| {
+            state.processes.iter().any(|process| match *process {
+                Process::Releasing { number, token } => taken_over(state, number, token),
+                _ => false,
+            })
+        },
+    ),
+    (
+        "the number is lowered while a slot above it is held",
+        |model, state| {
+            let lowered = model.setup.permits[0];
+            let above = &state.database.rows[lowered..];
+            above.iter().copied().any(Row::is_held)
+            && state.processes.iter().any(
+                |process| matches!(process, Process::Counting { permits, .. } if *permits == lowered),
+            )
+        },
+    ),
+    (
+        "a late refresh above a lowered number makes one holder more",
+        |model, state| {
+            state.processes.iter().any(|process| match *process {
+                Process::Taking {
+                    permits,
+                    number,
+                    seen,
+                    since: Since::LateRefresh,
+                    ..
+                } => {
+                    let mut database = state.database;
+                    database.take(number, seen, &model.setup).is_some() && database.held() > permits
+                }
+                _ => false,
+            })
+        },
+    ),
+];
+
+/// Whether the slot was granted to another since, who has it.
+fn taken_over(state: &State, number: usize, token: u8) -> bool {
+    let row = &state.database.rows[number];
+    row.is_held() && row.owned && row.newest > token
+}

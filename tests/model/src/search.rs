@@ -1,0 +1,73 @@
+//! Runs the checker.
+
+use stateright::{Checker, Expectation, Model};
+
+use crate::action::Action;
+use crate::model::{Goal, Protocol};
+use crate::promise::Promise;
+use crate::setup::Setup;
+
+/// What a search found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// All states that can be reached were looked at, and every promise is kept in all of them.
+    pub exhausted: bool,
+    /// How many states there are, up to names of processes and ranks of fences and tokens.
+    pub states: usize,
+    /// How many steps lead from one of them to another.
+    pub steps: usize,
+    /// How many states are on the longest of the shortest paths from the first.
+    pub depth: usize,
+    /// The promises that are broken, and the steps to it.
+    pub broken: Vec<(&'static str, Vec<Action>)>,
+    /// The possibilities that were found.
+    pub possible: Vec<&'static str>,
+    /// Those that were not.
+    pub impossible: Vec<&'static str>,
+}
+
+/// Looks at all states.
+pub fn everything(setup: Setup) -> Outcome {
+    run(Protocol {
+        setup,
+        goal: Goal::All,
+    })
+}
+
+/// The shortest way to break the promise, if there is one.
+pub fn shortest(setup: Setup, promise: Promise) -> Option<Vec<Action>> {
+    let outcome = run(Protocol {
+        setup,
+        goal: Goal::Broken(promise),
+    });
+    outcome.broken.into_iter().next().map(|(_, path)| path)
+}
+
+fn run(protocol: Protocol) -> Outcome {
+    // Breadth first, in one thread: the first state found is one of the nearest.
+    let checker = protocol.checker().spawn_bfs().join();
+    let mut found = checker.discoveries();
+    let mut broken = Vec::new();
+    let mut possible = Vec::new();
+    let mut impossible = Vec::new();
+    for property in protocol.properties() {
+        let path = found.remove(property.name);
+        match (property.expectation, path) {
+            (Expectation::Sometimes, Some(_)) => possible.push(property.name),
+            (Expectation::Sometimes, None) => impossible.push(property.name),
+            (Expectation::Always | Expectation::Eventually, Some(path)) => {
+                broken.push((property.name, path.into_actions()));
+            }
+            _ => {}
+        }
+    }
+    Outcome {
+        exhausted: checker.is_done() && broken.is_empty(),
+        states: checker.unique_state_count(),
+        steps: checker.state_count(),
+        depth: checker.max_depth(),
+        broken,
+        possible,
+        impossible,
+    }
+}

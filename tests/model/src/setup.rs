@@ -1,0 +1,165 @@
+//! How large the model is, and what is wrong with it.
+
+use crate::promise::Promise;
+
+/// The largest number of slots.
+pub const MOST_SLOTS: usize = 2;
+
+/// The largest number of processes. Each has one connection and one guard.
+pub const MOST_PROCESSES: usize = 3;
+
+/// A lease in ticks of the clock. With one tick a renewal in time would change nothing.
+pub const LEASE: u8 = 2;
+
+/// What is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The number of permits after a lowering and before it. Every attempt at a slot uses one of them: both
+    /// versions of the program run, at any time and in any order.
+    pub permits: [usize; 2],
+    /// How many processes there are.
+    pub processes: usize,
+    /// Holders write, with their fences.
+    pub writes: bool,
+    /// What the database's clock does beside running.
+    pub clock: Clock,
+    /// `None`: the protocol as it is.
+    pub mutant: Option<Mutant>,
+}
+
+impl Setup {
+    /// Two permits, lowered to one and raised again.
+    pub const SLOTS: Self = Self {
+        permits: [1, 2],
+        processes: MOST_PROCESSES,
+        writes: false,
+        clock: Clock::Steady,
+        mutant: None,
+    };
+
+    /// One permit, whose holders write. What is written with the fences of one slot looks at no other slot, and
+    /// nothing looks at what is written: so this is all there is to see of writes.
+    pub const WRITES: Self = Self {
+        permits: [1, 1],
+        writes: true,
+        ..Self::SLOTS
+    };
+
+    /// The same with one thing done wrong.
+    #[must_use]
+    pub const fn with(self, mutant: Mutant) -> Self {
+        Self {
+            mutant: Some(mutant),
+            ..self
+        }
+    }
+
+    /// The same with another clock and so many processes.
+    #[must_use]
+    pub const fn at(self, clock: Clock, processes: usize) -> Self {
+        Self {
+            processes,
+            clock,
+            ..self
+        }
+    }
+
+    /// The number before the lowering.
+    pub const fn most_permits(&self) -> usize {
+        self.permits[1]
+    }
+
+    /// The numbers that an attempt may use.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        let [few, most] = self.permits;
+        std::iter::once(few).chain((most > few).then_some(most))
+    }
+
+    /// Whether this is done wrong.
+    pub fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+/// The database's clock beside the processes' monotonic clocks, which all run at the same rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Clock {
+    /// It runs as the others do.
+    Steady,
+    /// It is also set forward, beyond the end of all leases, as often as you like.
+    SetForward,
+    /// It is also set back, by a tick, as often as you like.
+    SetBack,
+}
+
+/// One thing done wrong. The comments name the place in the crate that does it right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mutant {
+    /// What is written to takes every write. (The application's part: the statement in the README.)
+    NoFenceCheck,
+    /// `slot_rows.rs`, `where_key` of `Extend`: without the token.
+    RefreshWithoutToken,
+    /// `slot_rows.rs`, `where_key` of `GiveBack`: without the token.
+    ReleaseWithoutToken,
+    /// `slots.rs`, `begun`, and `keeper.rs`, `renew`: the deadline is counted from when the answer came.
+    DeadlineAfterReply,
+    /// `slot_store.rs`, `open_among`: counts the holders, and when there are too few takes any free slot.
+    CountBeforeLock,
+    /// `slot_store.rs`, `open_among`: holders above the number of permits do not count.
+    HoldersAboveIgnored,
+    /// `mysql/slot_statements.rs`, `Take`: the row is taken however it is by now.
+    TakeWithoutCompare,
+    /// `mysql/slot_statements.rs`, `Take`: asks whether the row is free, not for the fence that was seen.
+    TakeWithoutFence,
+    /// `guard/state.rs`, `confirm`: does not ask whether the guard was lost meanwhile.
+    LostGuardRevived,
+    /// `clock.rs`: whether a lease has ended is asked of the process's clock, and one is a tick ahead.
+    ProcessClock,
+    /// `fence.rs`, `next`: the clock alone.
+    FenceByClock,
+    /// `slot_batches.rs`, `to_remove`: removed rows leave no fence behind, and the clock is set back.
+    PurgeForgetsFences,
+    /// A slot is free when it was given back, whenever its lease ends.
+    ExpiryIgnored,
+}
+
+impl Mutant {
+    /// Where the mutant shows, and which promise it breaks.
+    pub const fn breaks(self) -> (Setup, Promise) {
+        let (setup, promise) = match self {
+            Self::NoFenceCheck => (Setup::WRITES, Promise::NoStaleWrite),
+            Self::FenceByClock => (Setup::WRITES, Promise::FencesGrow),
+            Self::TakeWithoutFence | Self::PurgeForgetsFences => {
+                (Setup::SLOTS, Promise::FencesGrow)
+            }
+            Self::RefreshWithoutToken
+            | Self::ReleaseWithoutToken
+            | Self::DeadlineAfterReply
+            | Self::TakeWithoutCompare
+            | Self::ProcessClock => (Setup::SLOTS, Promise::OneHolderPerSlot),
+            Self::CountBeforeLock | Self::HoldersAboveIgnored => {
+                (Setup::SLOTS, Promise::NoGrantBeyondPermits)
+            }
+            Self::LostGuardRevived => (Setup::SLOTS, Promise::LostForEver),
+            Self::ExpiryIgnored => (Setup::SLOTS, Promise::FreeSlotIsFound),
+        };
+        (setup.with(self), promise)
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::NoFenceCheck,
+        Self::RefreshWithoutToken,
+        Self::ReleaseWithoutToken,
+        Self::DeadlineAfterReply,
+        Self::CountBeforeLock,
+        Self::HoldersAboveIgnored,
+        Self::TakeWithoutCompare,
+        Self::TakeWithoutFence,
+        Self::LostGuardRevived,
+        Self::ProcessClock,
+        Self::FenceByClock,
+        Self::PurgeForgetsFences,
+        Self::ExpiryIgnored,
+    ];
+}
