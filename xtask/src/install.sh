@@ -43,6 +43,10 @@ case " $* " in
     ;;
 esac
 if [ $# -gt 0 ]; then get "$@"; fi
+case " $* " in
+# The machine would start it with its next boot.
+*' pgbouncer '*) update-rc.d pgbouncer disable >/dev/null 2>&1 || true ;;
+esac
 
 if [ "$german" = yes ]; then
     for server in /usr/lib/postgresql/*/bin/postgres; do

@@ -22,6 +22,7 @@ mod run;
 mod servers;
 mod setup;
 mod test;
+mod torture;
 mod workplace;
 
 use std::process::ExitCode;
@@ -56,6 +57,8 @@ enum Task {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Lets processes, connections, the server and its clock fail while workers use the library, and checks what they did.
+    Torture(torture::TortureArguments),
     /// Formatting, lints, documentation, every combination of features, the package, licences, versions.
     Check,
     /// Installs what `test` needs, and does nothing else.
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
             test_arguments,
         } => test::test(&servers, &test_arguments),
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
+        Task::Torture(arguments) => torture::torture(&arguments),
         Task::Check => check::check(),
         Task::Setup { servers } => setup::setup(&servers),
         Task::Guard => unreachable!("handled above"),

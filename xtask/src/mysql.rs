@@ -26,6 +26,16 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 /// Starts a private server, whichever of the two the machine has.
 pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
     let found = programs::mysql_server().context("there is no MariaDB or MySQL server")?;
+    start_program(&found, workplace, guard, purpose)
+}
+
+/// Starts a private server of this kind.
+pub(crate) fn start_program(
+    found: &MysqlServer,
+    workplace: &Workplace,
+    guard: &mut Guard,
+    purpose: Purpose,
+) -> Result<Server> {
     let account = account(&["mysql", "nobody"])?;
     let account = account.as_ref();
     let data = workplace.directory(&purpose.name("mysql"), account)?;
@@ -33,7 +43,7 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) 
     let log = purpose.name("mysql.log");
 
     // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
-    let (program, mut install) = match &found {
+    let (program, mut install) = match found {
         MysqlServer::MariaDb { server, install } => {
             let mut command = workplace.command(install, account);
             command.args([
@@ -69,6 +79,11 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) 
     }
     // Nobody will miss the data, so it need not take its time to write them.
     command.args(settings(purpose.durable(workplace)));
+    command.args(
+        purpose
+            .connections()
+            .map(|most| format!("--max-connections={most}")),
+    );
     let server = guard.start_server(&mut command, Signal::SIGKILL)?;
 
     let title = guard.wait_for(server, || {

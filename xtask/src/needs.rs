@@ -16,9 +16,13 @@ pub(crate) enum Need {
     Locales,
     /// PostgreSQL's messages in German, which small container images leave out.
     German,
+    /// Tests of PostgreSQL go through it, wherever the server is.
+    PgBouncer,
     PostgresClient,
     MysqlClient,
     PkgConfig,
+    /// What sets a server's clock; without it none is set.
+    Faketime,
 }
 
 impl Need {
@@ -31,11 +35,13 @@ impl Need {
             }
             Self::Locales => "what a German locale is made of (localedef, /usr/share/i18n)",
             Self::German => "PostgreSQL's messages in German",
+            Self::PgBouncer => "PgBouncer, a pooler (pgbouncer)",
             Self::PostgresClient => "PostgreSQL's client library (libpq)",
             Self::MysqlClient => {
                 "MySQL's or MariaDB's client library (libmysqlclient or libmariadb)"
             }
             Self::PkgConfig => "pkg-config",
+            Self::Faketime => "a library that sets a program's clock (libfaketime)",
         }
     }
 
@@ -49,9 +55,11 @@ impl Need {
             Self::German if ubuntu() => &["language-pack-de"],
             // In a package that is there already, or in that of the server; see install.sh.
             Self::German => &[],
+            Self::PgBouncer => &["pgbouncer"],
             Self::PostgresClient => &["libpq-dev"],
             Self::MysqlClient => &["libmariadb-dev"],
             Self::PkgConfig => &["pkg-config"],
+            Self::Faketime => &["libfaketime"],
         }
     }
 
@@ -87,8 +95,14 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
             server.is_none_or(|directory| german::messages_available(&directory)),
         );
     }
+    if plan.postgres.is_some() {
+        need(Need::PgBouncer, programs::find("pgbouncer").is_some());
+    }
     if plan.mysql.contains(&Source::Private) {
         need(Need::MariadbServer, programs::mysql_server().is_some());
+    }
+    if plan.faketime {
+        need(Need::Faketime, programs::faketime().is_some());
     }
     let pkg_config = programs::find("pkg-config").is_some();
     let answers = |program: &str, arguments: &[&str]| {

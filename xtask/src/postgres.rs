@@ -61,6 +61,11 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) 
     ]);
     command
         .args(settings(purpose.durable(workplace)))
+        .args(
+            purpose
+                .connections()
+                .map(|most| format!("-cmax_connections={most}")),
+        )
         .env("LOCPATH", &locales);
     // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
     let server = guard.start_server(&mut command, Signal::SIGQUIT)?;

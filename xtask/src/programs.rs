@@ -86,6 +86,31 @@ pub(crate) fn mysql_server() -> Option<MysqlServer> {
     Some(MysqlServer::Mysql { server })
 }
 
+/// A MySQL that is not MariaDB.
+pub(crate) fn mysql_of_oracle() -> Option<MysqlServer> {
+    let server = find("mysqld")?;
+    let is_mariadb = version(&server)?.contains("MariaDB");
+    (!is_mariadb).then_some(MysqlServer::Mysql { server })
+}
+
+/// The library by which a program can be told another time.
+///
+/// The one for programs with threads: with the other one, a thread that looks at the clock while another one reads the
+/// file sees a time that is off by a second.
+pub(crate) fn faketime() -> Option<PathBuf> {
+    // Debian's directory is named after the machine, Red Hat's is not.
+    let named = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let parents = named
+        .map(|entry| entry.path())
+        .chain(["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from));
+    parents
+        .map(|parent| parent.join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.is_file())
+}
+
 /// Whether containers can be started.
 pub(crate) fn docker_works() -> bool {
     find("docker").is_some() && run::output(Command::new("docker").arg("info")).is_ok()

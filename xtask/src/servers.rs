@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) postgres: Option<Source>,
     /// Tests run once for each. The first is the one for everything; MariaDB, if both kinds are there.
     pub(crate) mysql: Vec<Source>,
+    /// Whether a clock is to be set.
+    pub(crate) faketime: bool,
 }
 
 impl Plan {
@@ -66,6 +68,7 @@ impl Plan {
         Self {
             postgres: arguments.wants(Engine::Postgres).then_some(postgres),
             mysql,
+            faketime: false,
         }
     }
 
@@ -214,7 +217,7 @@ impl Servers {
 }
 
 /// The URL as it may be shown.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let hidden = || {
         let (scheme, rest) = url.split_once("://")?;
         let (user, place) = rest.rsplit_once('@')?;

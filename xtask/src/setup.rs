@@ -35,6 +35,14 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
         lacking = missing(&plan);
         reason = "apt-get has not installed it, see above";
     }
+    // It is done without.
+    lacking.retain(|need| *need != Need::Faketime);
+    // Nothing else could stand in for it, and only some tests need it.
+    if let Some(position) = lacking.iter().position(|need| *need == Need::PgBouncer) {
+        lacking.remove(position);
+        println!("xtask: no PgBouncer, without which some tests will fail: {reason}");
+        println!("xtask: (Debian or Ubuntu, as root: apt-get install pgbouncer)");
+    }
     if lacking.is_empty() {
         return Ok(plan);
     }
@@ -64,6 +72,7 @@ pub(crate) fn prepare_build() -> Result<()> {
     let nothing = Plan {
         postgres: None,
         mysql: Vec::new(),
+        faketime: false,
     };
     let mut lacking = missing(&nothing);
     if let (false, Some(root)) = (lacking.is_empty(), root()) {

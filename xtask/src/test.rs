@@ -72,6 +72,11 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
             integration_tests(&[Engine::Mysql], test_arguments),
             other,
         ));
+        if arguments.only.is_empty() && !names_tests(test_arguments) {
+            let mut torture = cargo(["test", "--package", "torture", "--test", "program"]);
+            torture.args(["--", "mysql::"]).args(test_arguments);
+            steps.push(("sabotage on MySQL", torture, other));
+        }
     }
 
     let mut code = 0;

@@ -94,12 +94,13 @@ impl Workplace {
         give(&path, account)?;
         let mut command = match purpose {
             Purpose::Use => self.command(program, account),
-            Purpose::Crash => {
+            Purpose::Crash | Purpose::Torture { .. } => {
                 let mut shell = self.command(Path::new("/bin/sh"), account);
                 shell.args(["-c", AGAIN, "sh"]).arg(program);
                 shell
             }
         };
+        purpose.set_clock(&mut command);
         command.stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }

@@ -52,7 +52,7 @@ fn run<C: Store>(
 ) -> Result<Outcome> {
     let mut conn = C::establish(&database.url).context("can't connect to the database")?;
     conn.set_up()?;
-    let mut screen = Screen::new(schedule::total(job), options.json);
+    let mut screen = Screen::new(schedule::total(job), "documents", options.json);
     if let Source::Files(files) = &job.source
         && files.others > 0
     {

@@ -1,4 +1,4 @@
-//! What is shown while the writers work.
+//! What is shown while connections are at work.
 
 use std::fmt::Write;
 
@@ -15,15 +15,15 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Without a terminal, or with `quiet`, only messages are printed.
-    pub(crate) fn new(documents: usize, quiet: bool) -> Self {
+    pub(crate) fn new(length: usize, what: &str, quiet: bool) -> Self {
         let bar = if quiet {
             ProgressBar::hidden()
         } else {
-            ProgressBar::new(documents as u64)
+            ProgressBar::new(length as u64)
         };
-        let style = ProgressStyle::with_template(
-            "{wide_bar} {human_pos}/{human_len} documents, {rate} per second, {eta} left",
-        );
+        let style = ProgressStyle::with_template(&format!(
+            "{{wide_bar}} {{human_pos}}/{{human_len}} {what}, {{rate}} per second, {{eta}} left"
+        ));
         // The default style stays when the template is refused.
         if let Ok(style) = style {
             bar.set_style(style.with_key("rate", rate));
@@ -36,8 +36,8 @@ impl Screen {
         self.bar.reset();
     }
 
-    pub(crate) fn progress(&self, handled: usize) {
-        self.bar.set_position(handled as u64);
+    pub(crate) fn progress(&self, done: usize) {
+        self.bar.set_position(done as u64);
     }
 
     pub(crate) fn say(&self, message: &str) {

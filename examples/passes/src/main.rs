@@ -21,6 +21,7 @@ mod orders;
 mod organiser;
 mod outcome;
 mod retry;
+#[path = "../../ingest/src/screen.rs"]
 mod screen;
 mod store;
 

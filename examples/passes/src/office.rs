@@ -10,14 +10,14 @@ use diesel_locks::Sequence;
 
 use crate::arguments::Arguments;
 use crate::check::Verdict;
-use crate::database::{Database, Place};
+use crate::database::{Database, Place, with_connection};
 use crate::failure::Failure;
 use crate::orders::orders;
 use crate::organiser::{Desk, Event, connect};
 use crate::outcome::Outcome;
 use crate::retry::run_transaction;
 use crate::screen::Screen;
-use crate::store::{Store, with_store};
+use crate::store::Store;
 
 /// Set by Ctrl-C: organisers finish the order that they are at.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -40,7 +40,7 @@ pub(crate) struct Counts {
 pub(crate) fn issue_all(arguments: &Arguments, place: &Place) -> Result<Outcome> {
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
     let database = place.database();
-    with_store!(database.engine, C => run::<C>(arguments, database))
+    with_connection!(database.engine, C => run::<C>(arguments, database))
 }
 
 fn run<C: Store>(arguments: &Arguments, database: &Database) -> Result<Outcome> {
@@ -50,7 +50,7 @@ fn run<C: Store>(arguments: &Arguments, database: &Database) -> Result<Outcome> 
     let meetings = make_meetings(&mut conn, arguments.meetings.get())?;
 
     let passes = arguments.passes.get();
-    let screen = Screen::new(meetings.len() * passes, arguments.json);
+    let screen = Screen::new(meetings.len() * passes, "passes", arguments.json);
     let desk = Desk {
         arguments,
         url: &database.url,
@@ -97,6 +97,7 @@ fn with_organisers<C: Store>(desk: &Desk, screen: Screen) -> Result<Counts> {
 /// Until all organisers have ended.
 fn gather(events: &Receiver<Event>, mut screen: Screen) -> Counts {
     let began = Instant::now();
+    screen.begin();
     let mut counts = Counts::default();
     for event in events {
         match event {

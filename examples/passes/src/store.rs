@@ -116,29 +116,3 @@ store!(
     tables: "store/mysql.sql",
     set_up: [],
 );
-
-/// Evaluates an expression with the connection type of an engine, which the program must support: see
-/// [`Database::require_support`](crate::database::Database::require_support).
-macro_rules! with_store {
-    ($engine:expr, $connection:ident => $value:expr) => {
-        match $engine {
-            crate::database::Engine::Sqlite => {
-                type $connection = diesel::SqliteConnection;
-                $value
-            }
-            #[cfg(feature = "postgres")]
-            crate::database::Engine::Postgres => {
-                type $connection = diesel::PgConnection;
-                $value
-            }
-            #[cfg(feature = "mysql")]
-            crate::database::Engine::Mysql => {
-                type $connection = diesel::MysqlConnection;
-                $value
-            }
-            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-            _ => anyhow::bail!("this program was built without support for that database"),
-        }
-    };
-}
-pub(crate) use with_store;

@@ -1,6 +1,8 @@
 //! The program itself, from its arguments to what it prints.
 
 mod interruptions;
+#[path = "../../../ingest/tests/program/json_run.rs"]
+mod json_run;
 // All examples make their databases alike.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]

@@ -1,6 +1,7 @@
 //! The program itself, from its arguments to what it prints.
 
 mod interruptions;
+mod json_run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod own_database;
 mod run;

@@ -1,26 +1,31 @@
 //! A database of a test's own on a server.
 
 use std::env;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::prelude::*;
 
 /// A database that is dropped again.
 pub(crate) struct OwnDatabase<C: Connection> {
-    server: C,
-    name: String,
+    pub(crate) server: C,
+    pub(crate) name: String,
     pub(crate) url: String,
 }
 
 impl<C: Connection> OwnDatabase<C> {
     /// The variable holds the URL of any database on the server.
     pub(crate) fn create(variable: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
         let given = env::var(variable).unwrap_or_else(|_| {
             panic!(
                 "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
                  or set it to the URL of a server on which databases may be created"
             )
         });
-        let name = format!("{}_test_{}", env!("CARGO_PKG_NAME"), std::process::id());
+        let program = env!("CARGO_PKG_NAME").replace('-', "_");
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{program}_test_{}_{number}", std::process::id());
         let (address, path) = given.rsplit_once('/').expect("a URL with a database");
         let options = path
             .split_once('?')

@@ -1,55 +1,10 @@
 //! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
 //! database of its own.
 
-use std::env;
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use crate::own_database::OwnDatabase;
 use crate::run::Run;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-
-/// A database that is dropped again.
-struct OwnDatabase<C: Connection> {
-    server: C,
-    name: String,
-    url: String,
-}
-
-impl<C: Connection> OwnDatabase<C> {
-    /// On the server of the URL in the variable, which names any database there.
-    fn create(variable: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let given = env::var(variable).unwrap_or_else(|_| {
-            panic!(
-                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
-                 or set it to the URL of a server on which databases may be created"
-            )
-        });
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("passes_test_{}_{number}", std::process::id());
-        let (address, path) = given.rsplit_once('/').expect("a URL with a database");
-        let options = path
-            .split_once('?')
-            .map_or(String::new(), |(_, options)| format!("?{options}"));
-        let url = format!("{address}/{name}{options}");
-        let mut server = C::establish(&given).expect("the server answers");
-        server
-            .batch_execute(&format!("CREATE DATABASE {name}"))
-            .expect("a database");
-        Self { server, name, url }
-    }
-}
-
-impl<C: Connection> Drop for OwnDatabase<C> {
-    fn drop(&mut self) {
-        let dropped = self
-            .server
-            .batch_execute(&format!("DROP DATABASE {}", self.name));
-        if !std::thread::panicking() {
-            dropped.expect("the database can be dropped");
-        }
-    }
-}
 
 fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     let database = OwnDatabase::<C>::create(variable);

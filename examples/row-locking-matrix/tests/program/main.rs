@@ -1,6 +1,10 @@
 //! The program itself, from its arguments to what it prints.
 
 mod arguments;
+// All examples make their databases alike.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[path = "../../../ingest/tests/program/own_database.rs"]
+mod own_database;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;

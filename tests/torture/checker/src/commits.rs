@@ -1,0 +1,149 @@
+//! What took place, by the rows that operations left; and whether that is what their workers were told.
+
+use torture_history::{Op, Outcome, Task, scene};
+
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Evidence, Violation};
+
+/// Where an operation leaves a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place<'a> {
+    Counter(i64),
+    Resource { id: i64, fence: i64 },
+    Sequence(i64),
+    Semaphore(&'a str),
+}
+
+/// Finds out which operations were committed, and compares.
+pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+    let rows = rows(evidence);
+    let mut rest = rows.as_slice();
+    let mut operations = std::mem::take(&mut run.operations);
+    let mut judged = Vec::new();
+    for (index, operation) in operations.iter_mut().enumerate() {
+        let foreign = rest.partition_point(|(op, _)| *op < operation.op);
+        judged.extend(rest[..foreign].iter().map(|row| Judged::Nobody(row.0)));
+        rest = &rest[foreign..];
+        let (own, after) = rest.split_at(rest.partition_point(|(op, _)| *op == operation.op));
+        rest = after;
+        let expected = places(operation);
+        let there = expected
+            .iter()
+            .filter(|place| own.iter().any(|row| row.1 == **place));
+        let there = there.count();
+        operation.committed = there > 0 && there == expected.len();
+        if own.len() > there {
+            judged.push(Judged::Strange(index));
+        } else if let Some(judgement) = judge(operation, index, there) {
+            judged.push(judgement);
+        }
+    }
+    judged.extend(rest.iter().map(|row| Judged::Nobody(row.0)));
+    run.operations = operations;
+    for judgement in judged {
+        judgement.tell(run, findings);
+    }
+}
+
+/// What is wrong with an operation.
+enum Judged {
+    Nobody(Op),
+    Strange(usize),
+    Part(usize),
+    Lost(usize),
+    Ghost(usize),
+}
+
+fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged> {
+    if there > 0 && !operation.committed {
+        return Some(Judged::Part(index));
+    }
+    match operation.end?.outcome {
+        Outcome::Done => (there == 0).then_some(Judged::Lost(index)),
+        Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::Ghost(index)),
+        Outcome::Failed { kind, .. } => {
+            (there > 0 && !kind.may_have_happened()).then_some(Judged::Ghost(index))
+        }
+    }
+}
+
+impl Judged {
+    fn tell(&self, run: &Run<'_>, findings: &mut Findings) {
+        let tell = |index: &usize| run.tell_of(&run.operations[*index]);
+        match self {
+            Self::Nobody(op) => findings.add(Violation::GhostCommits, || {
+                format!("there is a row of {}", run.tell(op.0))
+            }),
+            Self::Strange(index) => findings.add(Violation::GhostCommits, || {
+                format!(
+                    "{} left a row that it had not set out to write",
+                    tell(index)
+                )
+            }),
+            Self::Part(index) => findings.add(Violation::LostCommits, || {
+                format!("only a part of {} is there", tell(index))
+            }),
+            Self::Lost(index) => findings.add(Violation::LostCommits, || {
+                format!("{} was told that it is done, and is not there", tell(index))
+            }),
+            Self::Ghost(index) => findings.add(Violation::GhostCommits, || {
+                let outcome = run.operations[*index].end.map(|end| end.outcome);
+                format!("{} was told {outcome:?}, and is there", tell(index))
+            }),
+        }
+    }
+}
+
+/// All rows that operations left, in the order of operations.
+fn rows(evidence: &Evidence) -> Vec<(Op, Place<'_>)> {
+    let ledger = evidence.ledger.iter();
+    let mut rows: Vec<_> = ledger
+        .map(|row| (Op(row.op), Place::Counter(row.counter.into())))
+        .collect();
+    rows.extend(evidence.writes.iter().map(|row| {
+        let (id, fence) = (row.resource.into(), row.fence);
+        (Op(row.op), Place::Resource { id, fence })
+    }));
+    let passes = evidence.passes.iter();
+    rows.extend(passes.map(|row| (Op(row.op), Place::Sequence(row.sequence.into()))));
+    let visits = evidence.visits.iter();
+    rows.extend(visits.map(|row| (Op(row.op), Place::Semaphore(&row.semaphore))));
+    rows.sort_by_key(|row| row.0);
+    rows
+}
+
+/// Where the operation was to leave a row, each place once.
+fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
+    match operation.task {
+        Task::Lock { counters, .. } => {
+            let mut counters = counters.clone();
+            counters.sort_unstable();
+            counters.dedup();
+            let counters = counters.into_iter();
+            counters.map(|id| Place::Counter(id.into())).collect()
+        }
+        Task::Lease { semaphore, .. } => {
+            let slot = operation.slot().into_iter();
+            slot.map(|slot| Place::Resource {
+                id: scene::resource(semaphore, slot.number).into(),
+                fence: slot.fence,
+            })
+            .collect()
+        }
+        Task::Ensured { .. } => {
+            let first = i64::from(scene::ENSURED_COUNTERS.start);
+            let slot = operation.slot().into_iter();
+            slot.map(|slot| Place::Counter(first + i64::from(slot.number) - 1))
+                .collect()
+        }
+        Task::Slot { .. } => vec![Place::Semaphore(scene::HELD_BY_TRANSACTIONS.name)],
+        Task::Pass { sequence } => vec![Place::Sequence((*sequence).into())],
+        Task::Transfer { from, to } => {
+            let mut accounts = vec![Place::Counter((*from).into()), Place::Counter((*to).into())];
+            accounts.dedup();
+            accounts
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Operations that never came back, or not in time.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Limits, Violation};
+
+/// Looks for operations without an end, and for long ones.
+pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
+    let mut open = BTreeSet::new();
+    for operation in &run.operations {
+        if let Some(why) = hung(operation, run, limits) {
+            findings.add(Violation::Hung, || {
+                format!("{} {why}", run.tell_of(operation))
+            });
+        }
+        if operation.end.is_none() {
+            open.insert(operation.op.process());
+        }
+    }
+    for (number, process) in &run.processes {
+        // One that was in an operation is told of there.
+        if !process.stopped && !limits.killed.contains(number) && !open.contains(number) {
+            findings.add(Violation::Hung, || {
+                let (worker, last) = (process.worker, run.clock(process.until));
+                format!("process {number} of worker {worker}, last seen at {last}, never stopped")
+            });
+        }
+    }
+}
+
+/// Why an operation is one that hung.
+fn hung(operation: &Operation<'_>, run: &Run<'_>, limits: &Limits) -> Option<impl Display + use<>> {
+    let process = operation.op.process();
+    if operation.end.is_none() {
+        let stopped = run
+            .processes
+            .get(&process)
+            .is_some_and(|process| process.stopped);
+        if stopped {
+            return Some("never came back before its process stopped".to_owned());
+        }
+        if !limits.killed.contains(&process) {
+            return Some("never came back, and nobody killed its process".to_owned());
+        }
+    }
+    // Of one that was killed: as long as its process was alive.
+    let took = run.took(operation);
+    let longest = limits.longest;
+    (took > longest).then(|| format!("took {took:.1?} without pauses, longer than {longest:?}"))
+}

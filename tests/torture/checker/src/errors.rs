@@ -1,0 +1,136 @@
+//! Which errors are expected, of whom, and why.
+
+use torture_history::{ErrorKind, Moment, Outcome, Release, Task, Waiting};
+
+use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Evidence, Limits, Violation};
+
+/// When a kind of error is expected of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// At any time.
+    Always,
+    /// When connections of its worker's were cut while it was under way, or not long before.
+    WhenCut,
+    /// When the run's limits on statements are low.
+    WhenLimited,
+    /// Never.
+    Never,
+}
+
+/// The table of what is expected.
+#[expect(
+    clippy::match_same_arms,
+    reason = "a line for each, with its own reason"
+)]
+fn expected(task: &Task, kind: ErrorKind) -> Expected {
+    let wait = task.waiting();
+    match (kind, task) {
+        // Who does not wait is told so. How long an ensured slot is waited for its task does not say.
+        (ErrorKind::Held, Task::Ensured { .. }) => Expected::Always,
+        (ErrorKind::Held, _) if wait == Some(Waiting::No) => Expected::Always,
+        // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
+        // not waited for by the crate.
+        (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
+        // Any statement may wait for a row, or for SQLite's writer.
+        (ErrorKind::StatementTimedOut, _) => Expected::WhenLimited,
+        // Two rows in any order, and higher isolation levels: tried again, but not for ever. All others take one
+        // row, or several in the order of their ids, at READ COMMITTED.
+        (
+            ErrorKind::Deadlock | ErrorKind::Serialization,
+            Task::Transfer { .. } | Task::Pass { .. },
+        ) => Expected::Always,
+        // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
+        (ErrorKind::SlotLost, Task::Lease { .. } | Task::Ensured { .. }) => Expected::Always,
+        // Resources look at the fences of leases.
+        (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
+        // A guard takes no longer for a connection than for its slot.
+        (ErrorKind::Pool, Task::Lease { renewed: true, .. })
+            if matches!(wait, Some(Waiting::AtMost(_))) =>
+        {
+            Expected::Always
+        }
+        // A pool is empty while new connections are refused, and its patience ends while its process stands still.
+        (ErrorKind::Connection | ErrorKind::Pool, _) => Expected::WhenCut,
+        _ => Expected::Never,
+    }
+}
+
+/// Whether a task may be refused: by another who holds it, when it is not willing to wait for ever. Nobody else holds
+/// numbers and accounts for longer than a transaction.
+fn may_be_refused(task: &Task) -> bool {
+    task.waiting().is_some_and(|wait| wait != Waiting::Forever)
+}
+
+/// Looks for errors that nothing explains.
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
+    let expectations = Expectations {
+        // A process that goes on finds that the server has ended its transactions.
+        cuts: Disturbances::of(run, &[], |kind| kind.cuts().then_some(AFTERMATH)),
+        has_server: evidence.has_server,
+        statements_are_limited: limits.statements_are_limited,
+    };
+    for operation in &run.operations {
+        let unexpected = [
+            expectations.of_end(operation),
+            expectations.of_release(operation),
+        ];
+        for what in unexpected.into_iter().flatten() {
+            findings.add(Violation::UnexpectedErrors, || {
+                format!("{}: {what}", run.tell_of(operation))
+            });
+        }
+    }
+}
+
+/// What the table's words mean in this run.
+struct Expectations {
+    cuts: Disturbances,
+    has_server: bool,
+    statements_are_limited: bool,
+}
+
+impl Expectations {
+    /// What is wrong with how an operation ended.
+    fn of_end(&self, operation: &Operation<'_>) -> Option<String> {
+        let end = operation.end?;
+        match end.outcome {
+            Outcome::Done | Outcome::RolledBack => None,
+            Outcome::Refused => (!may_be_refused(operation.task))
+                .then(|| "was refused, though it was willing to wait".to_owned()),
+            Outcome::Failed { kind, text } => {
+                (!self.explains(operation, *kind, end.at)).then(|| format!("{kind:?}: {text}"))
+            }
+        }
+    }
+
+    /// What is wrong with how it gave its slot back.
+    fn of_release(&self, operation: &Operation<'_>) -> Option<String> {
+        let released = operation.released?;
+        match released.release {
+            Release::Failed { kind, text } => {
+                // It waits for nobody.
+                let waits = matches!(kind, ErrorKind::Held | ErrorKind::TimedOut);
+                let explained = !waits && self.explains(operation, *kind, released.at);
+                (!explained).then(|| format!("when given back, {kind:?}: {text}"))
+            }
+            // For `leases.rs`.
+            Release::InTime | Release::Expired | Release::Lost => None,
+        }
+    }
+
+    fn explains(&self, operation: &Operation<'_>, kind: ErrorKind, at: Moment) -> bool {
+        match expected(operation.task, kind) {
+            Expected::Always => true,
+            Expected::WhenCut => {
+                (self.has_server || kind == ErrorKind::Pool)
+                    && self.cuts.touch(operation.worker, operation.began, at)
+            }
+            Expected::WhenLimited => self.statements_are_limited,
+            Expected::Never => false,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One holder at a time: of an object's lock, and of a slot that is ensured by a transaction.
+
+use std::collections::{BTreeMap, HashSet};
+
+use torture_history::{Moment, Task, scene};
+
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Evidence, Violation};
+
+/// An operation that held something, from when until when.
+type Held<'r, 'a> = (Moment, Moment, &'r Operation<'a>);
+
+/// Looks for two who held the same at the same time.
+///
+/// A transaction that was committed held its locks from the answer until COMMIT was sent. So did one that ensured a
+/// slot: had another got the slot since it was leased, whatever the clock did, it could not have been ensured.
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+    let mut locks: BTreeMap<u32, Vec<Held<'_, '_>>> = BTreeMap::new();
+    let mut slots: BTreeMap<u32, Vec<Held<'_, '_>>> = BTreeMap::new();
+    for operation in &run.operations {
+        let Some((from, until)) = operation.held() else {
+            continue;
+        };
+        let held = (from, until, operation);
+        match operation.task {
+            Task::Lock { counters, .. } => {
+                for counter in counters {
+                    locks.entry(*counter).or_default().push(held);
+                }
+            }
+            Task::Ensured { .. } => {
+                if let Some(slot) = operation.slot() {
+                    slots.entry(slot.number).or_default().push(held);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Two who have several locks in common overlap once.
+    let mut found = HashSet::new();
+    for (what, held) in [("object", locks), ("slot", slots)] {
+        for (id, held) in held {
+            check_one(&format!("{what} {id}"), run, held, &mut found, findings);
+        }
+    }
+    check_ensured_order(run, evidence, findings);
+}
+
+fn check_one(
+    what: &str,
+    run: &Run<'_>,
+    mut held: Vec<Held<'_, '_>>,
+    found: &mut HashSet<[i64; 2]>,
+    findings: &mut Findings,
+) {
+    held.sort_unstable_by_key(|held| (held.0, held.1, held.2.op));
+    let mut longest: Option<Held<'_, '_>> = None;
+    for (from, until, operation) in held {
+        if let Some((_, end, holder)) = longest
+            && from < end
+            && holder.op != operation.op
+            && found.insert([holder.op.0, operation.op.0])
+        {
+            findings.add(Violation::OverlappingHolders, || {
+                let (holder, other) = (run.tell_of(holder), run.tell_of(operation));
+                let (end, from) = (run.clock(end), run.clock(from));
+                format!("{what}: {holder} held it until {end}, {other} entered at {from}")
+            });
+        }
+        if longest.is_none_or(|longest| longest.1 < until) {
+            longest = Some((from, until, operation));
+        }
+    }
+}
+
+/// Of an operation whose process was killed is not known until when it held its slot. Instead: transactions that
+/// ensured the same slot were committed in the order in which the slot was granted to them.
+fn check_ensured_order(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+    let mut by_counter: BTreeMap<i32, Vec<(i64, &Operation<'_>)>> = BTreeMap::new();
+    for row in &evidence.ledger {
+        if let Some(operation) = run.find(row.op)
+            && operation.committed
+            && matches!(operation.task, Task::Ensured { .. })
+        {
+            let rows = by_counter.entry(row.counter).or_default();
+            rows.push((row.n, operation));
+        }
+    }
+    for rows in by_counter.values_mut() {
+        rows.sort_unstable_by_key(|row| (row.0, row.1.op));
+        for pair in rows.windows(2) {
+            let &[(_, first), (_, second)] = pair else {
+                continue;
+            };
+            let known = [first, second]
+                .iter()
+                .all(|operation| operation.end.is_some_and(|end| end.held_until.is_some()));
+            let fences = [first, second].map(|operation| operation.slot().map(|slot| slot.fence));
+            if !known && fences[0] > fences[1] {
+                findings.add(Violation::OverlappingHolders, || {
+                    format!(
+                        "slot of {:?}: {} was committed after {}, to which it was granted later",
+                        scene::ENSURED.name,
+                        run.tell_of(second),
+                        run.tell_of(first)
+                    )
+                });
+            }
+        }
+    }
+}

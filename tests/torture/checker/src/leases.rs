@@ -1,0 +1,116 @@
+//! Leases that were lost although nothing could end them, and those that were believed in beyond their end.
+//!
+//! A lease that is renewed in the background is lost when its process, its connections, the server or the clock fail
+//! for long enough. When none of them did, it has to be there until it is given back. One that is not renewed can't
+//! have ended before its length has passed since it was asked for, unless the clock jumped ahead, whatever else failed.
+
+use std::time::Duration;
+
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Release, Task};
+
+use crate::beliefs::Jumps;
+use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Evidence, Limits, Violation};
+
+/// For how long after a fault a renewal may be late.
+fn disturbs(kind: FaultKind, tolerance: Duration) -> Option<Duration> {
+    match kind {
+        FaultKind::Snapshot => None,
+        FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => Some(Duration::from_secs(1)),
+        FaultKind::ClockAhead | FaultKind::ClockBack => Some(tolerance),
+        // Both sides see it at once, and the next renewal has another connection.
+        FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => Some(Duration::from_secs(3)),
+        // The pool takes its time between two attempts to connect.
+        FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => Some(Duration::from_secs(6)),
+        FaultKind::BlackHole => Some(AFTERMATH),
+    }
+}
+
+/// Looks for lost leases.
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
+    let tolerance = limits.jump_tolerance;
+    let jumps = Jumps::of(run, tolerance);
+    // SQLite has one writer: when that stands still, nobody can renew.
+    let everybodys: &[FaultKind] = if evidence.has_server {
+        &[]
+    } else {
+        &[FaultKind::Pause]
+    };
+    let disturbances = Disturbances::of(run, everybodys, |kind| disturbs(kind, tolerance));
+    for operation in &run.operations {
+        let lost = match operation.task {
+            Task::Lease { renewed: true, .. } => lost_renewed(operation, &disturbances, tolerance),
+            Task::Lease { lease_ms, .. } | Task::Ensured { lease_ms } => {
+                let lease = Duration::from_millis(*lease_ms);
+                lost_early(operation, lease, &jumps).or_else(|| believed_late(operation, lease))
+            }
+            _ => None,
+        };
+        if let Some(lost) = lost {
+            findings.add(Violation::LostLeases, || {
+                format!("{}: {lost}", run.tell_of(operation))
+            });
+        }
+    }
+}
+
+/// How it learned that it had lost its slot, if it did, and when.
+fn lost(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
+    let refreshed = operation.refreshed.iter().find(|one| one.expired);
+    if let Some(refreshed) = refreshed {
+        return Some(("the lease had ended when it was refreshed", refreshed.at));
+    }
+    let end = operation.end?;
+    if let Outcome::Failed { kind, .. } = end.outcome {
+        // What it gave back after that it had lost before.
+        let at = operation.released.map_or(end.at, |released| released.at);
+        match kind {
+            ErrorKind::SlotLost => return Some(("the slot was another's", at)),
+            ErrorKind::Fenced => return Some(("the resource had seen a larger fence", at)),
+            _ => {}
+        }
+    }
+    let released = operation.released?;
+    match released.release {
+        Release::Expired => Some(("the lease had ended when it was given back", released.at)),
+        Release::Lost => Some(("the slot was another's when given back", released.at)),
+        Release::InTime | Release::Failed { .. } => None,
+    }
+}
+
+/// A lease that was renewed all the while, in calm time.
+fn lost_renewed(
+    operation: &Operation<'_>,
+    disturbances: &Disturbances,
+    tolerance: Duration,
+) -> Option<&'static str> {
+    let end = operation.end?.at.plus(tolerance);
+    if operation.entered.is_empty() || disturbances.touch(operation.worker, operation.began, end) {
+        return None;
+    }
+    if let Some((lost, _)) = lost(operation) {
+        return Some(lost);
+    }
+    let released = operation.released?;
+    (!released.is_held).then_some("its guard was lost")
+}
+
+/// A lease that was another's before it can have ended.
+fn lost_early(operation: &Operation<'_>, lease: Duration, jumps: &Jumps) -> Option<&'static str> {
+    let (lost, at) = lost(operation)?;
+    let is_early = at < operation.began.plus(lease) && !jumps.touch(operation.began, at);
+    is_early.then_some(lost)
+}
+
+/// A holder that counted beyond its lease, by its own clock.
+fn believed_late(operation: &Operation<'_>, lease: Duration) -> Option<&'static str> {
+    let held_until = operation.end?.held_until?;
+    // Each entry of an ensured operation is an attempt at its transaction: the lease is that of the first.
+    let granted = operation.entered.first()?.at;
+    let refreshed = operation.refreshed.last().map(|refreshed| refreshed.at);
+    let last = refreshed.unwrap_or(granted).plus(lease);
+    (held_until > last).then_some("it believed in its lease after the end of it")
+}

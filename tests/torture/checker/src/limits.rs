@@ -1,0 +1,30 @@
+//! What the run knows and histories do not tell.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What the run knows and histories do not tell.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The longest that an operation may take, not counting the time for which its process was paused.
+    pub longest: Duration,
+    /// Processes that the nemesis killed. Not those that had to be killed because they would not stop: what they had
+    /// begun never came back.
+    pub killed: BTreeSet<u32>,
+    /// Whether limits on statements (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`) are so low that they
+    /// may end some.
+    pub statements_are_limited: bool,
+    /// How far from its moments in the log a jump of the clock may have taken place.
+    pub jump_tolerance: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            longest: Duration::from_secs(60),
+            killed: BTreeSet::new(),
+            statements_are_limited: false,
+            jump_tolerance: Duration::from_secs(1),
+        }
+    }
+}

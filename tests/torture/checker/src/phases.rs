@@ -1,0 +1,152 @@
+//! Throughput while nothing fails and during each kind of fault, and how long faults kept others waiting.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use torture_history::{Fault, FaultKind, Moment, Task};
+
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::spans::Spans;
+
+/// What was done in a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Phase {
+    /// How long it was.
+    pub seconds: f64,
+    /// How many operations ended in it and were done.
+    pub done: u64,
+    /// The same per second.
+    pub per_second: f64,
+}
+
+/// How long operations took that overlapped a fault: of each fault the longest of another worker's, without the time
+/// for which its own process was paused. Leases do not count: they are held for as long as it pleases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Waits {
+    /// How many faults.
+    pub faults: u64,
+    /// The median.
+    pub median_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// What was done meanwhile.
+    #[serde(flatten)]
+    pub phase: Phase,
+}
+
+/// Throughput and waits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Phases {
+    /// While nothing failed.
+    pub calm: Phase,
+    /// The longest operation that no fault overlapped: what waits are to be compared with.
+    pub calm_max_ms: f64,
+    /// During each kind of fault.
+    pub faults: BTreeMap<FaultKind, Waits>,
+}
+
+impl Phases {
+    pub(crate) fn of(run: &Run<'_>) -> Self {
+        let any = Spans::covering(run.faults.iter().map(|fault| (fault.from, fault.until)));
+        let mut calm_max = Duration::ZERO;
+        for operation in run.operations.iter().filter(|one| waits(one)) {
+            if !any.touch(operation.began, run.end_of(operation)) {
+                calm_max = calm_max.max(run.took(operation));
+            }
+        }
+        let calm = run.until.since(run.from);
+        let calm = calm.saturating_sub(any.within(run.from, run.until));
+        let calm = phase(run, calm, |at| !any.touch(at, at));
+        let waiting = Waiting::of(run);
+        let mut faults = BTreeMap::new();
+        for kind in FaultKind::ALL {
+            let of_kind: Vec<_> = run
+                .faults
+                .iter()
+                .filter(|fault| fault.kind == kind)
+                .collect();
+            if of_kind.is_empty() {
+                continue;
+            }
+            let spans = Spans::covering(of_kind.iter().map(|fault| (fault.from, fault.until)));
+            let time = spans.within(run.from, run.until);
+            let mut longest: Vec<_> = of_kind.iter().map(|fault| waiting.longest(fault)).collect();
+            longest.sort_unstable();
+            let waits = Waits {
+                faults: u64::try_from(longest.len()).unwrap_or(u64::MAX),
+                median_ms: milliseconds(longest.get((longest.len() - 1) / 2).copied()),
+                max_ms: milliseconds(longest.last().copied()),
+                phase: phase(run, time, |at| spans.touch(at, at)),
+            };
+            faults.insert(kind, waits);
+        }
+        Self {
+            calm,
+            calm_max_ms: milliseconds(Some(calm_max)),
+            faults,
+        }
+    }
+}
+
+fn phase(run: &Run<'_>, time: Duration, within: impl Fn(Moment) -> bool) -> Phase {
+    let ends = run.operations.iter().filter_map(Operation::done);
+    let done = ends.filter(|end| within(end.at)).count();
+    let seconds = time.as_secs_f64();
+    let per_second = f64::from(u32::try_from(done).unwrap_or(u32::MAX)) / seconds;
+    Phase {
+        seconds,
+        done: u64::try_from(done).unwrap_or(u64::MAX),
+        per_second: if seconds > 0.0 { per_second } else { 0.0 },
+    }
+}
+
+fn milliseconds(time: Option<Duration>) -> f64 {
+    time.unwrap_or_default().as_secs_f64() * 1000.0
+}
+
+/// Whether it takes as long as others keep it waiting, and not as long as it likes.
+fn waits(operation: &Operation<'_>) -> bool {
+    !matches!(operation.task, Task::Lease { .. } | Task::Ensured { .. })
+}
+
+/// Operations in the order of their beginnings.
+struct Waiting<'r, 'a> {
+    run: &'r Run<'a>,
+    by_beginning: Vec<&'r Operation<'a>>,
+    longest: Duration,
+}
+
+impl<'r, 'a> Waiting<'r, 'a> {
+    fn of(run: &'r Run<'a>) -> Self {
+        let all = run.operations.iter();
+        let mut by_beginning: Vec<_> = all.filter(|one| waits(one)).collect();
+        by_beginning.sort_unstable_by_key(|operation| operation.began);
+        let times = by_beginning.iter();
+        let longest = times.map(|operation| run.end_of(operation).since(operation.began));
+        Self {
+            run,
+            longest: longest.max().unwrap_or_default(),
+            by_beginning,
+        }
+    }
+
+    /// The longest time that an operation took which overlaps the fault, and was not itself its target.
+    fn longest(&self, fault: &Fault) -> Duration {
+        let after = |at: Moment| self.by_beginning.partition_point(|one| one.began <= at);
+        let all = self.by_beginning.get(..after(fault.until));
+        // None that began earlier lasted until then.
+        let overlapping = all
+            .unwrap_or_default()
+            .iter()
+            .rev()
+            .take_while(|one| fault.from.since(one.began) <= self.longest);
+        overlapping
+            .filter(|one| self.run.end_of(one) >= fault.from)
+            .filter(|one| fault.worker != Some(one.worker))
+            .map(|one| self.run.took(one))
+            .max()
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,63 @@
+//! The result for people.
+
+use std::fmt::{Display, Formatter, Result};
+
+use crate::{Phase, Phases, Verdict};
+
+impl Display for Verdict {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        writeln!(f, "{} operations", self.operations)?;
+        for (task, outcomes) in &self.outcomes {
+            let outcomes: Vec<_> = outcomes
+                .iter()
+                .map(|(outcome, count)| format!("{count} {outcome}"))
+                .collect();
+            writeln!(f, "  {task}: {}", outcomes.join(", "))?;
+        }
+        write_phases(f, &self.phases)?;
+        writeln!(f, "{} violations", self.total())?;
+        for (violation, found) in &self.violations {
+            writeln!(f, "  {}: {}", violation.name(), found.count)?;
+            for example in &found.examples {
+                writeln!(f, "    {example}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {
+    writeln!(
+        f,
+        "phase        faults   seconds      done  done/s   longest operation of another worker, ms"
+    )?;
+    writeln!(
+        f,
+        "{:<12} {:>6} {} max {:.1}",
+        "calm",
+        "",
+        rate(&phases.calm),
+        phases.calm_max_ms
+    )?;
+    for (kind, waits) in &phases.faults {
+        writeln!(
+            f,
+            "{:<12} {:>6} {} median {:.1}, max {:.1}",
+            kind.name(),
+            waits.faults,
+            rate(&waits.phase),
+            waits.median_ms,
+            waits.max_ms
+        )?;
+    }
+    Ok(())
+}
+
+fn rate(phase: &Phase) -> String {
+    let Phase {
+        seconds,
+        done,
+        per_second,
+    } = phase;
+    format!("{seconds:>9.1} {done:>9} {per_second:>7.0}  ")
+}

@@ -1,0 +1,77 @@
+//! Sequences: neither gaps nor repeats.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::findings::Findings;
+use crate::run::Run;
+use crate::series;
+use crate::{Evidence, Violation};
+
+/// The name of the sequences of passes.
+const PASS: &str = "pass";
+
+/// Compares passes with 1 to n, and with the sequences' rows.
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+    let mut drawn: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
+    for pass in &evidence.passes {
+        let of_this = drawn.entry(pass.sequence.to_string()).or_default();
+        of_this.push((pass.number, pass.op));
+    }
+    let rows = evidence.sequences.iter().filter(|row| row.name == PASS);
+    let last: BTreeMap<_, _> = rows.map(|row| (row.scope.clone(), row.last)).collect();
+    let scopes: BTreeSet<_> = drawn.keys().chain(last.keys()).cloned().collect();
+    for scope in scopes {
+        let mut passes = drawn.remove(&scope).unwrap_or_default();
+        passes.sort_unstable();
+        check_one(&scope, &passes, last.get(&scope).copied(), run, findings);
+    }
+}
+
+fn check_one(
+    scope: &str,
+    passes: &[(i64, i64)],
+    last: Option<i64>,
+    run: &Run<'_>,
+    findings: &mut Findings,
+) {
+    let flaws = series::flaws(passes.iter().map(|pass| pass.0));
+    for (number, times) in flaws.repeats {
+        findings.add_many(Violation::SequenceRepeats, times, || {
+            let ops = passes.iter().filter(|pass| pass.0 == number);
+            let ops: Vec<_> = ops.take(5).map(|pass| run.tell(pass.1)).collect();
+            format!(
+                "number {number} of sequence {scope} was drawn by {}",
+                ops.join(", ")
+            )
+        });
+    }
+    for missing in flaws.missing {
+        findings.add_many(Violation::SequenceGaps, series::width(&missing), || {
+            format!(
+                "nobody has number {} of sequence {scope}",
+                series::tell(&missing)
+            )
+        });
+    }
+    for number in flaws.below {
+        findings.add(Violation::SequenceGaps, || {
+            format!("sequence {scope} gave out {number}, which is below 1")
+        });
+    }
+    let largest = passes.last().map_or(0, |pass| pass.0);
+    let row = last.unwrap_or_default();
+    if row > largest {
+        let unknown = largest.saturating_add(1)..=row;
+        findings.add_many(Violation::SequenceGaps, series::width(&unknown), || {
+            format!(
+                "sequence {scope} is at {row}, and nobody has number {}",
+                series::tell(&unknown)
+            )
+        });
+    } else if row < largest {
+        findings.add(Violation::SequenceRepeats, || match last {
+            Some(row) => format!("sequence {scope} is at {row}, but {largest} was drawn"),
+            None => format!("sequence {scope} is not there, but {largest} was drawn"),
+        });
+    }
+}

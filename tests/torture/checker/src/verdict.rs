@@ -1,0 +1,107 @@
+//! The result.
+
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use torture_history::{ErrorKind, FaultKind, Outcome};
+
+use crate::findings::Findings;
+use crate::run::Run;
+use crate::{Phases, Violation};
+
+/// Violations of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// How many.
+    pub count: u64,
+    /// The first few, in words.
+    pub examples: Vec<String>,
+}
+
+/// The result. `Display` is the report for people; as JSON it is one object, with a key for each kind of violation.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// How many operations were begun.
+    pub operations: u64,
+    /// All kinds of violations, those of which there is none too.
+    pub violations: BTreeMap<Violation, Found>,
+    /// How many operations of each task had each outcome.
+    pub outcomes: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// How many faults of each kind there were, those of which there was none too.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// Throughput and waits.
+    pub phases: Phases,
+}
+
+impl Verdict {
+    pub(crate) fn of(run: &Run<'_>, findings: Findings) -> Self {
+        let mut outcomes: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        for operation in &run.operations {
+            let outcome = outcome(operation.end.map(|end| end.outcome));
+            let of_task = outcomes.entry(operation.task.name()).or_default();
+            *of_task.entry(outcome).or_default() += 1;
+        }
+        let mut faults = BTreeMap::from(FaultKind::ALL.map(|kind| (kind, 0)));
+        for fault in run.faults {
+            *faults.entry(fault.kind).or_default() += 1;
+        }
+        Self {
+            operations: u64::try_from(run.operations.len()).unwrap_or(u64::MAX),
+            violations: findings.all(),
+            outcomes,
+            faults,
+            phases: Phases::of(run),
+        }
+    }
+
+    /// How many violations of a kind there are.
+    pub fn count(&self, violation: Violation) -> u64 {
+        self.violations
+            .get(&violation)
+            .map_or(0, |found| found.count)
+    }
+
+    /// How many violations there are.
+    pub fn total(&self) -> u64 {
+        let counts = self.violations.values().map(|found| found.count);
+        counts.fold(0, u64::saturating_add)
+    }
+}
+
+/// The outcome in a word.
+fn outcome(outcome: Option<&Outcome>) -> &'static str {
+    match outcome {
+        None => "killed",
+        Some(Outcome::Done) => "done",
+        Some(Outcome::Refused) => "refused",
+        Some(Outcome::RolledBack) => "rolled_back",
+        Some(Outcome::Failed { kind, .. }) => match kind {
+            ErrorKind::Held => "held",
+            ErrorKind::TimedOut => "timed_out",
+            ErrorKind::StatementTimedOut => "statement_timed_out",
+            ErrorKind::Deadlock => "deadlock",
+            ErrorKind::Serialization => "serialization",
+            ErrorKind::SlotLost => "slot_lost",
+            ErrorKind::Fenced => "fenced",
+            ErrorKind::Pool => "pool",
+            ErrorKind::Connection => "connection",
+            ErrorKind::Other => "other",
+        },
+    }
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("operations", &self.operations)?;
+        object.serialize_entry("violations", &self.total())?;
+        for (violation, found) in &self.violations {
+            object.serialize_entry(violation.name(), &found.count)?;
+        }
+        object.serialize_entry("outcomes", &self.outcomes)?;
+        object.serialize_entry("faults", &self.faults)?;
+        object.serialize_entry("phases", &self.phases)?;
+        object.end()
+    }
+}

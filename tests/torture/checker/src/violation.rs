@@ -1,0 +1,94 @@
+//! The kinds of violations.
+
+use serde::Serialize;
+
+/// What must not happen, whatever fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Violation {
+    /// A counter, or the version of a resource, was set to the same number twice, or skipped one, or is not what was
+    /// written last; or money came from nowhere.
+    LostUpdates,
+    /// What the database had confirmed is not there, or a part of a transaction only.
+    LostCommits,
+    /// What was refused, or has failed for certain, is there all the same; or something that nobody set out to do.
+    GhostCommits,
+    /// Two held one object's lock at the same time, or one ensured slot.
+    OverlappingHolders,
+    /// One ended before another began, and has the larger number.
+    Disorder,
+    /// More than there are permits held a slot of a semaphore at the same time, or two held the same slot.
+    OverCapacity,
+    /// A resource accepted a write with a smaller fence than one before, or with the fence of another operation.
+    StaleWrites,
+    /// A fence that is not larger than that of an earlier grant of the slot, or was granted twice.
+    Fences,
+    /// A lease that nothing could end was lost, or was believed in beyond its end.
+    LostLeases,
+    /// A number of a sequence was lost.
+    SequenceGaps,
+    /// A number of a sequence was drawn twice, or is going to be.
+    SequenceRepeats,
+    /// A row of a lock that is not kept.
+    LeftLocks,
+    /// A slot is still taken.
+    LeftSlots,
+    /// An operation did not come back, or not in time.
+    Hung,
+    /// A kind of task of which none was done, in a run that was long enough.
+    NothingDone,
+    /// A wait that ended before the time that was asked for.
+    EarlyTimeouts,
+    /// A wait that ended long after it, though nothing had failed.
+    LateTimeouts,
+    /// An error that nothing explains.
+    UnexpectedErrors,
+}
+
+impl Violation {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::LostUpdates,
+        Self::LostCommits,
+        Self::GhostCommits,
+        Self::OverlappingHolders,
+        Self::Disorder,
+        Self::OverCapacity,
+        Self::StaleWrites,
+        Self::Fences,
+        Self::LostLeases,
+        Self::SequenceGaps,
+        Self::SequenceRepeats,
+        Self::LeftLocks,
+        Self::LeftSlots,
+        Self::Hung,
+        Self::NothingDone,
+        Self::EarlyTimeouts,
+        Self::LateTimeouts,
+        Self::UnexpectedErrors,
+    ];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LostUpdates => "lost_updates",
+            Self::LostCommits => "lost_commits",
+            Self::GhostCommits => "ghost_commits",
+            Self::OverlappingHolders => "overlapping_holders",
+            Self::Disorder => "disorder",
+            Self::OverCapacity => "over_capacity",
+            Self::StaleWrites => "stale_writes",
+            Self::Fences => "fences",
+            Self::LostLeases => "lost_leases",
+            Self::SequenceGaps => "sequence_gaps",
+            Self::SequenceRepeats => "sequence_repeats",
+            Self::LeftLocks => "left_locks",
+            Self::LeftSlots => "left_slots",
+            Self::Hung => "hung",
+            Self::NothingDone => "nothing_done",
+            Self::EarlyTimeouts => "early_timeouts",
+            Self::LateTimeouts => "late_timeouts",
+            Self::UnexpectedErrors => "unexpected_errors",
+        }
+    }
+}

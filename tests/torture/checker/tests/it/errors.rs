@@ -1,0 +1,212 @@
+//! Which errors are expected.
+
+use torture_checker::Violation::UnexpectedErrors;
+use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, Waiting};
+
+use crate::play::{Play, failed};
+
+const KINDS: [ErrorKind; 10] = [
+    ErrorKind::Held,
+    ErrorKind::TimedOut,
+    ErrorKind::StatementTimedOut,
+    ErrorKind::Deadlock,
+    ErrorKind::Serialization,
+    ErrorKind::SlotLost,
+    ErrorKind::Fenced,
+    ErrorKind::Pool,
+    ErrorKind::Connection,
+    ErrorKind::Other,
+];
+
+fn lock(wait: Waiting) -> Task {
+    let (counters, kept) = (vec![1], true);
+    Task::Lock {
+        counters,
+        kept,
+        wait,
+    }
+}
+
+fn lease(wait: Waiting) -> Task {
+    let (semaphore, renewed, lease_ms) = ("leader".to_owned(), true, 1000);
+    Task::Lease {
+        semaphore,
+        renewed,
+        lease_ms,
+        wait,
+    }
+}
+
+/// Which kinds of errors of a task are no violation.
+fn expected(task: &Task, prepare: impl Fn(&mut Play)) -> Vec<ErrorKind> {
+    let is_expected = |kind: &ErrorKind| {
+        let mut play = Play::new();
+        prepare(&mut play);
+        let op = play.begin(1, task.clone(), 20_000);
+        // An ensured slot is waited for longer.
+        let is_ensured = matches!(task, Task::Ensured { .. });
+        play.end(
+            op,
+            failed(*kind),
+            None,
+            if is_ensured { 21_000 } else { 20_010 },
+        );
+        is_explained(&play)
+    };
+    KINDS.into_iter().filter(is_expected).collect()
+}
+
+/// Whether the error in it is; nothing else is wrong with it.
+fn is_explained(play: &Play) -> bool {
+    let found = play.found();
+    assert!(
+        found.is_empty() || found == [(UnexpectedErrors, 1)],
+        "{found:?}"
+    );
+    found.is_empty()
+}
+
+#[test]
+fn in_calm_time() {
+    use ErrorKind::{Deadlock, Fenced, Held, Pool, Serialization, SlotLost, TimedOut};
+
+    let calm = |task| expected(&task, |_| ());
+    assert_eq!(calm(lock(Waiting::Forever)), []);
+    assert_eq!(calm(lock(Waiting::No)), [Held]);
+    assert_eq!(calm(lock(Waiting::AtMost(10))), [TimedOut]);
+    assert_eq!(calm(lease(Waiting::Forever)), [SlotLost, Fenced]);
+    assert_eq!(
+        calm(lease(Waiting::AtMost(10))),
+        [TimedOut, SlotLost, Fenced, Pool]
+    );
+    let wait = Waiting::No;
+    assert_eq!(calm(Task::Slot { wait }), [Held]);
+    assert_eq!(
+        calm(Task::Ensured { lease_ms: 9 }),
+        [Held, TimedOut, SlotLost]
+    );
+    assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
+    let (from, to) = (100, 101);
+    assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
+}
+
+/// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.
+fn with_fault(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> Vec<ErrorKind> {
+    let task = lock(Waiting::Forever);
+    expected(&task, |play| play.fault(kind, worker, from, until))
+}
+
+#[test]
+fn when_something_was_cut() {
+    use ErrorKind::{Connection, Pool};
+
+    for kind in FaultKind::ALL {
+        let cut: &[ErrorKind] = if kind.cuts() {
+            &[Pool, Connection]
+        } else {
+            &[]
+        };
+        for worker in [None, Some(1)] {
+            assert_eq!(with_fault(kind, worker, 20_005, 20_006), cut, "{kind:?}");
+            assert_eq!(with_fault(kind, worker, 20_010, 30_000), cut, "{kind:?}");
+            assert_eq!(with_fault(kind, worker, 7000, 8000), cut, "{kind:?}");
+            assert_eq!(with_fault(kind, worker, 7000, 7999), [], "{kind:?} before");
+            assert_eq!(
+                with_fault(kind, worker, 20_011, 30_000),
+                [],
+                "{kind:?} later"
+            );
+        }
+        assert_eq!(with_fault(kind, Some(2), 20_005, 20_006), [], "{kind:?}");
+    }
+}
+
+#[test]
+fn without_a_server_no_connection_is_lost() {
+    let task = lock(Waiting::Forever);
+    let file = |prepare: fn(&mut Play)| {
+        expected(&task, |play| {
+            play.evidence.has_server = false;
+            prepare(play);
+        })
+    };
+    assert_eq!(file(|_| ()), []);
+    let paused = file(|play| play.fault(FaultKind::Pause, Some(1), 20_001, 20_005));
+    assert_eq!(paused, [ErrorKind::Pool]);
+}
+
+#[test]
+fn of_a_release() {
+    use ErrorKind::{Connection, Fenced, Pool, SlotLost, StatementTimedOut};
+
+    let expected_at_release = |prepare: fn(&mut Play)| -> Vec<ErrorKind> {
+        let is_expected = |kind: &ErrorKind| {
+            let mut play = Play::new();
+            prepare(&mut play);
+            let task = lease(Waiting::Forever);
+            let op = play.begin(1, task, 20_000);
+            play.enter(op, Some((1, 100)), 20_001);
+            let (kind, text) = (*kind, String::new());
+            play.release(op, true, Release::Failed { kind, text }, 20_009);
+            play.end(op, Outcome::Done, Some(20_005), 20_010);
+            play.write(op, "leader", (1, 100));
+            is_explained(&play)
+        };
+        KINDS.into_iter().filter(is_expected).collect()
+    };
+    // Those two are told in other words.
+    assert_eq!(expected_at_release(|_| ()), [SlotLost, Fenced]);
+    assert_eq!(
+        expected_at_release(|play| play.fault(FaultKind::Reset, Some(1), 20_001, 20_002)),
+        [SlotLost, Fenced, Pool, Connection]
+    );
+    assert_eq!(
+        expected_at_release(|play| play.limits.statements_are_limited = true),
+        [StatementTimedOut, SlotLost, Fenced]
+    );
+}
+
+#[test]
+fn when_statements_are_limited() {
+    use ErrorKind::{Deadlock, Held, Serialization, StatementTimedOut};
+
+    let limited = |task| expected(&task, |play| play.limits.statements_are_limited = true);
+    assert_eq!(limited(lock(Waiting::Forever)), [StatementTimedOut]);
+    assert_eq!(limited(lock(Waiting::No)), [Held, StatementTimedOut]);
+    assert_eq!(
+        limited(Task::Pass { sequence: 1 }),
+        [StatementTimedOut, Deadlock, Serialization]
+    );
+}
+
+#[test]
+fn refusals() {
+    let (from, to) = (100, 101);
+    for (task, allowed) in [
+        (lock(Waiting::No), true),
+        (lock(Waiting::AtMost(7)), true),
+        (lock(Waiting::Forever), false),
+        (lease(Waiting::AtMost(7)), true),
+        (lease(Waiting::Forever), false),
+        (Task::Ensured { lease_ms: 9 }, true),
+        (Task::Pass { sequence: 1 }, false),
+        (Task::Transfer { from, to }, false),
+    ] {
+        let mut play = Play::new();
+        let op = play.begin(1, task, 1000);
+        play.end(op, Outcome::Refused, None, 1010);
+        if allowed {
+            play.is_right();
+        } else {
+            play.finds(&[(UnexpectedErrors, 1)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_rolled_back_by_intent_is_no_error() {
+    let mut play = Play::new();
+    let op = play.begin(1, Task::Pass { sequence: 1 }, 1000);
+    play.end(op, Outcome::RolledBack, None, 1010);
+    play.is_right();
+}

@@ -1,0 +1,190 @@
+//! Leases that are kept, and those that are lost.
+
+use torture_checker::Violation::LostLeases;
+use torture_history::{ErrorKind, FaultKind, Op, Outcome, Release, Task, Waiting};
+
+use crate::play::{Play, failed, leasing};
+use crate::right::right;
+
+const ENSURED: Task = Task::Ensured { lease_ms: 1000 };
+
+fn renewed() -> Task {
+    Task::Lease {
+        semaphore: "leader".to_owned(),
+        renewed: true,
+        lease_ms: 1000,
+        wait: Waiting::No,
+    }
+}
+
+/// Worker 1 leases the leader's slot at 20 s and is at it for four leases; it has written when the slot is given back.
+fn long(play: &mut Play, is_held: bool, release: Release) -> Op {
+    let op = play.begin(1, renewed(), 20_000);
+    play.enter(op, Some((1, 900)), 20_001);
+    play.release(op, is_held, release, 24_000);
+    play.end(op, Outcome::Done, Some(23_999), 24_001);
+    play.write(op, "leader", (1, 900));
+    op
+}
+
+/// Worker 1 asks for a lease of one second at 20 s, and learns of its loss at this moment.
+fn lost_at(task: Task, kind: ErrorKind, ms: u64) -> Play {
+    let mut play = right();
+    let held_until = ms.min(20_500);
+    play.whole(
+        1,
+        task,
+        Some((1, 900)),
+        failed(kind),
+        [20_000, 20_001, held_until, ms],
+    );
+    play
+}
+
+#[test]
+fn a_lease_that_is_renewed_is_held_to_the_end() {
+    let mut play = right();
+    long(&mut play, true, Release::InTime);
+    play.is_right();
+}
+
+#[test]
+fn a_renewed_lease_that_is_lost() {
+    for (is_held, release) in [
+        (false, Release::InTime),
+        (true, Release::Expired),
+        (true, Release::Lost),
+        (false, Release::Lost),
+    ] {
+        let mut play = right();
+        long(&mut play, is_held, release.clone());
+        play.finds(&[(LostLeases, 1)]);
+    }
+    for kind in [ErrorKind::SlotLost, ErrorKind::Fenced] {
+        lost_at(renewed(), kind, 20_600).finds(&[(LostLeases, 1)]);
+        lost_at(renewed(), kind, 23_000).finds(&[(LostLeases, 1)]);
+    }
+}
+
+/// Whether a fault from the first millisecond to the second explains that a renewed lease is lost.
+fn explains(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> bool {
+    let mut play = right();
+    play.fault(kind, worker, from, until);
+    long(&mut play, false, Release::Lost);
+    let found = play.found();
+    assert!(found.is_empty() || found == [(LostLeases, 1)], "{found:?}");
+    found.is_empty()
+}
+
+#[test]
+fn which_faults_explain_the_loss_of_a_renewed_lease() {
+    for kind in FaultKind::ALL {
+        let disturbs = kind != FaultKind::Snapshot;
+        for worker in [None, Some(1)] {
+            assert_eq!(explains(kind, worker, 22_000, 22_100), disturbs, "{kind:?}");
+        }
+        assert!(!explains(kind, Some(2), 22_000, 22_100), "{kind:?}");
+        assert!(!explains(kind, None, 24_100, 24_200), "{kind:?} later");
+        assert!(!explains(kind, None, 7000, 7900), "{kind:?} before");
+        let lasts = match kind {
+            FaultKind::BlackHole => 12_000,
+            FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => 6000,
+            FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => 3000,
+            FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => 1000,
+            // The tolerance of its moments.
+            FaultKind::ClockAhead | FaultKind::ClockBack => 10,
+            FaultKind::Snapshot => continue,
+        };
+        let (first, last) = (20_000 - lasts - 1, 20_000 - lasts);
+        assert!(!explains(kind, None, first, first), "{kind:?} before");
+        assert!(explains(kind, None, last, last), "{kind:?} before");
+    }
+}
+
+#[test]
+fn without_a_server_the_pause_of_another_holds_up_renewals() {
+    for (kind, until, explained) in [
+        (FaultKind::Pause, 22_000, true),
+        (FaultKind::Pause, 18_999, false),
+        (FaultKind::Kill, 22_000, false),
+    ] {
+        let mut play = right();
+        play.evidence.has_server = false;
+        play.fault(kind, Some(2), 18_000, until);
+        long(&mut play, false, Release::Lost);
+        let found: &[_] = if explained { &[] } else { &[(LostLeases, 1)] };
+        play.finds(found);
+    }
+}
+
+#[test]
+fn a_lease_that_ends_is_lost_after_its_end() {
+    for (task, kind) in [
+        (leasing("leader"), ErrorKind::SlotLost),
+        (leasing("leader"), ErrorKind::Fenced),
+        (ENSURED, ErrorKind::SlotLost),
+    ] {
+        lost_at(task.clone(), kind, 21_000).is_right();
+        lost_at(task.clone(), kind, 20_999).finds(&[(LostLeases, 1)]);
+        // Only the clock lets it end sooner, and only ahead.
+        let found_with = |fault, from, until| {
+            let mut play = lost_at(task.clone(), kind, 20_999);
+            play.fault(fault, None, from, until);
+            play.found()
+        };
+        assert_eq!(found_with(FaultKind::ClockAhead, 20_500, 29_000), []);
+        assert_eq!(found_with(FaultKind::ClockBack, 19_000, 20_500), []);
+        for (fault, from, until) in [
+            (FaultKind::ClockBack, 20_500, 29_000),
+            (FaultKind::ClockAhead, 19_000, 20_500),
+            (FaultKind::ClockAhead, 21_100, 22_000),
+            (FaultKind::Pause, 20_500, 20_600),
+            (FaultKind::BlackHole, 20_500, 20_600),
+        ] {
+            let found = found_with(fault, from, until);
+            assert_eq!(found, [(LostLeases, 1)], "{fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
+    for release in [Release::Expired, Release::Lost] {
+        for (given_back, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
+            let mut play = right();
+            let op = play.begin(1, leasing("leader"), 20_000);
+            play.enter(op, Some((1, 900)), 20_001);
+            play.release(op, true, release.clone(), given_back);
+            play.end(op, Outcome::Done, Some(20_500), 21_500);
+            play.write(op, "leader", (1, 900));
+            play.finds(found);
+        }
+    }
+    for (refreshed, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
+        let mut play = right();
+        let op = play.begin(1, leasing("leader"), 20_000);
+        play.enter(op, Some((1, 900)), 20_001);
+        play.refresh(op, true, refreshed);
+        play.end(op, Outcome::Done, Some(21_400), 21_500);
+        play.write(op, "leader", (1, 900));
+        play.finds(found);
+    }
+}
+
+#[test]
+fn who_believes_in_a_lease_after_its_end() {
+    for (held_until, found) in [(21_100, &[][..]), (21_101, &[(LostLeases, 1)])] {
+        let mut play = right();
+        play.lease(1, "leader", (1, 900), [20_000, 20_100, held_until, 21_200]);
+        play.finds(found);
+    }
+    for (held_until, found) in [(21_600, &[][..]), (21_601, &[(LostLeases, 1)])] {
+        let mut play = right();
+        let op = play.begin(1, leasing("leader"), 20_000);
+        play.enter(op, Some((1, 900)), 20_100);
+        play.refresh(op, false, 20_600);
+        play.end(op, Outcome::Done, Some(held_until), 22_000);
+        play.write(op, "leader", (1, 900));
+        play.finds(found);
+    }
+}

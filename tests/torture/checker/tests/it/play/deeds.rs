@@ -1,0 +1,132 @@
+//! Operations that are done, with the rows that they leave.
+
+use torture_checker::{LedgerRow, Pass, Visit, Write};
+use torture_history::{Op, Outcome, Record, Release, Task, Waiting, scene};
+
+use super::{Play, Times, at, leasing, locking};
+
+impl Play {
+    /// Locks objects and counts.
+    pub(crate) fn lock(&mut self, process: u32, counters: &[u32], times: Times) -> Op {
+        let op = self.whole(process, locking(counters), None, Outcome::Done, times);
+        self.count(op, counters);
+        op
+    }
+
+    /// The operation adds one to each counter.
+    pub(crate) fn count(&mut self, op: Op, counters: &[u32]) {
+        for id in counters {
+            let counter = self.counter(*id);
+            counter.n += 1;
+            let (counter, n) = (counter.id, counter.n);
+            self.evidence.ledger.push(LedgerRow {
+                op: op.0,
+                counter,
+                n,
+            });
+        }
+    }
+
+    /// Leases a slot and writes at its resource.
+    pub(crate) fn lease(
+        &mut self,
+        process: u32,
+        semaphore: &str,
+        slot: (u32, i64),
+        times: Times,
+    ) -> Op {
+        let task = leasing(semaphore);
+        let op = self.whole(process, task, Some(slot), Outcome::Done, times);
+        self.write(op, semaphore, slot);
+        op
+    }
+
+    /// It refreshes its lease.
+    pub(crate) fn refresh(&mut self, op: Op, expired: bool, ms: u64) {
+        let at = at(ms);
+        self.record(op.process(), Record::Refreshed { op, expired, at });
+    }
+
+    /// It gives its slot back.
+    pub(crate) fn release(&mut self, op: Op, is_held: bool, release: Release, ms: u64) {
+        self.record(
+            op.process(),
+            Record::Released {
+                op,
+                is_held,
+                release,
+                at: at(ms),
+            },
+        );
+    }
+
+    /// A resource takes the write, whatever its fence.
+    pub(crate) fn write(&mut self, op: Op, semaphore: &str, (number, fence): (u32, i64)) {
+        let resource = self.resource(semaphore, number);
+        resource.version += 1;
+        resource.fence = fence;
+        let write = Write {
+            op: op.0,
+            resource: resource.id,
+            version: resource.version,
+            fence,
+        };
+        self.evidence.writes.push(write);
+    }
+
+    /// Leases a slot, and counts in a transaction that ensures it.
+    pub(crate) fn ensured(&mut self, process: u32, slot: (u32, i64), times: Times) -> Op {
+        let task = Task::Ensured { lease_ms: 1000 };
+        let op = self.whole(process, task, Some(slot), Outcome::Done, times);
+        self.count(op, &[scene::ENSURED_COUNTERS.start + slot.0 - 1]);
+        op
+    }
+
+    /// Holds a slot for a transaction.
+    pub(crate) fn slot(&mut self, process: u32, times: Times) -> Op {
+        let wait = Waiting::AtMost(500);
+        let op = self.whole(process, Task::Slot { wait }, None, Outcome::Done, times);
+        self.visit(op);
+        op
+    }
+
+    /// The operation's transaction held a slot.
+    pub(crate) fn visit(&mut self, op: Op) {
+        let semaphore = scene::HELD_BY_TRANSACTIONS.name.to_owned();
+        self.evidence.visits.push(Visit {
+            op: op.0,
+            semaphore,
+        });
+    }
+
+    /// Draws a number.
+    pub(crate) fn pass(&mut self, process: u32, sequence: u32, began: u64, ended: u64) -> Op {
+        let op = self.begin(process, Task::Pass { sequence }, began);
+        self.end(op, Outcome::Done, None, ended);
+        self.draw(op, sequence);
+        op
+    }
+
+    /// The operation gets the next number.
+    pub(crate) fn draw(&mut self, op: Op, sequence: u32) {
+        let row = self.sequence(sequence);
+        row.last += 1;
+        let number = row.last;
+        let sequence = i32::try_from(sequence).unwrap();
+        self.evidence.passes.push(Pass {
+            op: op.0,
+            sequence,
+            number,
+        });
+    }
+
+    /// Moves money.
+    pub(crate) fn transfer(&mut self, process: u32, from: u32, to: u32, times: Times) -> Op {
+        let task = Task::Transfer { from, to };
+        let op = self.whole(process, task, None, Outcome::Done, times);
+        self.counter(from).balance -= 7;
+        self.counter(to).balance += 7;
+        self.count(op, &[from, to]);
+        op
+    }
+}

@@ -1,0 +1,84 @@
+//! What is said about it.
+
+use serde_json::json;
+use torture_checker::Violation;
+use torture_history::{FaultKind, Outcome};
+
+use crate::play::{Play, locking};
+use crate::right::right;
+
+/// A lost update and a lost commit, among faults.
+fn wrong() -> Play {
+    let mut play = right();
+    play.counter(3).n += 1;
+    play.whole(
+        2,
+        locking(&[4]),
+        None,
+        Outcome::Done,
+        [1000, 1001, 1250, 1500],
+    );
+    play.fault(FaultKind::Kill, Some(7), 2000, 2100);
+    play.fault(FaultKind::Kill, Some(8), 2050, 2200);
+    play.fault(FaultKind::BlackHole, None, 3000, 3100);
+    play
+}
+
+#[test]
+fn as_json_it_is_one_object() {
+    let verdict = wrong().verdict().unwrap();
+    let object = serde_json::to_value(&verdict).unwrap();
+    assert_eq!(object["operations"], 30);
+    assert_eq!(object["violations"], 2);
+    for violation in Violation::ALL {
+        let name = serde_json::to_value(violation).unwrap();
+        assert_eq!(name, violation.name());
+        assert_eq!(
+            object[violation.name()],
+            verdict.count(violation),
+            "{violation:?}"
+        );
+    }
+    assert_eq!(object["lost_updates"], 1);
+    assert_eq!(object["lost_commits"], 1);
+    assert_eq!(object["hung"], 0);
+    let faults = object["faults"].as_object().unwrap();
+    assert_eq!(faults.len(), FaultKind::ALL.len());
+    assert_eq!(faults["kill"], 2);
+    assert_eq!(faults["black-hole"], 1);
+    assert_eq!(faults["snapshot"], 0);
+    assert_eq!(object["outcomes"]["lock"], json!({"done": 5}));
+    assert_eq!(
+        object["outcomes"]["slot"],
+        json!({"done": 3, "timed_out": 1})
+    );
+    assert_eq!(object["phases"]["faults"]["kill"]["faults"], 2);
+    assert!(!serde_json::to_string(&verdict).unwrap().contains('\n'));
+}
+
+#[test]
+fn people_are_told_who_and_when() {
+    let text = wrong().verdict().unwrap().to_string();
+    for part in [
+        "30 operations\n",
+        "lock: 5 done\n",
+        "2 violations\n",
+        "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
+        "operation 2-30 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
+        "hung: 0\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn of_many_only_some_are_explained() {
+    let mut play = right();
+    for lock in 0..30 {
+        play.evidence.transient_locks.push(format!("object {lock}"));
+    }
+    let verdict = play.verdict().unwrap();
+    let found = &verdict.violations[&Violation::LeftLocks];
+    assert_eq!((found.count, found.examples.len()), (30, 20));
+    assert_eq!(verdict.total(), 30);
+}

@@ -1,0 +1,24 @@
+//! What the torture test's workers do, and how they write it down: all that workers and checker have in common.
+//!
+//! Nothing here knows `diesel-locks`.
+
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::return_self_not_must_use,
+    reason = "a crate for two others beside it, not for users"
+)]
+
+mod fault;
+mod files;
+mod moment;
+mod outcome;
+mod record;
+pub mod scene;
+mod task;
+
+pub use fault::{Fault, FaultKind};
+pub use files::{Histories, Writer, read_all};
+pub use moment::Moment;
+pub use outcome::{ErrorKind, Outcome, Release};
+pub use record::{Op, Record, SlotHeld};
+pub use task::{Task, Waiting};

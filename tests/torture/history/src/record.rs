@@ -1,0 +1,103 @@
+//! A line of a worker's history.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Moment, Outcome, Release, Task};
+
+/// The number of an operation: no other, of no other process of a run, has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Op(pub i64);
+
+impl Op {
+    /// The operation with this count of a process; processes are counted over the whole run.
+    pub fn of(process: u32, count: u32) -> Self {
+        Self((i64::from(process) << 32) | i64::from(count))
+    }
+
+    /// The process.
+    pub fn process(self) -> u32 {
+        u32::try_from(self.0 >> 32).unwrap_or_default()
+    }
+}
+
+/// A slot that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotHeld {
+    /// Its number: from 1.
+    pub number: u32,
+    /// Its fence.
+    pub fence: i64,
+}
+
+/// A line of a worker's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// The first line.
+    Process {
+        /// Counted over the whole run.
+        process: u32,
+        /// Which worker it is; a worker that was killed is started again as another process.
+        worker: u32,
+        /// As the operating system counts.
+        pid: u32,
+        /// When.
+        at: Moment,
+    },
+    /// Before anything is sent.
+    Began {
+        /// Which operation.
+        op: Op,
+        /// By which thread of the process.
+        thread: u32,
+        /// What it is to do.
+        task: Task,
+        /// When.
+        at: Moment,
+    },
+    /// It holds what it asked for: after the answer. Again with each attempt of a transaction that is retried.
+    Entered {
+        /// Which operation.
+        op: Op,
+        /// The slot, where there is one.
+        slot: Option<SlotHeld>,
+        /// When.
+        at: Moment,
+    },
+    /// It has refreshed its lease, by its own call.
+    Refreshed {
+        /// Which operation.
+        op: Op,
+        /// Whether the lease had ended; a refresh that failed ends the operation.
+        expired: bool,
+        /// When, after the answer.
+        at: Moment,
+    },
+    /// It has done its work and given its leased slot back, or tried to.
+    Released {
+        /// Which operation.
+        op: Op,
+        /// Whether it knew after its work, without asking the database, that it still held the slot.
+        is_held: bool,
+        /// What became of the slot.
+        release: Release,
+        /// When, after the answer.
+        at: Moment,
+    },
+    /// It has ended.
+    Ended {
+        /// Which operation.
+        op: Op,
+        /// How.
+        outcome: Outcome,
+        /// The last moment at which it knew, without asking the database, that it held what it had asked for: before
+        /// COMMIT or the release was sent.
+        held_until: Option<Moment>,
+        /// When.
+        at: Moment,
+    },
+    /// The last line of a process that was told to stop.
+    Stopped {
+        /// When.
+        at: Moment,
+    },
+}

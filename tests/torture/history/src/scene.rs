@@ -1,0 +1,68 @@
+//! What the workers work at: names, numbers and limits. The checker knows them from here.
+
+/// Objects that are locked before their counter is changed: counters 0 to this.
+pub const LOCKED_COUNTERS: u32 = 6;
+
+/// Counters of accounts, which transactions change after reading them with a lock of the database's.
+pub const ACCOUNTS: std::ops::Range<u32> = 100..104;
+
+/// Counters of slots that are ensured in the transaction that changes the counter: slot 1 has the first, and so on.
+pub const ENSURED_COUNTERS: std::ops::Range<u32> = 200..204;
+
+/// Sequences of passes, by number.
+pub const SEQUENCES: u32 = 3;
+
+/// A semaphore and how many may hold a slot of it, whatever a sabotaged worker believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Semaphore {
+    /// Its name, in the database too.
+    pub name: &'static str,
+    /// How many may hold it at the same time.
+    pub permits: u32,
+}
+
+/// Slots that are leased for writes at fenced resources: resource `base + number` for the slot `number`.
+pub const LEASED: [Semaphore; 2] = [
+    Semaphore {
+        name: "leader",
+        permits: 1,
+    },
+    Semaphore {
+        name: "collate",
+        permits: 3,
+    },
+];
+
+/// Slots that are ensured in the transactions that write: see [`ENSURED_COUNTERS`].
+pub const ENSURED: Semaphore = Semaphore {
+    name: "ensured",
+    permits: 4,
+};
+
+/// How long a slot that is ensured is waited for, in milliseconds.
+pub const ENSURED_WAIT_MS: u64 = 1000;
+
+/// Slots that are held by transactions.
+pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
+    name: "gate",
+    permits: 2,
+};
+
+/// All of them.
+pub fn semaphores() -> impl Iterator<Item = Semaphore> {
+    LEASED.into_iter().chain([ENSURED, HELD_BY_TRANSACTIONS])
+}
+
+/// The resource that the holder of a slot writes to.
+pub fn resource(semaphore: &str, number: u32) -> u32 {
+    let index = LEASED.iter().position(|leased| leased.name == semaphore);
+    let index = u32::try_from(index.unwrap_or(LEASED.len())).unwrap_or_default();
+    index * 10 + number
+}
+
+/// All resources, with slots for one holder more than there may be.
+pub fn resources() -> impl Iterator<Item = u32> {
+    LEASED.into_iter().flat_map(|semaphore| {
+        (1..=semaphore.permits + 1).map(move |number| resource(semaphore.name, number))
+    })
+}

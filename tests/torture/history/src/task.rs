@@ -1,0 +1,98 @@
+//! What a worker sets out to do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::scene;
+
+/// How long a worker is willing to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// As long as it takes.
+    Forever,
+    /// Not at all.
+    No,
+    /// At most so many milliseconds.
+    AtMost(u64),
+}
+
+/// What a worker sets out to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Lock objects, and add one to the counter of each, by reading and writing it.
+    Lock {
+        /// The objects' counters.
+        counters: Vec<u32>,
+        /// Whether the lock's row is kept.
+        kept: bool,
+        /// How long the lock is waited for.
+        wait: Waiting,
+    },
+    /// Lease a slot, and write its fence to the slot's resource.
+    Lease {
+        /// Which semaphore.
+        semaphore: String,
+        /// Whether the lease is renewed in the background.
+        renewed: bool,
+        /// How long the lease is.
+        lease_ms: u64,
+        /// How long the slot is waited for.
+        wait: Waiting,
+    },
+    /// Lease a slot, and add one to the slot's counter in a transaction that makes sure of the slot.
+    Ensured {
+        /// How long the lease is.
+        lease_ms: u64,
+    },
+    /// Hold a slot for one transaction.
+    Slot {
+        /// How long the slot is waited for.
+        wait: Waiting,
+    },
+    /// Draw a number of a sequence, and insert a pass with it.
+    Pass {
+        /// Which sequence.
+        sequence: u32,
+    },
+    /// Move money between two accounts, and add one to the counter of each.
+    Transfer {
+        /// Where it is taken.
+        from: u32,
+        /// Where it goes.
+        to: u32,
+    },
+}
+
+impl Task {
+    /// The names of all kinds.
+    pub const NAMES: [&str; 7] = [
+        "lock",
+        "renewed lease",
+        "lease",
+        "ensured",
+        "slot",
+        "pass",
+        "transfer",
+    ];
+
+    /// How long what it asks for is waited for; numbers and accounts have no such limit.
+    pub fn waiting(&self) -> Option<Waiting> {
+        match self {
+            Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
+            Self::Ensured { .. } => Some(Waiting::AtMost(scene::ENSURED_WAIT_MS)),
+            Self::Pass { .. } | Self::Transfer { .. } => None,
+        }
+    }
+
+    /// In a word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lock { .. } => "lock",
+            Self::Lease { renewed: true, .. } => "renewed lease",
+            Self::Lease { renewed: false, .. } => "lease",
+            Self::Ensured { .. } => "ensured",
+            Self::Slot { .. } => "slot",
+            Self::Pass { .. } => "pass",
+            Self::Transfer { .. } => "transfer",
+        }
+    }
+}

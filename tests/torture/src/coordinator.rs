@@ -1,0 +1,223 @@
+//! A run, from its beginning to its end.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use diesel::connection::SimpleConnection;
+use diesel_locks::Semaphore;
+use torture_checker::Evidence;
+use torture_history::{FaultKind, Histories, scene};
+
+use crate::arguments::{Fault, Run};
+use crate::clock::Clock;
+use crate::crew::{Crew, FakeClock};
+use crate::database::Database;
+use crate::directory::Directory;
+use crate::engine::{Engine, with_connection};
+use crate::job::Job;
+use crate::nemesis;
+use crate::proxy::Proxy;
+use crate::stage::Stage;
+use crate::store::Store;
+use crate::verdict;
+
+/// How long an operation may take. The longest of the limits that workers and servers have is 10 s, and an operation has
+/// several statements, some of which meet one of them each.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// How often is looked whether all workers are there.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
+    // A worker that stands still would outlive this process.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))?;
+    let seed = arguments.seed.unwrap_or_else(rand::random);
+    let directory = Directory::create(arguments.keep.as_deref())?;
+    let database = Database::create(arguments.url.as_deref())?;
+    prepare(&database)?;
+    let clock = match (database.name(), &arguments.clock) {
+        (Some(name), _) if database.engine == Engine::Postgres => {
+            Some(Clock::of_postgres(&database.url, name)?)
+        }
+        (name, file) => {
+            let file = file.clone();
+            file.map(|file| Clock::of_file(file, name.is_none()))
+        }
+    };
+    if let Some(clock) = &clock {
+        follows(&database, clock)?;
+    }
+    let kinds = kinds(arguments, &database, clock.is_some())?;
+    eprintln!(
+        "torture: seed {seed}, {} s, {} processes of {} threads, faults: {}",
+        arguments.seconds,
+        arguments.workers,
+        arguments.threads,
+        names(&kinds)
+    );
+
+    let proxies = match database.address()? {
+        Some(address) => (0..arguments.workers)
+            .map(|_| Proxy::to(address))
+            .collect::<std::io::Result<Vec<_>>>()?,
+        None => Vec::new(),
+    };
+    let jobs = (0..arguments.workers)
+        .map(|worker| {
+            let proxy = proxies.get(usize::try_from(worker)?);
+            Ok(Job {
+                engine: database.engine,
+                url: match proxy {
+                    Some(proxy) => database.url_by_way_of(proxy.port())?,
+                    None => database.url.clone(),
+                },
+                process: 0,
+                worker,
+                threads: arguments.threads,
+                seed,
+                sabotage: arguments.sabotage,
+                directory: directory.path().to_owned(),
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let fake = arguments.faketime.clone().zip(arguments.clock.clone());
+    let crew = Crew::start(
+        jobs,
+        fake.map(|(library, file)| FakeClock { library, file }),
+    )?;
+    let stage = Stage::new(
+        database.engine,
+        database.url.clone(),
+        crew,
+        proxies,
+        usize::try_from(arguments.workers)?,
+        arguments.kill_server.clone(),
+        clock,
+        Duration::from_secs(arguments.seconds),
+    );
+    watch(&stage, &kinds, seed, &interrupted)?;
+    let faults = std::mem::take(&mut *stage.faults());
+    let killed = stage.crew.stop(LIMIT)?;
+    directory.write("faults.json", &faults)?;
+    let histories = Histories {
+        processes: torture_history::read_all(directory.path())?,
+        faults,
+    };
+    let is_right = verdict::tell(arguments, &database, &histories, killed, seed)?;
+    if is_right {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // What happened will not happen again in the same way.
+    eprintln!(
+        "torture: the histories stay in {}",
+        directory.keep().display()
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+/// An error when the database does not follow the clock, so that nothing would come of setting it.
+fn follows(database: &Database, clock: &Clock) -> Result<()> {
+    const FAR: i64 = 3600;
+    clock.set(0)?;
+    // The clock of SQLite's databases is that of the workers.
+    if database.engine == Engine::Sqlite {
+        return Ok(());
+    }
+    let now = || -> Result<i64> {
+        with_connection!(database.engine, C => {
+            Ok(Evidence::read(&mut database.connect::<C>()?)?.now_us / 1_000_000)
+        })
+    };
+    let before = now()?;
+    clock.set(i32::try_from(FAR)?)?;
+    let ahead = now()? - before;
+    clock.set(0)?;
+    ensure!(
+        (FAR..FAR + 60).contains(&ahead),
+        "set {FAR} s ahead, the database's clock is {ahead} s ahead"
+    );
+    Ok(())
+}
+
+/// The tables, and the semaphores' slots.
+fn prepare(database: &Database) -> Result<()> {
+    use diesel_locks::Semaphores;
+
+    with_connection!(database.engine, C => {
+        let mut conn: C = database.connect()?;
+        conn.batch_execute(C::SETTINGS)?;
+        diesel_locks::migrate(&mut conn)?;
+        conn.create_tables()?;
+        let semaphores: Vec<Semaphore> = scene::semaphores()
+            .map(|semaphore| Semaphore::named(semaphore.name, semaphore.permits))
+            .collect();
+        conn.register_semaphores(&semaphores)?;
+        Ok(())
+    })
+}
+
+fn kinds(arguments: &Run, database: &Database, has_clock: bool) -> Result<Vec<FaultKind>> {
+    let possible = nemesis::possible(database.engine, arguments.kill_server.is_some(), has_clock);
+    if arguments.faults.is_empty() {
+        return Ok(possible);
+    }
+    let mut kinds = Vec::new();
+    for fault in &arguments.faults {
+        match fault {
+            Fault::None => ensure!(arguments.faults.len() == 1, "none, or some faults"),
+            Fault::Of(kind) => {
+                ensure!(
+                    possible.contains(kind),
+                    "{} can't be done to this database; these can: {}",
+                    kind.name(),
+                    names(&possible)
+                );
+                kinds.push(*kind);
+            }
+        }
+    }
+    Ok(kinds)
+}
+
+fn names(kinds: &[FaultKind]) -> String {
+    if kinds.is_empty() {
+        return "none".into();
+    }
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
+/// The time during which faults happen.
+fn watch(stage: &Stage, kinds: &[FaultKind], seed: u64, interrupted: &AtomicBool) -> Result<()> {
+    thread::scope(|scope| {
+        let (over, is_over) = channel();
+        scope.spawn(move || {
+            // Nobody listens any more when a worker has failed.
+            let _ = over.send(nemesis::torment(stage, kinds, seed));
+        });
+        let check = || {
+            if interrupted.load(Ordering::SeqCst) {
+                stage.cut_short();
+                bail!("interrupted");
+            }
+            stage.crew.check().inspect_err(|_| stage.cut_short())
+        };
+        let tormented = loop {
+            check()?;
+            if let Ok(result) = is_over.recv_timeout(PAUSE) {
+                break result;
+            }
+        };
+        while !stage.is_over() {
+            check()?;
+            stage.rest(PAUSE);
+        }
+        tormented
+    })
+}

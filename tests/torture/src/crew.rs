@@ -1,0 +1,195 @@
+//! The worker processes, seen from outside.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::job::Job;
+
+/// How often is looked whether processes have ended.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What SQLite's clock is, in the workers.
+#[derive(Clone)]
+pub(crate) struct FakeClock {
+    pub(crate) library: PathBuf,
+    pub(crate) file: PathBuf,
+}
+
+/// The worker processes.
+pub(crate) struct Crew {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    clock: Option<FakeClock>,
+    next_process: u32,
+    workers: Vec<Worker>,
+    killed: BTreeSet<u32>,
+}
+
+struct Worker {
+    job: Job,
+    child: Child,
+    /// Closed to stop it.
+    input: Option<ChildStdin>,
+}
+
+impl Crew {
+    /// Starts a process for each job; their numbers of processes are given here.
+    pub(crate) fn start(jobs: Vec<Job>, clock: Option<FakeClock>) -> Result<Self> {
+        let mut inner = Inner {
+            clock,
+            next_process: 1,
+            workers: Vec::new(),
+            killed: BTreeSet::new(),
+        };
+        for job in jobs {
+            let worker = inner.spawn(job)?;
+            inner.workers.push(worker);
+        }
+        Ok(Self {
+            inner: Mutex::new(inner),
+        })
+    }
+
+    /// Kills a worker's process.
+    pub(crate) fn kill(&self, worker: usize) -> Result<()> {
+        let inner = &mut *self.lock();
+        let worker = &mut inner.workers[worker];
+        worker.child.kill()?;
+        worker.child.wait()?;
+        inner.killed.insert(worker.job.process);
+        Ok(())
+    }
+
+    /// Starts a process for a worker that was killed.
+    pub(crate) fn restart(&self, worker: usize) -> Result<()> {
+        let mut inner = self.lock();
+        let job = inner.workers[worker].job.clone();
+        inner.workers[worker] = inner.spawn(job)?;
+        Ok(())
+    }
+
+    pub(crate) fn pause(&self, worker: usize) {
+        self.signal(worker, Signal::STOP);
+    }
+
+    pub(crate) fn wake(&self, worker: usize) {
+        self.signal(worker, Signal::CONT);
+    }
+
+    /// An error when a process has ended that nobody has killed.
+    pub(crate) fn check(&self) -> Result<()> {
+        let inner = &mut *self.lock();
+        for worker in &mut inner.workers {
+            let ended = worker.child.try_wait()?;
+            if let Some(status) = ended.filter(|_| !inner.killed.contains(&worker.job.process)) {
+                bail!("{worker} has ended by itself: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all to stop, and waits. Those that do not within this time are killed, and are not among those that the
+    /// nemesis killed, which are returned: whatever they were at has not come back.
+    pub(crate) fn stop(self, patience: Duration) -> Result<BTreeSet<u32>> {
+        let mut inner = self
+            .inner
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        for worker in &mut inner.workers {
+            worker.input = None;
+        }
+        let begun = Instant::now();
+        for worker in &mut inner.workers {
+            while worker.child.try_wait()?.is_none() {
+                if begun.elapsed() > patience {
+                    eprintln!("torture: {worker} does not stop");
+                    worker.child.kill()?;
+                    break;
+                }
+                sleep(PAUSE);
+            }
+            let status = worker.child.wait()?;
+            let was_told = begun.elapsed() <= patience;
+            let was_killed = inner.killed.contains(&worker.job.process);
+            if was_told && !was_killed && !status.success() {
+                bail!("{worker} has ended by itself: {status}");
+            }
+        }
+        Ok(std::mem::take(&mut inner.killed))
+    }
+
+    fn signal(&self, worker: usize, signal: Signal) {
+        let mut inner = self.lock();
+        let child = &mut inner.workers[worker].child;
+        // Not to a process that has been waited for: another may have its number.
+        if let Ok(None) = child.try_wait() {
+            let _ = kill_process(Pid::from_child(child), signal);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (job, pid) = (&self.job, self.child.id());
+        write!(
+            f,
+            "worker {} (process {}, pid {pid})",
+            job.worker, job.process
+        )
+    }
+}
+
+impl Inner {
+    fn spawn(&mut self, job: Job) -> Result<Worker> {
+        let job = Job {
+            process: self.next_process,
+            ..job
+        };
+        self.next_process += 1;
+        let mut command = Command::new(env::current_exe()?);
+        if let Some(clock) = &self.clock {
+            command
+                .env("LD_PRELOAD", &clock.library)
+                .env("FAKETIME_TIMESTAMP_FILE", &clock.file)
+                // One machine has one clock: nobody goes on with what was read before.
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let mut child = command
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("can't start a worker")?;
+        let mut input = child.stdin.take();
+        if let Some(input) = &mut input {
+            writeln!(input, "{}", serde_json::to_string(&job)?)?;
+        }
+        Ok(Worker { job, child, input })
+    }
+}
+
+impl Drop for Inner {
+    /// None outlives the run, which may fail half-way.
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What a worker process is told.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::sabotage::Sabotage;
+
+/// What a worker process is told, in a line of JSON on its standard input. It works until that ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) engine: Engine,
+    pub(crate) url: String,
+    /// Counted over the whole run.
+    pub(crate) process: u32,
+    /// Which worker it is.
+    pub(crate) worker: u32,
+    pub(crate) threads: u32,
+    pub(crate) seed: u64,
+    pub(crate) sabotage: Option<Sabotage>,
+    /// Where histories are written.
+    pub(crate) directory: PathBuf,
+}

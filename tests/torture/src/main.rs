@@ -1,0 +1,41 @@
+//! Workers that use `diesel-locks` as applications do, while a nemesis kills, pauses, cuts off and crashes what they stand
+//! on; and a check of what they did.
+//!
+//! `coordinator.rs` is the run from its beginning to its end, `worker.rs` a worker process, `nemesis.rs` what happens to
+//! them. The check is a crate of its own, `torture-checker`, which does not know `diesel-locks`.
+//!
+//! `cargo xtask torture` starts a private server and this program with it.
+
+mod arguments;
+mod clock;
+mod coordinator;
+mod crew;
+mod database;
+mod directory;
+mod engine;
+mod job;
+mod nemesis;
+mod proxy;
+mod sabotage;
+mod sessions;
+mod stage;
+mod store;
+mod verdict;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(run) => coordinator::run(&run),
+        Command::Worker => worker::main().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("torture: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,155 @@
+//! What happens to the workers, their connections, the server and its clock: lanes that go on at the same time, each with
+//! one fault after the other.
+
+mod clock;
+mod fate;
+mod neighbours;
+mod network;
+mod processes;
+mod server;
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use torture_history::{FaultKind, Moment};
+
+use crate::engine::Engine;
+use crate::stage::Stage;
+
+use fate::Fate;
+
+/// Which faults go on at the same time as which.
+const LANES: [&[FaultKind]; 5] = [
+    &[FaultKind::Kill, FaultKind::Pause],
+    &[
+        FaultKind::Reset,
+        FaultKind::BlackHole,
+        FaultKind::Delay,
+        FaultKind::Refuse,
+    ],
+    &[
+        FaultKind::Terminate,
+        FaultKind::Crash,
+        FaultKind::Exhaust,
+        FaultKind::Hog,
+    ],
+    &[FaultKind::Snapshot],
+    &[FaultKind::ClockAhead, FaultKind::ClockBack],
+];
+
+/// What a fault was, if it took place.
+struct Hit {
+    /// The worker it was for; none, when it was for all.
+    worker: Option<usize>,
+    /// When the database's clock jumped ahead.
+    ahead: Option<(Moment, Moment)>,
+}
+
+impl Hit {
+    const ALL: Self = Self {
+        worker: None,
+        ahead: None,
+    };
+
+    fn one(worker: usize) -> Self {
+        Self {
+            worker: Some(worker),
+            ..Self::ALL
+        }
+    }
+}
+
+/// What this engine, and this server, can be made to suffer.
+pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<FaultKind> {
+    let is_possible = |kind: &FaultKind| match kind {
+        FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => true,
+        FaultKind::ClockAhead | FaultKind::ClockBack => has_clock,
+        // A server that may not be killed has others to serve.
+        FaultKind::Crash | FaultKind::Exhaust => may_kill,
+        FaultKind::Reset
+        | FaultKind::BlackHole
+        | FaultKind::Delay
+        | FaultKind::Refuse
+        | FaultKind::Terminate
+        | FaultKind::Snapshot => engine != Engine::Sqlite,
+    };
+    FaultKind::ALL.into_iter().filter(is_possible).collect()
+}
+
+/// Goes on until the stage's end, and leaves everything as it was.
+pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<()> {
+    thread::scope(|scope| {
+        let lanes: Vec<_> = LANES
+            .iter()
+            .zip(1..)
+            .filter_map(|(lane, number)| {
+                let lane: Vec<FaultKind> = lane
+                    .iter()
+                    .copied()
+                    .filter(|kind| kinds.contains(kind))
+                    .collect();
+                (!lane.is_empty()).then(|| {
+                    let fate = Fate::new(seed, number);
+                    scope.spawn(move || walk(stage, &lane, fate))
+                })
+            })
+            .collect();
+        let mut result = Ok(());
+        for lane in lanes {
+            let walked = lane
+                .join()
+                .unwrap_or_else(|_| Err(anyhow!("the nemesis panicked")));
+            result = result.and(walked);
+        }
+        result
+    })
+}
+
+/// One fault after the other, each kind once before any comes again.
+fn walk(stage: &Stage, lane: &[FaultKind], mut fate: Fate) -> Result<()> {
+    let longest = match lane {
+        // A session that keeps a snapshot is there all the while.
+        [FaultKind::Snapshot] => 300,
+        // Another kind that is alone leaves the time in which others would have been.
+        [_] => 5000,
+        _ => 1000,
+    };
+    loop {
+        let mut round = lane.to_vec();
+        fate.shuffle(&mut round);
+        for kind in round {
+            stage.rest(fate.time(200..longest));
+            stage.keep_calm();
+            if stage.is_over() {
+                return Ok(());
+            }
+            inflict(stage, kind, &mut fate)?;
+        }
+    }
+}
+
+fn inflict(stage: &Stage, kind: FaultKind, fate: &mut Fate) -> Result<()> {
+    let from = Moment::now();
+    let hit = match kind {
+        FaultKind::Kill => Some(processes::kill(stage, fate)?),
+        FaultKind::Pause => Some(processes::pause(stage, fate)),
+        FaultKind::Reset => Some(network::reset(stage, fate)),
+        FaultKind::BlackHole => Some(network::black_hole(stage, fate)),
+        FaultKind::Delay => Some(network::delay(stage, fate)),
+        FaultKind::Refuse => Some(network::refuse(stage, fate)),
+        FaultKind::Terminate => server::terminate(stage, fate),
+        FaultKind::Exhaust => server::exhaust(stage, fate),
+        FaultKind::Crash => Some(server::crash(stage)?),
+        FaultKind::ClockAhead | FaultKind::ClockBack => Some(clock::jump(stage, fate, kind)?),
+        FaultKind::Snapshot => neighbours::keep_a_snapshot(stage, fate),
+        FaultKind::Hog => neighbours::hog(stage, fate),
+    };
+    if let Some(hit) = hit {
+        stage.note(kind, hit.worker, from, hit.ahead);
+    }
+    Ok(())
+}
+
+/// The longest that a server may take to come back.
+const PATIENCE: Duration = Duration::from_secs(60);

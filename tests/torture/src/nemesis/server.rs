@@ -1,0 +1,52 @@
+//! The server: sessions that it ends, connections that it has not got, its own end.
+
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use diesel::Connection;
+
+use super::fate::Fate;
+use super::{Hit, PATIENCE};
+use crate::engine::with_connection;
+use crate::sessions::Sessions;
+use crate::stage::Stage;
+
+/// More connections than a server has that may be exhausted.
+const MANY: usize = 1000;
+
+/// Ends some sessions of the run's database.
+pub(super) fn terminate(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
+    let some = i64::try_from(fate.number(1..6)).unwrap_or(1);
+    let ended = with_connection!(stage.engine, C => {
+        // When the server is not there, or has no connection left, there is nothing to be done to it.
+        C::establish(&stage.url).ok()?.terminate_some(some).ok()?
+    });
+    (ended > 0).then_some(Hit::ALL)
+}
+
+/// Takes all connections that the server has, and keeps them for a while.
+pub(super) fn exhaust(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
+    let held = with_connection!(stage.engine, C => {
+        let held: Vec<C> = (0..MANY).map_while(|_| C::establish(&stage.url).ok()).collect();
+        stage.rest(fate.time(500..2500));
+        held.len()
+    });
+    (held > 0).then_some(Hit::ALL)
+}
+
+/// Kills the server, and waits until it is back.
+pub(super) fn crash(stage: &Stage) -> Result<Hit> {
+    let program = stage.kill_server.as_ref().context("no server to kill")?;
+    let status = Command::new(program)
+        .status()
+        .context("can't kill the server")?;
+    ensure!(status.success(), "{}: {status}", program.display());
+    let begun = Instant::now();
+    with_connection!(stage.engine, C => while C::establish(&stage.url).is_err() {
+        ensure!(begun.elapsed() < PATIENCE, "the server does not come back");
+        sleep(Duration::from_millis(50));
+    });
+    Ok(Hit::ALL)
+}

@@ -1,0 +1,247 @@
+//! Between a worker and the server: a proxy that loses, delays and refuses.
+
+mod link;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use link::Link;
+
+/// A proxy to one server.
+pub(crate) struct Proxy {
+    port: u16,
+    weather: Arc<Weather>,
+}
+
+/// What happens to what is sent, on all connections.
+pub(crate) struct Weather {
+    delay_ms: AtomicU64,
+    is_refusing: AtomicBool,
+    is_silent: Mutex<bool>,
+    cleared: Condvar,
+    links: Mutex<Vec<Link>>,
+}
+
+impl Proxy {
+    pub(crate) fn to(server: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let weather = Arc::new(Weather {
+            delay_ms: AtomicU64::new(0),
+            is_refusing: AtomicBool::new(false),
+            is_silent: Mutex::new(false),
+            cleared: Condvar::new(),
+            links: Mutex::new(Vec::new()),
+        });
+        let shared = Arc::clone(&weather);
+        // It ends with the process.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A connection that can't be had, on either side, is one that is refused.
+                let _ = shared.accept(client, server);
+            }
+        });
+        Ok(Self { port, weather })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Resets connections: each one for which `chosen` says so.
+    pub(crate) fn reset(&self, mut chosen: impl FnMut() -> bool) {
+        self.weather.links().retain(|link| {
+            let is_reset = chosen();
+            if is_reset {
+                link.reset();
+            }
+            !is_reset
+        });
+    }
+
+    /// What is sent arrives so much later.
+    pub(crate) fn delay(&self, delay: Duration) {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.weather.delay_ms.store(delay, Ordering::SeqCst);
+    }
+
+    /// Whether connections are refused from now on.
+    pub(crate) fn refuse(&self, refuse: bool) {
+        self.weather.is_refusing.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Gives up the connections that there are: nothing is ever heard of them again, at either end.
+    pub(crate) fn abandon(&self) {
+        for link in self.weather.links().drain(..) {
+            link.abandon();
+        }
+    }
+
+    /// Whether nothing arrives any more, not even an acknowledgement; what was sent meanwhile arrives afterwards.
+    pub(crate) fn silence(&self, silent: bool) {
+        let links = self.weather.links();
+        *self.weather.silence() = silent;
+        for link in &*links {
+            link.be_deaf(silent);
+        }
+        self.weather.cleared.notify_all();
+    }
+}
+
+impl Weather {
+    fn accept(self: &Arc<Self>, client: TcpStream, server: SocketAddr) -> io::Result<()> {
+        if self.is_refusing.load(Ordering::SeqCst) {
+            return link::refuse(client);
+        }
+        let mut link = Link::between(client, TcpStream::connect(server)?)?;
+        // Silence does not begin or end in between.
+        let mut links = self.links();
+        if *self.silence() {
+            link.be_deaf(true);
+        }
+        link.serve(self);
+        links.retain(Link::is_alive);
+        links.push(link);
+        Ok(())
+    }
+
+    /// Returns when what was received may be passed on.
+    fn pass(&self) {
+        let delay = self.delay_ms.load(Ordering::SeqCst);
+        if delay > 0 {
+            thread::sleep(Duration::from_millis(delay));
+        }
+        let mut is_silent = self.silence();
+        while *is_silent {
+            is_silent = self
+                .cleared
+                .wait(is_silent)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn silence(&self) -> MutexGuard<'_, bool> {
+        self.is_silent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Duration;
+
+    use socket2::SockRef;
+
+    use super::Proxy;
+
+    /// A client of a server that says everything back.
+    fn client_of_an_echo() -> (Proxy, TcpStream) {
+        let echo = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let proxy = Proxy::to(echo.local_addr().expect("bound")).expect("a port");
+        thread::spawn(move || {
+            for mut client in echo.incoming().flatten() {
+                thread::spawn(move || {
+                    let mut back = client.try_clone().expect("a socket");
+                    let _ = std::io::copy(&mut client, &mut back);
+                });
+            }
+        });
+        let mut client = connect(&proxy);
+        said_back(&mut client);
+        (proxy, client)
+    }
+
+    fn connect(proxy: &Proxy) -> TcpStream {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).expect("it listens")
+    }
+
+    fn said_back(client: &mut TcpStream) {
+        client.write_all(b"a").expect("sent");
+        client.read_exact(&mut [0]).expect("received");
+    }
+
+    #[test]
+    fn a_reset_arrives_as_one() {
+        let (proxy, mut client) = client_of_an_echo();
+        proxy.reset(|| true);
+        let error = client.read(&mut [0]).expect_err("reset");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn only_those_that_are_chosen_are_reset() {
+        let (proxy, mut client) = client_of_an_echo();
+        proxy.reset(|| false);
+        said_back(&mut client);
+    }
+
+    #[test]
+    fn who_is_refused_learns_of_it() {
+        let (proxy, mut client) = client_of_an_echo();
+        proxy.refuse(true);
+        let mut refused = connect(&proxy);
+        assert!(refused.read(&mut [0]).is_err());
+        said_back(&mut client);
+        proxy.refuse(false);
+        said_back(&mut connect(&proxy));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn silence_acknowledges_nothing() {
+        let (proxy, mut client) = client_of_an_echo();
+        // The system gives up on what is not acknowledged.
+        let limit = Duration::from_millis(300);
+        SockRef::from(&client)
+            .set_tcp_user_timeout(Some(limit))
+            .expect("a socket of TCP");
+        proxy.silence(true);
+        client.write_all(b"a").expect("in the system's buffer");
+        let error = client.read(&mut [0]).expect_err("no acknowledgement");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn nothing_is_heard_of_what_was_abandoned() {
+        let (proxy, mut client) = client_of_an_echo();
+        proxy.silence(true);
+        client.write_all(b"b").expect("in the system's buffer");
+        proxy.abandon();
+        proxy.silence(false);
+        client
+            .set_read_timeout(Some(Duration::from_millis(300)))
+            .expect("a time");
+        let error = client.read(&mut [0]).expect_err("nothing");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        said_back(&mut connect(&proxy));
+    }
+
+    #[test]
+    fn what_was_sent_into_silence_arrives_after_it() {
+        let (proxy, mut client) = client_of_an_echo();
+        proxy.silence(true);
+        client.write_all(b"b").expect("in the system's buffer");
+        client
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("a time");
+        assert!(client.read(&mut [0]).is_err());
+        proxy.silence(false);
+        client.set_read_timeout(None).expect("no time");
+        let mut answer = [0];
+        client.read_exact(&mut answer).expect("received");
+        assert_eq!(&answer, b"b");
+    }
+}

@@ -1,0 +1,148 @@
+//! A client's connection and the server's behind it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use super::Weather;
+
+/// A client's connection and the server's behind it, as long as somebody reads from one of them.
+pub(super) struct Link {
+    ends: Weak<Ends>,
+    strong: Option<Arc<Ends>>,
+}
+
+struct Ends {
+    client: TcpStream,
+    server: TcpStream,
+    /// Neither end is told of the end in the ordinary way.
+    is_reset: AtomicBool,
+    /// Neither end is told anything any more.
+    is_abandoned: AtomicBool,
+}
+
+/// How an end that is closed is told: at once, by RST.
+const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+/// Closes a connection by RST.
+pub(super) fn refuse(client: TcpStream) -> io::Result<()> {
+    SockRef::from(&client).set_linger(AT_ONCE)?;
+    drop(client);
+    Ok(())
+}
+
+impl Link {
+    pub(super) fn between(client: TcpStream, server: TcpStream) -> io::Result<Self> {
+        for end in [&client, &server] {
+            end.set_nodelay(true)?;
+        }
+        let ends = Arc::new(Ends {
+            client,
+            server,
+            is_reset: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+        });
+        Ok(Self {
+            ends: Arc::downgrade(&ends),
+            strong: Some(ends),
+        })
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.ends.strong_count() > 0
+    }
+
+    /// Resets both ends.
+    pub(super) fn reset(&self) {
+        let Some(ends) = self.ends.upgrade() else {
+            return;
+        };
+        ends.is_reset.store(true, Ordering::SeqCst);
+        for end in [&ends.client, &ends.server] {
+            // An error means that it has ended by itself.
+            let _ = SockRef::from(end).set_linger(AT_ONCE);
+            // Wakes who reads; nothing is sent for that.
+            let _ = end.shutdown(Shutdown::Read);
+        }
+    }
+
+    /// Falls silent for ever, as long as this process lives.
+    pub(super) fn abandon(&self) {
+        if let Some(ends) = self.ends.upgrade() {
+            ends.is_abandoned.store(true, Ordering::SeqCst);
+        }
+        self.be_deaf(true);
+    }
+
+    /// Whether what arrives is dropped by the system before TCP has seen it: nothing is acknowledged, as when the other
+    /// machine has vanished.
+    pub(super) fn be_deaf(&self, deaf: bool) {
+        let Some(ends) = self.ends.upgrade() else {
+            return;
+        };
+        for end in [&ends.client, &ends.server] {
+            // An error means that it has ended by itself.
+            let _ = filter(end, deaf);
+        }
+    }
+
+    /// Passes on what is sent, in both directions, until an end is closed.
+    pub(super) fn serve(&mut self, weather: &Arc<Weather>) {
+        let Some(ends) = self.strong.take() else {
+            return;
+        };
+        let (there, back) = (Arc::clone(&ends), ends);
+        let (weather_there, weather_back) = (Arc::clone(weather), Arc::clone(weather));
+        thread::spawn(move || there.pump(&there.client, &there.server, &weather_there));
+        thread::spawn(move || back.pump(&back.server, &back.client, &weather_back));
+    }
+}
+
+impl Ends {
+    /// The sockets stay open, and nothing is sent: closing one would tell its other end.
+    fn park_if_abandoned(&self) {
+        while self.is_abandoned.load(Ordering::SeqCst) {
+            thread::park();
+        }
+    }
+
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, weather: &Weather) {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            weather.pass();
+            self.park_if_abandoned();
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        weather.pass();
+        self.park_if_abandoned();
+        if !self.is_reset.load(Ordering::SeqCst) {
+            // The other side learns that there is nothing more to come.
+            let _ = to.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn filter(end: &TcpStream, deaf: bool) -> io::Result<()> {
+    /// `BPF_RET | BPF_K`: how many bytes of a packet are let through.
+    const RETURN: u16 = 0x06;
+    let end = SockRef::from(end);
+    if deaf {
+        end.attach_filter(&[socket2::SockFilter::new(RETURN, 0, 0, 0)])
+    } else {
+        end.detach_filter()
+    }
+}
+
+/// Elsewhere the system acknowledges what is sent, and passes it on when the silence ends.
+#[cfg(not(target_os = "linux"))]
+fn filter(_end: &TcpStream, _deaf: bool) -> io::Result<()> {
+    Ok(())
+}

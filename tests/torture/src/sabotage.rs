@@ -1,0 +1,22 @@
+//! What can be broken in the workers, to show that the check finds it.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What is broken in the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub(crate) enum Sabotage {
+    /// Counters are changed without their locks.
+    NoLock,
+    /// Resources take every fence.
+    NoFence,
+    /// Slots are leased, or held by transactions, as if there were one permit more. SQLite has one writer, so there only
+    /// leases show it.
+    OverCapacity,
+    /// Numbers are drawn in a transaction of their own.
+    LeakySequence,
+    /// Counters are read before they are locked.
+    StaleRead,
+    /// Leases that are to be renewed are not.
+    NoRenewal,
+}

@@ -1,0 +1,249 @@
+//! The application's tables, and its statements, the same for all engines, in Diesel's DSL.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::prelude::*;
+use torture_history::{Op, scene};
+
+diesel::table! {
+    torture_counters (id) {
+        id -> Integer,
+        n -> BigInt,
+        balance -> BigInt,
+    }
+}
+
+diesel::table! {
+    torture_ledger (op, counter) {
+        op -> BigInt,
+        counter -> Integer,
+        n -> BigInt,
+    }
+}
+
+diesel::table! {
+    torture_resources (id) {
+        id -> Integer,
+        fence -> BigInt,
+        version -> BigInt,
+    }
+}
+
+diesel::table! {
+    torture_writes (op) {
+        op -> BigInt,
+        resource -> Integer,
+        version -> BigInt,
+        fence -> BigInt,
+    }
+}
+
+diesel::table! {
+    torture_passes (op) {
+        op -> BigInt,
+        sequence -> Integer,
+        number -> BigInt,
+    }
+}
+
+diesel::table! {
+    torture_visits (op) {
+        op -> BigInt,
+        semaphore -> Text,
+    }
+}
+
+/// An account as it was read.
+pub(crate) struct Account {
+    pub(crate) n: i64,
+    pub(crate) balance: i64,
+}
+
+/// A connection, with what the application does on it.
+pub(crate) trait Store:
+    ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static
+{
+    /// The session's settings: the time-outs without which a lost packet could hold up a worker, or a lock, for ever.
+    const SETTINGS: &'static str;
+
+    /// The application's tables, with a row for each counter, account and resource.
+    fn create_tables(&mut self) -> QueryResult<()>;
+
+    fn read_counter(&mut self, id: u32) -> QueryResult<i64>;
+
+    /// Writes the counter, and that it was this operation.
+    fn write_counter(&mut self, op: Op, id: u32, n: i64) -> QueryResult<()>;
+
+    /// Reads an account with the lock of those who write, where the engine has one.
+    fn read_account(&mut self, id: u32) -> QueryResult<Account>;
+
+    /// Writes the account, and that it was this operation.
+    fn write_account(&mut self, op: Op, id: u32, account: &Account) -> QueryResult<()>;
+
+    /// Writes at a fenced resource: whether it was accepted. To be called in a transaction.
+    fn write_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool>;
+
+    /// The same at a resource that forgot to look at the fence.
+    fn write_careless_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool>;
+
+    fn insert_pass(&mut self, op: Op, sequence: u32, number: i64) -> QueryResult<()>;
+
+    fn insert_visit(&mut self, op: Op, semaphore: &str) -> QueryResult<()>;
+}
+
+fn key(id: u32) -> i32 {
+    i32::try_from(id).unwrap_or(i32::MAX)
+}
+
+/// That a write was accepted, under the lock on the resource's row.
+macro_rules! insert_write {
+    ($conn:expr, $op:expr, $id:expr, $fence:expr) => {{
+        let version: i64 = torture_resources::table
+            .find(key($id))
+            .select(torture_resources::version)
+            .first($conn)?;
+        let row = (
+            torture_writes::op.eq($op.0),
+            torture_writes::resource.eq(key($id)),
+            torture_writes::version.eq(version),
+            torture_writes::fence.eq($fence),
+        );
+        diesel::insert_into(torture_writes::table)
+            .values(row)
+            .execute($conn)?;
+    }};
+}
+
+macro_rules! store {
+    ($connection:ty, $($locked:ident)?, $settings:literal $(,)?) => {
+        impl Store for $connection {
+            const SETTINGS: &'static str = $settings;
+
+            fn create_tables(&mut self) -> QueryResult<()> {
+                self.batch_execute(include_str!("store/tables.sql"))?;
+                let counters = (0..scene::LOCKED_COUNTERS)
+                    .chain(scene::ACCOUNTS)
+                    .chain(scene::ENSURED_COUNTERS);
+                for id in counters {
+                    let row = (
+                        torture_counters::id.eq(key(id)),
+                        torture_counters::n.eq(0),
+                        torture_counters::balance.eq(0),
+                    );
+                    diesel::insert_into(torture_counters::table).values(row).execute(self)?;
+                }
+                for id in scene::resources() {
+                    let row = (
+                        torture_resources::id.eq(key(id)),
+                        torture_resources::fence.eq(0),
+                        torture_resources::version.eq(0),
+                    );
+                    diesel::insert_into(torture_resources::table).values(row).execute(self)?;
+                }
+                Ok(())
+            }
+
+            fn read_counter(&mut self, id: u32) -> QueryResult<i64> {
+                torture_counters::table.find(key(id)).select(torture_counters::n).first(self)
+            }
+
+            fn write_counter(&mut self, op: Op, id: u32, n: i64) -> QueryResult<()> {
+                diesel::update(torture_counters::table.find(key(id)))
+                    .set(torture_counters::n.eq(n))
+                    .execute(self)?;
+                let row = (
+                    torture_ledger::op.eq(op.0),
+                    torture_ledger::counter.eq(key(id)),
+                    torture_ledger::n.eq(n),
+                );
+                diesel::insert_into(torture_ledger::table).values(row).execute(self)?;
+                Ok(())
+            }
+
+            fn read_account(&mut self, id: u32) -> QueryResult<Account> {
+                let (n, balance) = torture_counters::table
+                    .find(key(id))
+                    .select((torture_counters::n, torture_counters::balance))
+                    $(.$locked())?
+                    .first(self)?;
+                Ok(Account { n, balance })
+            }
+
+            fn write_account(&mut self, op: Op, id: u32, account: &Account) -> QueryResult<()> {
+                diesel::update(torture_counters::table.find(key(id)))
+                    .set(torture_counters::balance.eq(account.balance))
+                    .execute(self)?;
+                self.write_counter(op, id, account.n)
+            }
+
+            fn write_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool> {
+                let accepting = torture_resources::table
+                    .find(key(id))
+                    .filter(torture_resources::fence.le(fence));
+                let written = diesel::update(accepting)
+                    .set((
+                        torture_resources::fence.eq(fence),
+                        torture_resources::version.eq(torture_resources::version + 1),
+                    ))
+                    .execute(self)?;
+                if written == 1 {
+                    insert_write!(self, op, id, fence);
+                }
+                Ok(written == 1)
+            }
+
+            fn write_careless_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool> {
+                diesel::update(torture_resources::table.find(key(id)))
+                    .set((
+                        torture_resources::fence.eq(fence),
+                        torture_resources::version.eq(torture_resources::version + 1),
+                    ))
+                    .execute(self)?;
+                insert_write!(self, op, id, fence);
+                Ok(true)
+            }
+
+            fn insert_pass(&mut self, op: Op, sequence: u32, number: i64) -> QueryResult<()> {
+                let row = (
+                    torture_passes::op.eq(op.0),
+                    torture_passes::sequence.eq(key(sequence)),
+                    torture_passes::number.eq(number),
+                );
+                diesel::insert_into(torture_passes::table).values(row).execute(self)?;
+                Ok(())
+            }
+
+            fn insert_visit(&mut self, op: Op, semaphore: &str) -> QueryResult<()> {
+                let row = (
+                    torture_visits::op.eq(op.0),
+                    torture_visits::semaphore.eq(semaphore),
+                );
+                diesel::insert_into(torture_visits::table).values(row).execute(self)?;
+                Ok(())
+            }
+        }
+    };
+}
+
+// The server gives up on a client that it does not hear of, and frees what that held: `idle_in_transaction_session_timeout`
+// when it waits for the next statement, `tcp_*` when it waits for an acknowledgement.
+store!(
+    PgConnection,
+    for_update,
+    "SET idle_in_transaction_session_timeout = '8s'; SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; \
+     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 5000; SET deadlock_timeout = '200ms'",
+);
+
+// `wait_timeout`: as above. `innodb_lock_wait_timeout` is low, as some set it.
+store!(
+    MysqlConnection,
+    for_update,
+    "SET SESSION wait_timeout = 8, net_write_timeout = 8, net_read_timeout = 8, innodb_lock_wait_timeout = 2",
+);
+
+store!(
+    SqliteConnection,
+    ,
+    "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+);

@@ -1,0 +1,84 @@
+//! What is said at the end.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use torture_checker::{Evidence, Limits, Verdict};
+use torture_history::Histories;
+
+use crate::arguments::Run;
+use crate::coordinator::LIMIT;
+use crate::database::Database;
+use crate::engine::{Engine, with_connection};
+use crate::sessions::Sessions;
+
+/// How long leases may take to end when nobody is left to renew them, and sessions when nobody is left to use them: the
+/// longest lease and as long as a clock that was set right again had been ahead; the server's limits on silent clients.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often is looked whether they have.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Checks what the workers did, and prints it: whether nothing was violated.
+pub(crate) fn tell(
+    arguments: &Run,
+    database: &Database,
+    histories: &Histories,
+    killed: BTreeSet<u32>,
+    seed: u64,
+) -> Result<bool> {
+    let evidence = at_rest(database)?;
+    let limits = Limits {
+        longest: LIMIT,
+        killed,
+        // `innodb_lock_wait_timeout` is: see `store.rs`.
+        statements_are_limited: database.engine == Engine::Mysql,
+        // The log has the moments; processes may be late by a time slice.
+        jump_tolerance: Duration::from_millis(100),
+    };
+    let verdict = torture_checker::check(histories, &evidence, &limits)?;
+    println!("{verdict}");
+    println!("seed {seed}");
+    if arguments.json {
+        println!("{}", as_json(arguments, &verdict, seed)?);
+    }
+    Ok(verdict.total() == 0)
+}
+
+/// What the database says when nobody holds anything any more, or when it is time that nobody did.
+fn at_rest(database: &Database) -> Result<Evidence> {
+    let begun = Instant::now();
+    loop {
+        let (others, evidence) = with_connection!(database.engine, C => {
+            let mut conn: C = database.connect()?;
+            // Before: a COMMIT that is still on its way would come in between.
+            let others = conn.others()?;
+            (others, Evidence::read(&mut conn)?)
+        });
+        let is_held = |slot: &torture_checker::Slot| slot.expires_us > evidence.now_us;
+        let is_at_rest =
+            others == 0 && evidence.locked_slots.is_empty() && !evidence.slots.iter().any(is_held);
+        if is_at_rest || begun.elapsed() > PATIENCE {
+            return Ok(evidence);
+        }
+        sleep(PAUSE);
+    }
+}
+
+fn as_json(arguments: &Run, verdict: &Verdict, seed: u64) -> Result<Value> {
+    let mut object = json!({
+        // As text: JSON's numbers end before a seed does.
+        "seed": seed.to_string(),
+        "seconds": arguments.seconds,
+        "processes": arguments.workers,
+        "threads": arguments.threads,
+    });
+    if let (Some(object), Value::Object(verdict)) =
+        (object.as_object_mut(), serde_json::to_value(verdict)?)
+    {
+        object.extend(verdict);
+    }
+    Ok(object)
+}

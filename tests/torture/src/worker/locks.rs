@@ -1,0 +1,78 @@
+//! Object locks around a counter that is read and written.
+
+use diesel_locks::prelude::*;
+use torture_history::{Outcome, Waiting};
+
+use super::Shift;
+use super::dice::Dice;
+use super::operation::Operation;
+use super::trouble::{Failure, judged};
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+
+/// As the library puts it.
+pub(crate) fn wait(waiting: Waiting) -> Wait {
+    match waiting {
+        Waiting::Forever => Wait::Forever,
+        Waiting::No => Wait::No,
+        Waiting::AtMost(milliseconds) => {
+            Wait::AtMost(std::time::Duration::from_millis(milliseconds))
+        }
+    }
+}
+
+/// Adds one to the counters, by reading and writing them.
+pub(crate) fn count_up<C: Store>(
+    shift: &Shift<C>,
+    operation: &Operation,
+    dice: &mut Dice,
+    counters: &[u32],
+    kept: bool,
+    waiting: Waiting,
+) -> Result<Outcome, Failure> {
+    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let conn = &mut *conn;
+    let mut section = |conn: &mut C, read: Option<Vec<i64>>| -> Result<(), Failure> {
+        operation.entered(None)?;
+        for (index, &counter) in counters.iter().enumerate() {
+            let n = match &read {
+                Some(read) => read[index],
+                None => conn.read_counter(counter)?,
+            };
+            dice.pause(3);
+            conn.write_counter(operation.op, counter, n + 1)?;
+        }
+        operation.leaves();
+        Ok(())
+    };
+    let ids = counters
+        .iter()
+        .map(|counter| ObjectId::new("Counter", counter));
+    let retention = if kept {
+        Retention::Kept
+    } else {
+        Retention::Transient
+    };
+    let lock = ObjectLock::on_all(ids)
+        .retention(retention)
+        .wait(wait(waiting));
+    let result = match shift.job.sabotage {
+        // Each statement by itself: SQLite would not let two transactions do that.
+        Some(Sabotage::NoLock) => section(conn, None),
+        Some(Sabotage::StaleRead) => {
+            let read = counters.iter().map(|&counter| conn.read_counter(counter));
+            let read = read.collect::<Result<_, _>>()?;
+            conn.with_object_locks(lock, |conn| section(conn, Some(read)))
+        }
+        _ if waiting == Waiting::No => conn
+            .try_with_object_locks(lock, |conn| section(conn, None))
+            .map(|done| done.unwrap_or(())),
+        _ => conn.with_object_locks(lock, |conn| section(conn, None)),
+    };
+    judged(conn, result)?;
+    Ok(if operation.held_until().is_some() {
+        Outcome::Done
+    } else {
+        Outcome::Refused
+    })
+}

@@ -1,0 +1,87 @@
+//! An operation that is under way, and what it tells the history.
+
+use std::cell::Cell;
+
+use diesel_locks::LeaseState;
+use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, SlotHeld, Writer};
+
+use super::trouble::{Failure, Told};
+
+/// An operation that is under way.
+pub(crate) struct Operation<'a> {
+    pub(crate) op: Op,
+    history: &'a Writer,
+    held_until: Cell<Option<Moment>>,
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) fn new(op: Op, history: &'a Writer) -> Self {
+        Self {
+            op,
+            history,
+            held_until: Cell::new(None),
+        }
+    }
+
+    /// It holds what it asked for. Of a slot that is leased its own deadline tells: it may have been paused since it
+    /// asked.
+    pub(crate) fn entered(&self, slot: Option<SlotHeld>) -> Result<(), Failure> {
+        let at = Moment::now();
+        self.held_until.set(slot.is_none().then_some(at));
+        let op = self.op;
+        self.history.write(&Record::Entered { op, slot, at })
+    }
+
+    /// It held what it had asked for at this moment.
+    pub(crate) fn still_held(&self, at: Moment) {
+        self.held_until.set(Some(at));
+    }
+
+    /// It still holds what it asked for, because its transaction is open or the database will say otherwise.
+    pub(crate) fn leaves(&self) {
+        self.still_held(Moment::now());
+    }
+
+    /// Its lease was refreshed.
+    pub(crate) fn refreshed(&self, state: LeaseState) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        let expired = state.is_expired();
+        self.history.write(&Record::Refreshed { op, expired, at })
+    }
+
+    /// It gave its slot back; `is_held` is what it knew after its work. An error that no fault brings about is its own.
+    pub(crate) fn released(
+        &self,
+        is_held: bool,
+        released: Result<LeaseState, Failure>,
+    ) -> Result<(), Failure> {
+        let release = match released {
+            Ok(LeaseState::Unexpired) => Release::InTime,
+            Ok(LeaseState::Expired) => Release::Expired,
+            Err(failure) if !failure.is_of_faults() => return Err(failure),
+            Err(failure) => match failure.outcome() {
+                Outcome::Failed {
+                    kind: ErrorKind::SlotLost,
+                    ..
+                } => Release::Lost,
+                Outcome::Failed { kind, text } => Release::Failed { kind, text },
+                // Others hold what a release asks for.
+                outcome => Release::Failed {
+                    kind: ErrorKind::Held,
+                    text: format!("{outcome:?}"),
+                },
+            },
+        };
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Released {
+            op,
+            is_held,
+            release,
+            at,
+        })
+    }
+
+    pub(crate) fn held_until(&self) -> Option<Moment> {
+        self.held_until.get()
+    }
+}

@@ -1,0 +1,34 @@
+//! A worker's connections.
+
+use std::time::Duration;
+
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+
+use crate::job::Job;
+use crate::store::Store;
+
+pub(crate) type Connections<C> = Pool<ConnectionManager<C>>;
+
+/// How long a thread waits for a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Sets the session's limits.
+#[derive(Debug)]
+struct Settings;
+
+impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
+    fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
+        conn.batch_execute(C::SETTINGS)
+            .map_err(diesel::r2d2::Error::QueryError)
+    }
+}
+
+/// One connection for each thread, one for the keeper of guards, and one to spare.
+pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
+    Pool::builder()
+        .max_size(job.threads + 2)
+        .test_on_check_out(true)
+        .connection_timeout(PATIENCE)
+        .connection_customizer(Box::new(Settings))
+        .build_unchecked(ConnectionManager::new(&job.url))
+}

@@ -1,0 +1,187 @@
+//! Errors, and what is told of them.
+
+use std::fmt;
+
+use anyhow::anyhow;
+use diesel::connection::TransactionManager;
+use diesel_locks::Error;
+use torture_history::{ErrorKind, Outcome};
+
+use crate::store::Store;
+
+/// What an operation's closures return.
+pub(crate) type Failure = anyhow::Error;
+
+/// The application's own reason to roll back.
+#[derive(Debug)]
+pub(crate) struct ChangedItsMind;
+
+/// The resource has seen a larger fence.
+#[derive(Debug)]
+pub(crate) struct Fenced;
+
+/// A database error on a connection that is gone.
+#[derive(Debug)]
+pub(crate) struct Gone(String);
+
+impl fmt::Display for ChangedItsMind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rolled back by intent")
+    }
+}
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the resource has seen a larger fence")
+    }
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the connection is gone: {}", self.0)
+    }
+}
+
+impl std::error::Error for ChangedItsMind {}
+impl std::error::Error for Fenced {}
+impl std::error::Error for Gone {}
+
+/// What the client libraries say of a connection that is gone, in lower case. Diesel hands on neither SQLSTATE nor errno.
+const GONE: [&str; 15] = [
+    "server closed the connection",
+    "terminating connection",
+    "no connection to the server",
+    "connection not open",
+    "could not receive data from server",
+    "could not send data to server",
+    "connection has been closed unexpectedly",
+    "lost connection to",
+    "lost synchronization with server",
+    "server has gone away",
+    "connection was killed",
+    "server shutdown in progress",
+    "disconnected by the server",
+    "malformed packet",
+    "the database system is ",
+];
+
+/// Judges an error of a connection, after which no transaction may be open.
+pub(crate) fn judged<C: Store, T>(conn: &mut C, result: Result<T, Failure>) -> Result<T, Failure> {
+    let result = result.map_err(|failure| {
+        // An attempt before this one has lost it.
+        let is_broken = matches!(
+            diesels(&failure),
+            Some(diesel::result::Error::BrokenTransactionManager)
+        );
+        if is_broken && conn.ping().is_err() {
+            return Gone(failure.to_string()).into();
+        }
+        told(failure)
+    });
+    if result.as_ref().is_err_and(anyhow::Error::is::<Gone>) {
+        return result;
+    }
+    match C::TransactionManager::transaction_manager_status_mut(conn).transaction_depth() {
+        Ok(None) => result,
+        // It was lost when ROLLBACK was sent: the server rolls back by itself.
+        Err(_) if conn.ping().is_err() => result,
+        depth => Err(anyhow!(
+            "a transaction was left open ({depth:?}) after {:?}",
+            result.err()
+        )),
+    }
+}
+
+/// Diesel's error, in the library's or not.
+fn diesels(failure: &Failure) -> Option<&diesel::result::Error> {
+    match failure.downcast_ref::<Error>() {
+        Some(Error::Database(error)) => Some(error),
+        _ => failure.downcast_ref(),
+    }
+}
+
+/// Judges an error of a connection that can't be asked: a guard has connections of its own.
+pub(crate) fn unpooled(error: Error) -> Failure {
+    told(error.into())
+}
+
+/// Tells an error of a lost connection from others, by its text: Diesel gives both the same kind.
+fn told(failure: Failure) -> Failure {
+    let text = format!("{failure:#}");
+    let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
+    let lower = text.to_lowercase();
+    if is_databases && GONE.iter().any(|gone| lower.contains(gone)) {
+        return Gone(text).into();
+    }
+    failure
+}
+
+/// What the history is told of a failure.
+pub(crate) trait Told {
+    /// Whether it is what faults and rivals bring about.
+    fn is_of_faults(&self) -> bool;
+
+    fn outcome(self) -> Outcome;
+}
+
+impl Told for Failure {
+    fn is_of_faults(&self) -> bool {
+        self.is::<Gone>() || !matches!(kind(self), None | Some(ErrorKind::Other))
+    }
+
+    fn outcome(self) -> Outcome {
+        if self.is::<ChangedItsMind>() {
+            return Outcome::RolledBack;
+        }
+        let text = format!("{self:#}");
+        let kind = if self.is::<Fenced>() {
+            ErrorKind::Fenced
+        } else if self.is::<Gone>() {
+            ErrorKind::Connection
+        } else {
+            kind(&self).unwrap_or(ErrorKind::Other)
+        };
+        match kind {
+            ErrorKind::Held => Outcome::Refused,
+            kind => Outcome::Failed { kind, text },
+        }
+    }
+}
+
+/// The kind of an error of the library's or of Diesel's; `None` for others.
+fn kind(failure: &Failure) -> Option<ErrorKind> {
+    if let Some(error) = failure.downcast_ref::<Error>() {
+        return Some(kind_of(error));
+    }
+    let error = failure.downcast_ref::<diesel::result::Error>()?;
+    // Diesel's errors can't be copied; the library tells them apart by their message.
+    Some(match error {
+        diesel::result::Error::DatabaseError(kind, information) => {
+            use diesel::result::DatabaseErrorKind as Kind;
+            let copy = match kind {
+                Kind::SerializationFailure => Kind::SerializationFailure,
+                Kind::ClosedConnection => return Some(ErrorKind::Connection),
+                _ => Kind::Unknown,
+            };
+            let message = information.message().to_owned();
+            kind_of(&Error::from(diesel::result::Error::DatabaseError(
+                copy,
+                Box::new(message),
+            )))
+        }
+        _ => ErrorKind::Other,
+    })
+}
+
+fn kind_of(error: &Error) -> ErrorKind {
+    match error {
+        Error::Held { .. } => ErrorKind::Held,
+        Error::TimedOut { .. } => ErrorKind::TimedOut,
+        Error::StatementTimedOut { .. } => ErrorKind::StatementTimedOut,
+        Error::Deadlock { .. } => ErrorKind::Deadlock,
+        Error::SerializationFailure { .. } => ErrorKind::Serialization,
+        Error::SlotLost { .. } => ErrorKind::SlotLost,
+        Error::Pool(_) => ErrorKind::Pool,
+        _ => ErrorKind::Other,
+    }
+}

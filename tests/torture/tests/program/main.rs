@@ -1,0 +1,161 @@
+//! The check must be able to fail: a worker that is broken in one way is found to violate exactly what that breaks.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What is not a kind of violation in the last line.
+const OTHERS: [&str; 9] = [
+    "faults",
+    "operations",
+    "outcomes",
+    "phases",
+    "processes",
+    "seconds",
+    "seed",
+    "threads",
+    "violations",
+];
+
+/// A run's last line.
+struct Line(Value);
+
+impl Line {
+    fn number(&self, key: &str) -> u64 {
+        let number = self.0[key].as_u64();
+        number.unwrap_or_else(|| panic!("no number {key:?} in {}", self.0))
+    }
+
+    /// The kinds of violations that were found.
+    fn found(&self) -> BTreeSet<&str> {
+        let object = self.0.as_object().expect("an object");
+        let kinds = object.keys().map(String::as_str);
+        kinds
+            .filter(|key| !OTHERS.contains(key) && self.number(key) > 0)
+            .collect()
+    }
+}
+
+/// A run on the server that the variable names; without one, on SQLite. Also whether it ended as a success.
+fn run(variable: Option<&str>, seconds: u64, options: &[&str]) -> (Line, bool) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    command.args(["run", "--json", "--seconds", &seconds.to_string()]);
+    if let Some(variable) = variable {
+        let url = std::env::var(variable).unwrap_or_else(|_| {
+            panic!(
+                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+                 or set it to the URL of a server on which databases may be created"
+            )
+        });
+        command.args(["--url", &url]);
+    }
+    let output = command.args(options).output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let last = printed.lines().last().unwrap_or_default();
+    let line = serde_json::from_str(last).unwrap_or_else(|error| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        panic!("{error}: {last:?}\n{errors}")
+    });
+    (Line(line), output.status.success())
+}
+
+/// A sabotaged run finds these kinds of violations, all of them and no others. How long that takes is not known before:
+/// a run that finds nothing is followed by a longer one.
+fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
+    for seconds in [3, 6, 12, 24, 48] {
+        let options = ["--faults", "none", "--sabotage", sabotage];
+        let (line, success) = run(variable, seconds, &options);
+        let found = line.found();
+        let expected: BTreeSet<&str> = kinds.iter().copied().collect();
+        assert!(
+            found.is_subset(&expected),
+            "{sabotage}: {found:?} and not only {expected:?}"
+        );
+        let total: u64 = found.iter().map(|kind| line.number(kind)).sum();
+        assert_eq!(line.number("violations"), total);
+        assert_eq!(success, total == 0, "the exit code");
+        if found == expected {
+            return;
+        }
+    }
+    panic!("{sabotage}: not found");
+}
+
+/// A run with these faults, each of which takes place, finds nothing. A run in which one did not is followed by a
+/// longer one.
+fn nothing_is_found(variable: Option<&str>, faults: &str) {
+    for seconds in [6, 12, 24, 48] {
+        let (line, success) = run(variable, seconds, &["--faults", faults]);
+        assert_eq!(line.found(), BTreeSet::new());
+        assert_eq!(line.number("violations"), 0);
+        assert!(success, "the exit code");
+        assert!(line.number("operations") > 0);
+        let took_place = |kind: &str| line.0["faults"][kind].as_u64() > Some(0);
+        if faults.split(',').all(took_place) {
+            return;
+        }
+    }
+    panic!("not all of {faults} took place");
+}
+
+macro_rules! tests_on {
+    ($engine:ident, $variable:expr, $faults:literal) => {
+        mod $engine {
+            use super::{is_found, nothing_is_found};
+
+            const VARIABLE: Option<&str> = $variable;
+
+            #[test]
+            fn no_lock_is_found() {
+                is_found(
+                    VARIABLE,
+                    "no-lock",
+                    &["lost_updates", "overlapping_holders"],
+                );
+            }
+
+            #[test]
+            fn a_stale_read_is_found() {
+                is_found(VARIABLE, "stale-read", &["lost_updates"]);
+            }
+
+            #[test]
+            fn no_fence_is_found() {
+                is_found(VARIABLE, "no-fence", &["stale_writes"]);
+            }
+
+            #[test]
+            fn over_capacity_is_found() {
+                is_found(VARIABLE, "over-capacity", &["over_capacity"]);
+            }
+
+            #[test]
+            fn a_leaky_sequence_is_found() {
+                is_found(VARIABLE, "leaky-sequence", &["sequence_gaps"]);
+            }
+
+            #[test]
+            fn a_lease_that_nobody_renews_is_found() {
+                is_found(VARIABLE, "no-renewal", &["lost_leases"]);
+            }
+
+            #[test]
+            fn without_sabotage_nothing_is_found() {
+                nothing_is_found(VARIABLE, $faults);
+            }
+        }
+    };
+}
+
+tests_on!(sqlite, None, "kill,pause");
+tests_on!(
+    postgres,
+    Some("PG_DATABASE_URL"),
+    "kill,pause,reset,black-hole"
+);
+tests_on!(
+    mysql,
+    Some("MYSQL_DATABASE_URL"),
+    "kill,pause,reset,black-hole"
+);

@@ -1,0 +1,207 @@
+//! `cargo xtask torture`: a private server, and the program `torture` with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::cargo::{Workspace, cargo};
+use crate::guard::Guard;
+use crate::programs::{self, MysqlServer};
+use crate::purpose::Purpose;
+use crate::servers::{MYSQL_URL, Plan, Server, Source, url, without_password};
+use crate::workplace::Workplace;
+use crate::{mysql, postgres, run, setup};
+
+/// What is tortured.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Postgres,
+    Mariadb,
+    Mysql,
+    Sqlite,
+}
+
+/// The options that this program knows; others go after `--`, see `cargo run -p torture -- run --help`.
+#[derive(Args)]
+pub(crate) struct TortureArguments {
+    /// What is tortured.
+    #[arg(long)]
+    backend: Backend,
+    /// For how long faults happen.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// What decides about faults and tasks; drawn and printed when it is not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only these kinds of faults, separated by commas; `none` for none.
+    #[arg(long)]
+    faults: Option<String>,
+    /// Breaks one thing in the workers: the check has to find it.
+    #[arg(long)]
+    sabotage: Option<String>,
+    /// Builds it as programs are built for use.
+    #[arg(long)]
+    release: bool,
+    /// Ends with one line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Further options of the program `torture`.
+    #[arg(last = true)]
+    more: Vec<String>,
+}
+
+/// `cargo xtask torture`: the exit code is that of the program.
+pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
+    let mysql = find_mysql(arguments.backend)?;
+    setup::prepare(plan(arguments.backend))?;
+    // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
+    let faketime = (arguments.backend != Backend::Postgres).then(programs::faketime);
+    if matches!(faketime, Some(None)) {
+        println!("xtask: no libfaketime, so no clock is set");
+    }
+    let faketime = faketime.flatten();
+    let mut build = cargo(["build", "--package", "torture"]);
+    if arguments.release {
+        build.arg("--release");
+    }
+    let status = run::run(&mut build)?;
+    if !status.success() {
+        return Ok(run::code(status));
+    }
+
+    let mut guard = Guard::start()?;
+    // Durable: a server that is killed must have kept what it had confirmed.
+    let workplace = Workplace::create(true)?;
+    let clock = faketime
+        .as_deref()
+        .map(|library| Clock::new(&workplace, library));
+    let clock = clock.transpose()?;
+    let purpose = Purpose::Torture {
+        clock: clock.as_ref(),
+    };
+    let server = match (arguments.backend, mysql) {
+        (Backend::Postgres, _) => Some(postgres::start(&workplace, &mut guard, purpose)?),
+        (Backend::Mariadb, _) => Some(mysql::start(&workplace, &mut guard, purpose)?),
+        (Backend::Mysql, Some(program)) => Some(mysql::start_program(
+            &program, &workplace, &mut guard, purpose,
+        )?),
+        (Backend::Mysql, None) => {
+            println!(
+                "xtask: the server of {MYSQL_URL} is not killed, and its clock is not set: it is not private"
+            );
+            let url = setup::required_url(MYSQL_URL)?;
+            Some(mysql::external(&url, MYSQL_URL)?)
+        }
+        (Backend::Sqlite, _) => None,
+    };
+    let profile = if arguments.release {
+        "release"
+    } else {
+        "debug"
+    };
+    let target = Workspace::load()?.target()?;
+    let mut command = Command::new(target.join(profile).join("torture"));
+    command.arg("run");
+    command.args(["--seconds", &arguments.seconds.to_string()]);
+    if let Some(seed) = arguments.seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
+    let given = [
+        ("--faults", &arguments.faults),
+        ("--sabotage", &arguments.sabotage),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            command.args([name, value]);
+        }
+    }
+    if arguments.json {
+        command.arg("--json");
+    }
+    tell(&mut command, server.as_ref(), clock.as_ref());
+    command.args(&arguments.more);
+    Ok(run::code(run::run(&mut command)?))
+}
+
+/// A MySQL that is not MariaDB, to be started; `None` when there is a URL of one. Debian has none.
+fn find_mysql(backend: Backend) -> Result<Option<MysqlServer>> {
+    if backend != Backend::Mysql {
+        return Ok(None);
+    }
+    match programs::mysql_of_oracle() {
+        None if url(MYSQL_URL).is_none() => bail!(
+            "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's), and {MYSQL_URL} names none"
+        ),
+        found => Ok(found),
+    }
+}
+
+/// What has to be installed.
+fn plan(backend: Backend) -> Plan {
+    Plan {
+        postgres: (backend == Backend::Postgres).then_some(Source::Private),
+        mysql: if backend == Backend::Mariadb {
+            vec![Source::Private]
+        } else {
+            Vec::new()
+        },
+        faketime: backend != Backend::Postgres,
+    }
+}
+
+/// Where the server is, and what can be done to it.
+fn tell(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
+    if let Some(server) = server {
+        println!(
+            "xtask: {} ({}) at {}",
+            server.title,
+            server.origin,
+            without_password(&server.url)
+        );
+        command.args(["--url", &server.url]);
+        if let Some(kill) = &server.kill {
+            command.arg("--kill-server").arg(kill);
+        }
+    }
+    let Some(clock) = clock else {
+        return;
+    };
+    // A server that is not ours has a clock that is not ours.
+    if server.is_none_or(|server| server.kill.is_some()) {
+        command.arg("--clock").arg(&clock.file);
+    }
+    if server.is_none() {
+        command.arg("--faketime").arg(&clock.library);
+    }
+}
+
+/// A clock that can be set, by way of libfaketime.
+pub(crate) struct Clock {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Clock {
+    fn new(workplace: &Workplace, library: &Path) -> Result<Self> {
+        let file = workplace.path("clock");
+        fs::write(&file, "+0s\n").with_context(|| file.display().to_string())?;
+        Ok(Self {
+            library: library.to_owned(),
+            file,
+        })
+    }
+
+    /// Gives the command's program, and what that starts, this clock.
+    pub(crate) fn give_to(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            // For how many seconds the server goes on with what it has read; without, it reads all the time.
+            .env("FAKETIME_CACHE_DURATION", "1")
+            // Time that is waited for is not the clock's.
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+}
