@@ -30,11 +30,11 @@ use clap::Parser;
 use crate::arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Run(run) => coordinator::run(&run),
-        Command::Worker => worker::main().map(|()| ExitCode::SUCCESS),
+    let run = match Arguments::parse().command {
+        Command::Run(run) => run,
+        Command::Worker => worker::main(),
     };
-    result.unwrap_or_else(|error| {
+    coordinator::run(&run).unwrap_or_else(|error| {
         eprintln!("torture: {error:#}");
         ExitCode::from(2)
     })

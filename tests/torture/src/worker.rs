@@ -12,12 +12,13 @@ mod trouble;
 
 use std::io::{BufRead, Read, stdin};
 use std::panic;
-use std::process::{exit, id};
+use std::process::id;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
+use signal_hook::low_level::exit;
 use torture_history::{Moment, Op, Outcome, Record, Task, Writer};
 
 use crate::engine::with_connection;
@@ -37,14 +38,23 @@ pub(crate) struct Shift<C: Store> {
     is_over: AtomicBool,
 }
 
-/// The process.
-pub(crate) fn main() -> Result<()> {
+/// The process. However it ends, it ends without the exit handlers of C libraries: those of OpenSSL and Kerberos destroy
+/// what another thread of the pool may be using to open a connection to PostgreSQL, and the process would crash.
+pub(crate) fn main() -> ! {
     // Whatever panics is a finding, and is not to be taken for something that hangs.
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         tell(panic);
         exit(101);
     }));
+    if let Err(error) = run() {
+        eprintln!("torture: {error:#}");
+        exit(2);
+    }
+    exit(0)
+}
+
+fn run() -> Result<()> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;
     let job: Job = serde_json::from_str(&line).context("the job")?;

@@ -1,9 +1,12 @@
-//! The check must be able to fail: a worker that is broken in one way is found to violate exactly what that breaks.
+//! The program as a whole. The check must be able to fail: a worker that is broken in one way is found to violate exactly
+//! what that breaks.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// What is not a kind of violation in the last line.
 const OTHERS: [&str; 9] = [
@@ -37,18 +40,22 @@ impl Line {
     }
 }
 
+/// Of a server, in this variable.
+fn url_in(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!(
+            "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
+             or set it to the URL of a server on which databases may be created"
+        )
+    })
+}
+
 /// A run on the server that the variable names; without one, on SQLite. Also whether it ended as a success.
 fn run(variable: Option<&str>, seconds: u64, options: &[&str]) -> (Line, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
     command.args(["run", "--json", "--seconds", &seconds.to_string()]);
     if let Some(variable) = variable {
-        let url = std::env::var(variable).unwrap_or_else(|_| {
-            panic!(
-                "{variable} is not set: run the tests with `cargo xtask test`, which starts the servers, \
-                 or set it to the URL of a server on which databases may be created"
-            )
-        });
-        command.args(["--url", &url]);
+        command.args(["--url", &url_in(variable)]);
     }
     let output = command.args(options).output().expect("it runs");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -99,10 +106,39 @@ fn nothing_is_found(variable: Option<&str>, faults: &str) {
     panic!("not all of {faults} took place");
 }
 
+/// A worker that is told to stop at once, while its pool opens connections, ends as it should and does not crash.
+fn a_worker_stops(engine: &str, variable: Option<&str>) {
+    for process in 1..=10 {
+        let directory = TempDir::new().expect("a directory");
+        let file = directory.path().join("stopped.sqlite3");
+        let url = variable.map_or_else(|| file.display().to_string(), url_in);
+        let job = json!({
+            "engine": engine,
+            "url": url,
+            "process": process,
+            "worker": 0,
+            "threads": 16,
+            "seed": process,
+            "sabotage": null,
+            "directory": directory.path(),
+        });
+        let mut worker = Command::new(env!("CARGO_BIN_EXE_torture"))
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a worker");
+        let mut input = worker.stdin.take().expect("its input");
+        writeln!(input, "{job}").expect("it reads");
+        drop(input);
+        let status = worker.wait().expect("its end");
+        assert!(status.success(), "{status}");
+    }
+}
+
 macro_rules! tests_on {
-    ($engine:ident, $variable:expr, $faults:literal) => {
+    ($engine:ident, $name:literal, $variable:expr, $faults:literal) => {
         mod $engine {
-            use super::{is_found, nothing_is_found};
+            use super::{a_worker_stops, is_found, nothing_is_found};
 
             const VARIABLE: Option<&str> = $variable;
 
@@ -144,18 +180,25 @@ macro_rules! tests_on {
             fn without_sabotage_nothing_is_found() {
                 nothing_is_found(VARIABLE, $faults);
             }
+
+            #[test]
+            fn a_worker_that_opens_connections_stops() {
+                a_worker_stops($name, VARIABLE);
+            }
         }
     };
 }
 
-tests_on!(sqlite, None, "kill,pause");
+tests_on!(sqlite, "Sqlite", None, "kill,pause");
 tests_on!(
     postgres,
+    "Postgres",
     Some("PG_DATABASE_URL"),
     "kill,pause,reset,black-hole"
 );
 tests_on!(
     mysql,
+    "Mysql",
     Some("MYSQL_DATABASE_URL"),
     "kill,pause,reset,black-hole"
 );
