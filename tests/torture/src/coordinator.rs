@@ -145,7 +145,8 @@ fn follows(database: &Database, clock: &Clock) -> Result<()> {
     Ok(())
 }
 
-/// The tables, and the semaphores' slots.
+/// The tables, and the slots of some semaphores; those of the others are made when they are asked for, and again after
+/// they were purged.
 fn prepare(database: &Database) -> Result<()> {
     use diesel_locks::Semaphores;
 
@@ -154,10 +155,9 @@ fn prepare(database: &Database) -> Result<()> {
         conn.batch_execute(C::SETTINGS)?;
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
-        let semaphores: Vec<Semaphore> = scene::semaphores()
-            .map(|semaphore| Semaphore::named(semaphore.name, semaphore.permits))
-            .collect();
-        conn.register_semaphores(&semaphores)?;
+        let registered = [scene::ENSURED, scene::LEASED[0]]
+            .map(|semaphore| Semaphore::named(semaphore.name, semaphore.permits));
+        conn.register_semaphores(&registered)?;
         Ok(())
     })
 }

@@ -6,6 +6,8 @@ mod locks;
 mod operation;
 mod passes;
 mod pool;
+mod purges;
+mod retried;
 mod slots;
 mod transfers;
 mod trouble;
@@ -153,6 +155,7 @@ impl<C: Store> Shift<C> {
             Task::Slot { wait } => slots::visit(self, operation, dice, *wait),
             Task::Pass { sequence } => passes::issue(self, operation, dice, *sequence),
             Task::Transfer { from, to } => transfers::transfer(self, operation, dice, *from, *to),
+            Task::Purge => purges::purge(self),
         }
     }
 }

@@ -61,6 +61,8 @@ fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged
         return Some(Judged::Part(index));
     }
     match operation.end?.outcome {
+        // A purge leaves nothing.
+        Outcome::Done if *operation.task == Task::Purge => None,
         Outcome::Done => (there == 0).then_some(Judged::Lost(index)),
         Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::Ghost(index)),
         Outcome::Failed { kind, .. } => {
@@ -145,5 +147,6 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             accounts.dedup();
             accounts
         }
+        Task::Purge => Vec::new(),
     }
 }

@@ -83,7 +83,7 @@ impl Operation<'_> {
                 .find(|leased| leased.name == semaphore),
             Task::Ensured { .. } => Some(scene::ENSURED),
             Task::Slot { .. } => Some(scene::HELD_BY_TRANSACTIONS),
-            Task::Lock { .. } | Task::Pass { .. } | Task::Transfer { .. } => None,
+            Task::Lock { .. } | Task::Pass { .. } | Task::Transfer { .. } | Task::Purge => None,
         }
     }
 

@@ -60,11 +60,13 @@ pub enum Task {
         /// Where it goes.
         to: u32,
     },
+    /// Remove what nobody holds: kept rows of locks, and free slots.
+    Purge,
 }
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 7] = [
+    pub const NAMES: [&str; 8] = [
         "lock",
         "renewed lease",
         "lease",
@@ -72,14 +74,15 @@ impl Task {
         "slot",
         "pass",
         "transfer",
+        "purge",
     ];
 
-    /// How long what it asks for is waited for; numbers and accounts have no such limit.
+    /// How long what it asks for is waited for; numbers, accounts and purges have no such limit.
     pub fn waiting(&self) -> Option<Waiting> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
             Self::Ensured { .. } => Some(Waiting::AtMost(scene::ENSURED_WAIT_MS)),
-            Self::Pass { .. } | Self::Transfer { .. } => None,
+            Self::Pass { .. } | Self::Transfer { .. } | Self::Purge => None,
         }
     }
 
@@ -93,6 +96,7 @@ impl Task {
             Self::Slot { .. } => "slot",
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",
+            Self::Purge => "purge",
         }
     }
 }

@@ -42,7 +42,8 @@ impl Dice {
 
     pub(crate) fn task(&mut self) -> Task {
         match self.0.random_range(0..100) {
-            0..30 => self.lock(),
+            0..26 => self.lock(),
+            26..30 => Task::Purge,
             30..40 => self.renewed_lease(),
             40..55 => self.lease(),
             55..65 => Task::Ensured {

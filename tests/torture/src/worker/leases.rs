@@ -10,7 +10,7 @@ use super::Shift;
 use super::dice::Dice;
 use super::locks::wait;
 use super::operation::Operation;
-use super::passes::ATTEMPTS;
+use super::retried::retried;
 use super::trouble::{Failure, Fenced, judged, unpooled};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
@@ -119,7 +119,7 @@ pub(crate) fn renewed<C: Store>(
         dice.pause(10);
         grip.look(operation);
     }
-    finish(shift, operation, name, grip)
+    finish(shift, operation, dice, name, grip)
 }
 
 /// A slot that is renewed by hand, or not, and held beyond its lease at times.
@@ -151,20 +151,24 @@ pub(crate) fn plain<C: Store>(
         dice.pause(20);
         look(operation, &slot);
     }
-    finish(shift, operation, name, Grip::Bare(slot))
+    finish(shift, operation, dice, name, Grip::Bare(slot))
 }
 
-/// Writes at the slot's resource, and gives the slot back whether that was accepted or not.
+/// Writes at the slot's resource, and gives the slot back whether that was accepted or not. One of four is only
+/// dropped: a guard releases its slot then, as soon as it can; any other slot is taken until its lease ends.
 fn finish<C: Store>(
     shift: &Shift<C>,
     operation: &Operation,
+    dice: &mut Dice,
     name: &str,
     grip: Grip,
 ) -> Result<Outcome, Failure> {
     let written = write(shift, operation, name, held(grip.slot()));
     let is_held = grip.look(operation);
-    let released = grip.release(shift);
-    operation.released(is_held, released)?;
+    if !dice.percent(25) {
+        let released = grip.release(shift);
+        operation.released(is_held, released)?;
+    }
     written?;
     Ok(Outcome::Done)
 }
@@ -196,8 +200,7 @@ pub(crate) fn ensured<C: Store>(
     let counter = scene::ENSURED_COUNTERS.start + slot.number() - 1;
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
-    let retried = Transaction::new().retry(Retry::up_to(ATTEMPTS).lock_timeouts());
-    let changed = conn.run_transaction(retried, |conn| -> Result<(), Failure> {
+    let changed = conn.run_transaction(retried(), |conn| -> Result<(), Failure> {
         conn.ensure_slot(&slot)?;
         let n = conn.read_counter(counter)?;
         dice.pause(3);
@@ -241,8 +244,7 @@ fn write<C: Store>(
     let is_careless = shift.job.sabotage == Some(Sabotage::NoFence);
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
-    let retried = Transaction::new().retry(Retry::up_to(ATTEMPTS).lock_timeouts());
-    let accepted = conn.run_transaction(retried, |conn| -> Result<bool, Failure> {
+    let accepted = conn.run_transaction(retried(), |conn| -> Result<bool, Failure> {
         Ok(if is_careless {
             conn.write_careless_resource(operation.op, resource, slot.fence)?
         } else {

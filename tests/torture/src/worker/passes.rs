@@ -6,12 +6,10 @@ use torture_history::Outcome;
 use super::Shift;
 use super::dice::Dice;
 use super::operation::Operation;
+use super::retried::retried;
 use super::trouble::{ChangedItsMind, Failure, judged};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
-
-/// How often a transaction is tried.
-pub(crate) const ATTEMPTS: u32 = 20;
 
 /// Draws a number and inserts a pass with it; one of five changes its mind.
 pub(crate) fn issue<C: Store>(
@@ -21,19 +19,18 @@ pub(crate) fn issue<C: Store>(
     number: u32,
 ) -> Result<Outcome, Failure> {
     let sequence = Sequence::new("pass", number);
-    let retried = Transaction::new().retry(Retry::up_to(ATTEMPTS).lock_timeouts());
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let leak = if shift.job.sabotage == Some(Sabotage::LeakySequence) {
         Some(
-            conn.run_transaction(retried, |conn| -> Result<i64, Failure> {
+            conn.run_transaction(retried(), |conn| -> Result<i64, Failure> {
                 Ok(conn.next_number(&sequence)?)
             })?,
         )
     } else {
         None
     };
-    let result = conn.run_transaction(retried, |conn| -> Result<(), Failure> {
+    let result = conn.run_transaction(retried(), |conn| -> Result<(), Failure> {
         let drawn = match leak {
             Some(leak) => leak,
             None => conn.next_number(&sequence)?,

@@ -6,7 +6,7 @@ use torture_history::Outcome;
 use super::Shift;
 use super::dice::Dice;
 use super::operation::Operation;
-use super::passes::ATTEMPTS;
+use super::retried::retried;
 use super::trouble::{Failure, judged};
 use crate::store::Store;
 
@@ -19,13 +19,13 @@ pub(crate) fn transfer<C: Store>(
     to: u32,
 ) -> Result<Outcome, Failure> {
     let amount = i64::try_from(dice.number(1..100))?;
-    let mut retried = Transaction::new().retry(Retry::up_to(ATTEMPTS).lock_timeouts());
+    let mut transaction = retried();
     if dice.percent(50) {
-        retried = retried.isolation(Isolation::Serializable);
+        transaction = transaction.isolation(Isolation::Serializable);
     }
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
-    let result = conn.run_transaction(retried, |conn| -> Result<(), Failure> {
+    let result = conn.run_transaction(transaction, |conn| -> Result<(), Failure> {
         operation.entered(None)?;
         for (account, sum) in [(from, -amount), (to, amount)] {
             let mut read = conn.read_account(account)?;

@@ -88,6 +88,8 @@ fn in_calm_time() {
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
+    // It has nothing to lose, and takes what nobody holds.
+    assert_eq!(calm(Task::Purge), []);
 }
 
 /// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.

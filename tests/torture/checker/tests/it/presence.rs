@@ -119,6 +119,15 @@ fn a_row_that_nobody_set_out_to_write() {
 }
 
 #[test]
+fn a_purge_that_wrote() {
+    let mut play = right();
+    let op = play.begin(1, Task::Purge, 1000);
+    play.end(op, Outcome::Done, None, 1003);
+    play.count(op, &[3]);
+    play.finds(&[(GhostCommits, 1)]);
+}
+
+#[test]
 fn a_row_at_another_slot_s_counter_says_nothing_of_that_slot() {
     let mut play = right();
     let op = play.begin(11, Task::Ensured { lease_ms: 1000 }, 1000);

@@ -28,7 +28,7 @@ fn wrong() -> Play {
 fn as_json_it_is_one_object() {
     let verdict = wrong().verdict().unwrap();
     let object = serde_json::to_value(&verdict).unwrap();
-    assert_eq!(object["operations"], 30);
+    assert_eq!(object["operations"], 31);
     assert_eq!(object["violations"], 2);
     for violation in Violation::ALL {
         let name = serde_json::to_value(violation).unwrap();
@@ -60,11 +60,11 @@ fn as_json_it_is_one_object() {
 fn people_are_told_who_and_when() {
     let text = wrong().verdict().unwrap().to_string();
     for part in [
-        "30 operations\n",
+        "31 operations\n",
         "lock: 5 done\n",
         "2 violations\n",
         "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
-        "operation 2-30 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
+        "operation 2-31 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
         "hung: 0\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
