@@ -315,7 +315,7 @@ macro_rules! core_promises {
 }
 pub(crate) use core_promises;
 
-/// Those that set something in a session and find it there again.
+/// Those that set something in a session and find it there again, or need a session for each of many connections.
 macro_rules! session_promises {
     ($backend:ident) => {
         mod session {
@@ -325,6 +325,7 @@ macro_rules! session_promises {
             crate::tests_of!($backend:
                 waiting::{
                     the_sessions_limits_are_as_before_after_a_wait,
+                    a_wait_ends_in_time_while_the_lock_changes_hands_quickly,
                 },
             );
             mod slots {

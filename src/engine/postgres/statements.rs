@@ -29,6 +29,10 @@ const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 /// The first number of each kept row's advisory lock; 1684828011 in the migration.
 const KEPT_CLASS: i32 = i32::from_be_bytes(*b"dlok");
 
+/// Milliseconds within which what is free is had when the time is up. Without it a lock that changes hands
+/// faster than [`short_wait`] would be waited for on and on.
+const WITHOUT_WAITING: i32 = 200;
+
 /// Milliseconds of a lock wait that is none: as in `diesel_locks_try_acquire`, and less with many ids, each
 /// of which may be waited for.
 fn short_wait(ids: usize) -> usize {
@@ -123,19 +127,17 @@ pub(super) fn acquire_in_savepoint(request: &Request) -> String {
 }
 
 /// `statement_timeout`, which counts the whole statement, and not `lock_timeout`, which starts anew with
-/// each holder that is waited for. When the time is up it is the other way round: what is free is had
-/// however long the server takes, what is held is not waited for. Both are set back to what the session
-/// had, also for the case that it is a limit of this transaction only.
+/// each holder that is waited for. When the time is up there are both: what is free is had, though the
+/// server takes its time, what is held is not waited for. Both are set back to what the session had, also
+/// for the case that it is a limit of this transaction only.
 fn push_acquire_in_time(sql: &mut String, request: &Request) {
     let Wait::AtMost(_) = request.wait else {
         push_acquire(sql, request);
         return;
     };
-    let limit = request.left_millis().unwrap_or(i32::MAX);
-    let lock_limit = if limit == 0 {
-        short_wait(request.ids.len())
-    } else {
-        0
+    let (limit, lock_limit) = match request.left_millis().unwrap_or(i32::MAX) {
+        0 => (WITHOUT_WAITING, short_wait(request.ids.len())),
+        left => (left, 0),
     };
     let _ = write!(
         sql,
