@@ -56,8 +56,7 @@ pub trait SlotStore: Engine {
     /// of this token any more.
     fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
 
-    /// Whether the slot is of this token, its lease ended or not. Changes and locks nothing; outside of a
-    /// transaction.
+    /// Whether the slot is of this token, its lease ended or not. Changes and locks nothing.
     fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error>;
 
     /// The slots that are held.

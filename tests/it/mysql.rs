@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
@@ -301,6 +301,31 @@ fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
     });
     assert_eq!(attempts.expect("the second time"), 2);
     assert_eq!(Mysql::counter(&mut conn, 0), 2);
+}
+
+/// A purge reads all rows first, and a limit of the session's may end that in the middle. The statement, sent again, would
+/// wait for ever.
+#[test]
+fn a_purge_does_not_hang_on_the_statement_that_a_limit_has_ended() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let many = Semaphore::new("many", 20_000);
+    conn.register_semaphores([&many]).expect("registered");
+    let limit = |millis: u32| {
+        format!(
+            "SET SESSION /*!80000 max_execution_time = {millis} */\
+             /*M!100100 max_statement_time = {millis} / 1000 */"
+        )
+    };
+    // Prepares the statement.
+    assert_eq!(conn.purge_slots(Duration::ZERO).expect("purged"), 0);
+    conn.batch_execute(&limit(1)).expect("a limit");
+    let ended = (0..1000).find_map(|_| conn.purge_slots(Duration::ZERO).err());
+    let error = ended.expect("too much for a millisecond");
+    assert!(error.is_timeout(), "{error:?}");
+    conn.batch_execute(&limit(0)).expect("no limit");
+    let again = meanwhile(move || conn.purge_slots(Duration::ZERO));
+    assert_eq!(result_of(&again).expect("purged"), 0);
 }
 
 /// The closure's own statement goes through the rows, and is cached by Diesel: sent again after an error in

@@ -60,12 +60,12 @@ pub(super) fn run<T>(
     result
 }
 
-/// [`run`] without a limit: what its error means is in the error.
+/// [`run_rows`] without a limit: what its error means is in the error.
 pub(super) fn told<T>(
     conn: &mut MysqlConnection,
     statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
 ) -> Result<T, Error> {
-    run(conn, None, statement).map_err(Failure::into_error)
+    run_rows(conn, None, statement).map_err(Failure::into_error)
 }
 
 /// [`run`] for a statement that returns rows and can fail while it looks for them: waiting for a lock, as a

@@ -158,7 +158,7 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         } = key(slot);
-        let mine: i64 = sql::mine(name, number, token).get_result(self)?;
+        let mine: i64 = told(self, |conn| sql::mine(name, number, token).get_result(conn))?;
         Ok(mine == 1)
     }
 
