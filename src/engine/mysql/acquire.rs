@@ -163,17 +163,21 @@ fn lock_row(
             Wait::AtMost(_) => Some(WITHOUT_WAITING),
             Wait::Forever | Wait::No => None,
         };
-        let begun = Instant::now();
+        let mut took = Duration::ZERO;
         let row: Result<Option<(bool, String)>, Failure> = run(conn, limit, |conn| {
-            if waits {
+            // The statement alone: the limit is not one of those around it.
+            let begun = Instant::now();
+            let row = if waits {
                 statements::lock_row(id).get_result(conn).optional()
             } else {
                 statements::lock_row_now(id).get_result(conn).optional()
-            }
+            };
+            took = begun.elapsed();
+            row
         });
         match row {
             Ok(row) => return Ok(row.map(|(_, level)| level)),
-            Err(failure) if failure.is_denied() && is_over(limit, begun) => {
+            Err(failure) if failure.is_denied() && is_over(limit, took) => {
                 if !waits {
                     return Err(request.timed_out(Some(failure.error)).into());
                 }
@@ -185,10 +189,8 @@ fn lock_row(
 
 /// MySQL calls a right missing too when the statement's time is up while it waits to look at the user's
 /// rights, which somebody is changing: not before that time.
-fn is_over(limit: Option<i32>, begun: Instant) -> bool {
-    limit.is_some_and(|millis| {
-        begun.elapsed() >= Duration::from_millis(u64::from(millis.unsigned_abs()))
-    })
+fn is_over(limit: Option<i32>, took: Duration) -> bool {
+    limit.is_some_and(|millis| took >= Duration::from_millis(u64::from(millis.unsigned_abs())))
 }
 
 /// `Ok` when the statement may be tried again.

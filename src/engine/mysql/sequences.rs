@@ -36,8 +36,8 @@ impl SequenceStore for MysqlConnection {
         } else {
             add_behind_gate(self, draw)?
         };
-        // Larger than after the very first draw: so somebody drew before and committed.
-        if last > Some(draw.first_last) {
+        // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
+        if last != Some(draw.first_last) {
             know(draw.sequence);
         }
         Ok(last)
@@ -108,7 +108,9 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
     .map_err(Failure::into_error)?;
     let added = add(conn, draw);
     if taken == Some(1) {
-        let left: Result<Option<i64>, _> = statements::LeaveGate { id: GATE }.get_result(conn);
+        let left: Result<Option<i64>, Error> = told(conn, |conn| {
+            statements::LeaveGate { id: GATE }.get_result(conn)
+        });
         // The draw's error says more.
         if added.is_ok() {
             left?;
@@ -118,7 +120,8 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
 }
 
 /// Sequences whose rows were there when this process drew from them, as hashes. A guess, which is wrong
-/// for another database or a row that was deleted; then a deadlock is possible.
+/// for another database, for a row that was deleted, and when who made the row drew once more and rolled
+/// back: Diesel does not tell whether it was in one transaction. Then a deadlock is possible.
 static KNOWN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
 /// Beyond that it starts anew.
