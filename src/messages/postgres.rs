@@ -11,8 +11,8 @@ use catalogue::{
     STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
+use super::Class;
 use super::needed::{ON_POSTGRES, named_in};
-use super::{Class, TABLES};
 
 /// `None` for a message that is not known.
 pub(super) fn classify(message: &str) -> Option<Class> {
@@ -27,9 +27,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::LockNotAvailable)
     } else if is(UNLOGGED_IN_RECOVERY) {
         Some(Class::ReadOnly)
-    } else if (is(NO_RELATION) && TABLES.iter().any(|table| message.contains(table)))
-        || (is(NO_FUNCTION) && message.contains("diesel_locks_"))
-    {
+    } else if (is(NO_RELATION) || is(NO_FUNCTION)) && named_in(message, ON_POSTGRES).is_some() {
         Some(Class::TablesMissing)
     } else if is(STATEMENT) && message.contains(DIESELS_STATEMENT) {
         Some(Class::StatementsMixedUp)
@@ -76,6 +74,12 @@ mod tests {
     #[test]
     fn somebody_elses_missing_table_is_not_ours() {
         assert_eq!(classify("relation \"bonds\" does not exist"), None);
+        let archive = "relation \"diesel_slots_archive\" does not exist";
+        assert_eq!(classify(archive), None);
+        let function = |name| format!("function {name}(text[], boolean) does not exist");
+        assert_eq!(classify(&function("diesel_locks_of_others")), None);
+        let ours = classify(&function("diesel_locks_acquire"));
+        assert_eq!(ours, Some(Class::TablesMissing));
     }
 
     #[test]
