@@ -58,6 +58,9 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             .map(|kept| (!kept.state.remaining().is_zero(), kept))
             .collect();
         all.retain(|(_, kept)| kept.state.end());
+        if all.is_empty() {
+            return 0;
+        }
         let slots: Vec<Renewal> = all.iter().map(|(_, kept)| renewal(kept)).collect();
         let still_ours = self
             .pool
