@@ -13,7 +13,7 @@ use crate::{Error, limits};
 ///
 /// How long? Longer than the longest pause that a healthy holder may have between two refreshes (garbage
 /// collection of a neighbour, a slow query, a fail-over), and no longer than the others can wait after a
-/// crash. A [`SlotGuard`](crate::SlotGuard) refreshes at a third of it.
+/// crash. A `SlotGuard` refreshes at a third of it.
 ///
 /// ```
 /// use diesel_locks::Lease;

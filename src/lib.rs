@@ -97,8 +97,9 @@
 #![doc = ""]
 #![doc = include_str!("../docs/rights.md")]
 #![doc = ""]
+// Its example compiles with these features only; errors link to it.
 #![cfg_attr(
-    all(feature = "postgres", feature = "r2d2"),
+    any(not(doctest), all(feature = "postgres", feature = "r2d2")),
     doc = include_str!("../docs/pgbouncer.md")
 )]
 #![cfg_attr(

@@ -73,9 +73,10 @@ pub trait ObjectLocks: Engine {
     /// Those of `work`, and, made into the same type, those of this crate:
     /// [`Error::InvalidObjectId`] and [`Error::InvalidWait`] before anything is sent;
     /// [`Error::TimedOut`], [`Error::Held`] ([`Wait::No`](crate::Wait::No)), [`Error::Isolation`],
-    /// [`Error::ReadOnly`], [`Error::TablesMissing`] and [`Error::Deadlock`] (only in an open
-    /// transaction, or from COMMIT) with `work` not run; any error of COMMIT, with the work undone. At
-    /// top level a deadlock while taking the lock is tried again: the transaction has done nothing yet.
+    /// [`Error::ReadOnly`], [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`],
+    /// [`Error::Deadlock`] (only in an open transaction, or from COMMIT) and other errors of the database
+    /// with `work` not run; any error of COMMIT, with the work undone. At top level a deadlock while taking
+    /// the lock is tried again: the transaction has done nothing yet.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]

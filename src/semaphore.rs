@@ -18,8 +18,8 @@ use crate::name::{self, Subject};
 /// of an application to the next. With more permits there are more slots. With fewer nobody is thrown
 /// out, and nobody gets a slot until fewer than that many are held. While both versions run, there are
 /// never more holders than the larger number. A holder whose lease has ended does not count, and may still
-/// [refresh](crate::Semaphores::refresh_slot) a slot that nobody else got: after a lowering that can be one
-/// more than the smaller number.
+/// [refresh](crate::Semaphores::refresh_slot) a slot that nobody else got: after a lowering there can be as many
+/// holders more than the smaller number as refresh so, up to the larger number.
 ///
 /// ```
 /// use diesel_locks::Semaphore;

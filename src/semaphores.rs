@@ -78,8 +78,9 @@ pub trait Semaphores: SlotStore {
     /// # Errors
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`], [`Error::InvalidLease`] before anything is sent;
-    /// [`Error::NotRegistered`], [`Error::Isolation`] in an open transaction; [`Error::ReadOnly`],
-    /// [`Error::TablesMissing`]; other errors of the database.
+    /// [`Error::NotRegistered`], [`Error::Isolation`] in an open transaction; [`Error::TimedOut`] on SQLite;
+    /// [`Error::ReadOnly`], [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`]; other
+    /// errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -143,8 +144,8 @@ pub trait Semaphores: SlotStore {
     /// old one had ended.
     ///
     /// It works as long as nobody else got the slot, also after the lease has ended, and counts nobody: when
-    /// the number of permits was lowered meanwhile, holders may then be more than it. A shorter lease than
-    /// the one before ends earlier, but not before the time asked for with
+    /// the number of permits was lowered meanwhile, holders may then be more than it, up to the number before.
+    /// A shorter lease than the one before ends earlier, but not before the time asked for with
     /// [`Lease::at_least`](crate::Lease::at_least).
     ///
     /// One round trip; two when the lease had ended. A slot whose lease has ended may be locked by a
@@ -259,7 +260,7 @@ pub trait Semaphores: SlotStore {
     ///
     /// A lease that has ended does not matter as long as nobody else got the slot. On PostgreSQL the slot
     /// can be refreshed and released by others of the same token meanwhile; on MySQL and MariaDB a refresh
-    /// has to wait for the end of the transaction (a [`SlotGuard`](crate::SlotGuard)'s is left out, so keep
+    /// has to wait for the end of the transaction (a `SlotGuard`'s is left out, so keep
     /// the transaction shorter than the lease); on SQLite all writers have to wait. When the number of
     /// permits was lowered, a slot whose lease has ended does not count as held for being ensured.
     ///

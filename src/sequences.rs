@@ -50,7 +50,8 @@ pub trait Sequences: SequenceStore {
     /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`]; [`Error::SequenceExhausted`] after
     /// `i64::MAX`, which leaves the transaction usable; [`Error::Deadlock`],
     /// [`Error::SerializationFailure`], [`Error::StatementTimedOut`] when the session's limit ended the wait;
-    /// [`Error::ReadOnly`]; [`Error::TablesMissing`]; errors of the database.
+    /// [`Error::ReadOnly`]; [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`]; other
+    /// errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -130,8 +131,8 @@ pub trait Sequences: SequenceStore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`], [`Error::TablesMissing`], errors of the
-    /// database.
+    /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`], [`Error::TablesMissing`], [`Error::Denied`],
+    /// [`Error::StatementsMixedUp`], other errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]

@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// A leased slot of a semaphore: the right to be one of at most so many.
 ///
 /// It belongs to whoever knows its token, not to a connection, a transaction or a process: it ends by
-/// release or by expiry. Dropping the value releases nothing (a [`SlotGuard`](crate::SlotGuard) does).
+/// release or by expiry. Dropping the value releases nothing (a `SlotGuard` does).
 /// Another process can go on with it by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is neither released nor refreshed is held until its lease ends"]

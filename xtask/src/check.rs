@@ -43,6 +43,11 @@ pub(crate) fn check() -> Result<u8> {
         let mut doc = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
         passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    // What a feature brings can't be linked to without it.
+    checked("documentation without features", &mut || {
+        let mut doc = cargo(["doc", "--package", PACKAGE, "--no-deps"]);
+        passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
     checked("every combination of features", &mut || {
         combinations(&workspace.features())
     })?;
