@@ -12,7 +12,8 @@ use crate::promises;
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::proxy::{
-    Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
+    Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
+    round_trips_of_a_transaction,
 };
 use crate::support::threads::{Holder, meanwhile, result_of};
 
@@ -85,6 +86,13 @@ fn round_trips_of_a_draw_are_one_on_mariadb_and_two_on_mysql() {
     let version = words(&mut Mysql::new().connect(), "VERSION()");
     let draw = if version.contains("MariaDB") { 1 } else { 2 };
     assert_eq!(round_trips_of_a_sequence::<Mysql>(), [draw, 1]);
+    // A row that was there before this process, and a start that came later.
+    let database = Mysql::new();
+    let begun =
+        "INSERT INTO diesel_sequences (name, scope, last) VALUES ('late round trips', '', 10)";
+    Mysql::sql(&mut database.connect(), begun);
+    let late = Sequence::named("late round trips").starting_at(1000);
+    assert_eq!(round_trips_of(&database, &late), [draw, 1]);
 }
 
 /// Each is three, since Diesel switches several statements in one message on and off again.

@@ -97,16 +97,19 @@ pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
 
 /// Round trips of a draw, and of a look at the last number, when the process knows the sequence.
 pub(crate) fn round_trips_of_a_sequence<B: Backend>() -> [u32; 2] {
-    let database = B::new();
+    // No other test's: what the process knows goes by the name.
+    round_trips_of(&B::new(), &Sequence::named("round trips"))
+}
+
+/// Round trips of a draw and of a look, in the third transaction.
+pub(crate) fn round_trips_of<B: Backend>(database: &B, sequence: &Sequence) -> [u32; 2] {
     let (proxy, url) = Proxy::url(&database.url());
     let mut conn = B::connect_to(&url);
-    // No other test's: what the process knows goes by the name.
-    let sequence = Sequence::named("round trips");
     let mut cycle = || {
         let drawn = conn.transaction(|conn| {
-            Ok::<_, Error>(proxy.count(|| conn.next_number(&sequence).expect("a number")))
+            Ok::<_, Error>(proxy.count(|| conn.next_number(sequence).expect("a number")))
         });
-        let looked = proxy.count(|| conn.last_number(&sequence).expect("rows"));
+        let looked = proxy.count(|| conn.last_number(sequence).expect("rows"));
         [drawn.expect("commit"), looked]
     };
     // The first draw makes the row, the second finds it; both prepare statements.
