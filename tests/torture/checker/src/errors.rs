@@ -29,9 +29,6 @@ enum Expected {
 fn expected(task: &Task, kind: ErrorKind) -> Expected {
     let wait = task.waiting();
     match (kind, task) {
-        // Who does not wait is told so. How long an ensured slot is waited for its task does not say.
-        (ErrorKind::Held, Task::Ensured { .. }) => Expected::Always,
-        (ErrorKind::Held, _) if wait == Some(Waiting::No) => Expected::Always,
         // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
         // not waited for by the crate.
         (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
@@ -59,10 +56,9 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
     }
 }
 
-/// Whether a task may be refused: by another who holds it, when it is not willing to wait for ever. Nobody else holds
-/// numbers and accounts for longer than a transaction.
+/// Whether a task may be refused: when it does not wait. Whoever waits for some time is told that it is over.
 fn may_be_refused(task: &Task) -> bool {
-    task.waiting().is_some_and(|wait| wait != Waiting::Forever)
+    task.waiting() == Some(Waiting::No)
 }
 
 /// Looks for errors that nothing explains.
@@ -113,8 +109,8 @@ impl Expectations {
         match released.release {
             Release::Failed { kind, text } => {
                 // It waits for nobody.
-                let waits = matches!(kind, ErrorKind::Held | ErrorKind::TimedOut);
-                let explained = !waits && self.explains(operation, *kind, released.at);
+                let explained =
+                    *kind != ErrorKind::TimedOut && self.explains(operation, *kind, released.at);
                 (!explained).then(|| format!("when given back, {kind:?}: {text}"))
             }
             // For `leases.rs`.

@@ -68,11 +68,12 @@ fn is_explained(play: &Play) -> bool {
 
 #[test]
 fn in_calm_time() {
-    use ErrorKind::{Deadlock, Fenced, Held, Pool, Serialization, SlotLost, TimedOut};
+    use ErrorKind::{Deadlock, Fenced, Pool, Serialization, SlotLost, TimedOut};
 
     let calm = |task| expected(&task, |_| ());
     assert_eq!(calm(lock(Waiting::Forever)), []);
-    assert_eq!(calm(lock(Waiting::No)), [Held]);
+    // A refusal is no error.
+    assert_eq!(calm(lock(Waiting::No)), []);
     assert_eq!(calm(lock(Waiting::AtMost(10))), [TimedOut]);
     assert_eq!(calm(lease(Waiting::Forever)), [SlotLost, Fenced]);
     assert_eq!(
@@ -80,11 +81,8 @@ fn in_calm_time() {
         [TimedOut, SlotLost, Fenced, Pool]
     );
     let wait = Waiting::No;
-    assert_eq!(calm(Task::Slot { wait }), [Held]);
-    assert_eq!(
-        calm(Task::Ensured { lease_ms: 9 }),
-        [Held, TimedOut, SlotLost]
-    );
+    assert_eq!(calm(Task::Slot { wait }), []);
+    assert_eq!(calm(Task::Ensured { lease_ms: 9 }), [TimedOut, SlotLost]);
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
@@ -170,11 +168,11 @@ fn of_a_release() {
 
 #[test]
 fn when_statements_are_limited() {
-    use ErrorKind::{Deadlock, Held, Serialization, StatementTimedOut};
+    use ErrorKind::{Deadlock, Serialization, StatementTimedOut};
 
     let limited = |task| expected(&task, |play| play.limits.statements_are_limited = true);
     assert_eq!(limited(lock(Waiting::Forever)), [StatementTimedOut]);
-    assert_eq!(limited(lock(Waiting::No)), [Held, StatementTimedOut]);
+    assert_eq!(limited(lock(Waiting::No)), [StatementTimedOut]);
     assert_eq!(
         limited(Task::Pass { sequence: 1 }),
         [StatementTimedOut, Deadlock, Serialization]
@@ -186,13 +184,16 @@ fn refusals() {
     let (from, to) = (100, 101);
     for (task, allowed) in [
         (lock(Waiting::No), true),
-        (lock(Waiting::AtMost(7)), true),
+        (lock(Waiting::AtMost(7)), false),
         (lock(Waiting::Forever), false),
-        (lease(Waiting::AtMost(7)), true),
+        (lease(Waiting::No), true),
+        (lease(Waiting::AtMost(7)), false),
         (lease(Waiting::Forever), false),
-        (Task::Ensured { lease_ms: 9 }, true),
+        (Task::Slot { wait: Waiting::No }, true),
+        (Task::Ensured { lease_ms: 9 }, false),
         (Task::Pass { sequence: 1 }, false),
         (Task::Transfer { from, to }, false),
+        (Task::Purge, false),
     ] {
         let mut play = Play::new();
         let op = play.begin(1, task, 1000);
