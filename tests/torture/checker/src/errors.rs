@@ -17,6 +17,8 @@ enum Expected {
     WhenCut,
     /// When the run's limits on statements are low.
     WhenLimited,
+    /// The same, of the statements that come after what it asked for was had.
+    WhenLimitedInside,
     /// Never.
     Never,
 }
@@ -32,8 +34,12 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
         // not waited for by the crate.
         (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
-        // Any statement may wait for a row, or for SQLite's writer.
-        (ErrorKind::StatementTimedOut, _) => Expected::WhenLimited,
+        // The application's own statements may wait for a row. What the crate waits for has its own limit, or none,
+        // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
+        (ErrorKind::StatementTimedOut, Task::Pass { .. } | Task::Transfer { .. } | Task::Purge) => {
+            Expected::WhenLimited
+        }
+        (ErrorKind::StatementTimedOut, _) => Expected::WhenLimitedInside,
         // Two rows in any order, and higher isolation levels: tried again, but not for ever. All others take one
         // row, or several in the order of their ids, at READ COMMITTED.
         (
@@ -126,6 +132,9 @@ impl Expectations {
                     && self.cuts.touch(operation.worker, operation.began, at)
             }
             Expected::WhenLimited => self.statements_are_limited,
+            Expected::WhenLimitedInside => {
+                self.statements_are_limited && operation.entered().is_some()
+            }
             Expected::Never => false,
         }
     }

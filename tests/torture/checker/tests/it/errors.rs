@@ -170,13 +170,35 @@ fn of_a_release() {
 fn when_statements_are_limited() {
     use ErrorKind::{Deadlock, Serialization, StatementTimedOut};
 
-    let limited = |task| expected(&task, |play| play.limits.statements_are_limited = true);
-    assert_eq!(limited(lock(Waiting::Forever)), [StatementTimedOut]);
-    assert_eq!(limited(lock(Waiting::No)), [StatementTimedOut]);
-    assert_eq!(
-        limited(Task::Pass { sequence: 1 }),
-        [StatementTimedOut, Deadlock, Serialization]
-    );
+    let limited = |task: &Task| expected(task, |play| play.limits.statements_are_limited = true);
+    let inside = |task: &Task, is_limited: bool| {
+        let mut play = Play::new();
+        play.limits.statements_are_limited = is_limited;
+        let slot = matches!(task, Task::Lease { .. } | Task::Ensured { .. });
+        let op = play.begin(1, task.clone(), 20_000);
+        play.enter(op, slot.then_some((1, 100)), 20_001);
+        play.end(op, failed(StatementTimedOut), Some(20_002), 20_003);
+        is_explained(&play)
+    };
+    for task in [
+        lock(Waiting::Forever),
+        lock(Waiting::No),
+        lock(Waiting::AtMost(10)),
+        lease(Waiting::Forever),
+        lease(Waiting::No),
+        Task::Slot { wait: Waiting::No },
+        Task::Ensured { lease_ms: 1000 },
+    ] {
+        // The crate's own wait has another limit, or none.
+        assert!(!limited(&task).contains(&StatementTimedOut), "{task:?}");
+        assert!(inside(&task, true), "{task:?}");
+        assert!(!inside(&task, false), "{task:?}");
+    }
+    assert_eq!(limited(&Task::Purge), [StatementTimedOut]);
+    let (from, to) = (100, 101);
+    for task in [Task::Pass { sequence: 1 }, Task::Transfer { from, to }] {
+        assert_eq!(limited(&task), [StatementTimedOut, Deadlock, Serialization]);
+    }
 }
 
 #[test]
