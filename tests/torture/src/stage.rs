@@ -16,8 +16,8 @@ use crate::proxy::Proxy;
 /// How often who waits looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Of so many seconds, from this one on.
-const CALM: (u64, u64) = (30, 25);
+/// Of so many seconds, from this one on. What began before may take 9 s, and excuses for some time after it.
+const CALM: (u64, u64) = (60, 30);
 
 /// Where it all happens.
 pub(crate) struct Stage {
@@ -75,7 +75,7 @@ impl Stage {
         self.is_cut_short.store(true, Ordering::SeqCst);
     }
 
-    /// Waits while no fault is to begin: some seconds of every half minute, to compare with.
+    /// Waits while no fault is to begin: half of every minute, in which nothing excuses what goes wrong.
     pub(crate) fn keep_calm(&self) {
         while !self.is_over() && self.begun.elapsed().as_secs() % CALM.0 >= CALM.1 {
             sleep(PAUSE);

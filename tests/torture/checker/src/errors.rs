@@ -75,7 +75,9 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         has_server: evidence.has_server,
         statements_are_limited: limits.statements_are_limited,
     };
+    let mut judged = 0;
     for operation in &run.operations {
+        judged += usize::from(expectations.have_no_excuse(operation));
         let unexpected = [
             expectations.of_end(operation),
             expectations.of_release(operation),
@@ -86,6 +88,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
             });
         }
     }
+    findings.judged_without_excuse(Violation::UnexpectedErrors, judged);
 }
 
 /// What the table's words mean in this run.
@@ -96,6 +99,12 @@ struct Expectations {
 }
 
 impl Expectations {
+    /// Whether an operation came back and nothing was cut near it.
+    fn have_no_excuse(&self, operation: &Operation<'_>) -> bool {
+        let end = operation.end;
+        end.is_some_and(|end| !self.cuts.touch(operation.worker, operation.began, end.at))
+    }
+
     /// What is wrong with how an operation ended.
     fn of_end(&self, operation: &Operation<'_>) -> Option<String> {
         let end = operation.end?;

@@ -40,9 +40,16 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         &[FaultKind::Pause]
     };
     let disturbances = Disturbances::of(run, everybodys, |kind| disturbs(kind, tolerance));
+    let mut judged = 0;
     for operation in &run.operations {
         let lost = match operation.task {
-            Task::Lease { renewed: true, .. } => lost_renewed(operation, &disturbances, tolerance),
+            Task::Lease { renewed: true, .. }
+                if is_undisturbed(operation, &disturbances, tolerance) =>
+            {
+                judged += 1;
+                lost_renewed(operation)
+            }
+            Task::Lease { renewed: true, .. } => None,
             Task::Lease { lease_ms, .. } | Task::Ensured { lease_ms } => {
                 let lease = Duration::from_millis(*lease_ms);
                 lost_early(operation, lease, &jumps).or_else(|| believed_late(operation, lease))
@@ -55,6 +62,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
             });
         }
     }
+    findings.judged_without_excuse(Violation::LostLeases, judged);
 }
 
 /// How it learned that it had lost its slot, if it did, and when.
@@ -81,16 +89,21 @@ fn lost(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
     }
 }
 
-/// A lease that was renewed all the while, in calm time.
-fn lost_renewed(
+/// Whether it was granted its slot and came back in calm time.
+fn is_undisturbed(
     operation: &Operation<'_>,
     disturbances: &Disturbances,
     tolerance: Duration,
-) -> Option<&'static str> {
-    let end = operation.end?.at.plus(tolerance);
-    if operation.entered.is_empty() || disturbances.touch(operation.worker, operation.began, end) {
-        return None;
-    }
+) -> bool {
+    let is_calm = |end: Moment| {
+        let end = end.plus(tolerance);
+        !disturbances.touch(operation.worker, operation.began, end)
+    };
+    !operation.entered.is_empty() && operation.end.is_some_and(|end| is_calm(end.at))
+}
+
+/// A lease that was renewed all the while, in calm time.
+fn lost_renewed(operation: &Operation<'_>) -> Option<&'static str> {
     if let Some((lost, _)) = lost(operation) {
         return Some(lost);
     }

@@ -42,6 +42,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         &[FaultKind::Pause]
     };
     let of_slots = Disturbances::of(run, of_slots, disturbs);
+    let mut judged = 0;
     for operation in &run.operations {
         let Some(waited) = Waited::of(operation) else {
             continue;
@@ -58,13 +59,16 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         } else {
             &disturbances
         };
-        if took > limit + SLACK && !disturbances.touch(operation.worker, began, until) {
+        let is_excused = disturbances.touch(operation.worker, began, until);
+        judged += usize::from(!is_excused);
+        if took > limit + SLACK && !is_excused {
             findings.add(Violation::LateTimeouts, || {
                 let operation = run.tell_of(operation);
                 format!("{operation} was to wait for {limit:?} at most, and waited for {took:?}")
             });
         }
     }
+    findings.judged_without_excuse(Violation::LateTimeouts, judged);
 }
 
 /// A wait that had a limit, and came to an end.

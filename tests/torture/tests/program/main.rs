@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// What is not a kind of violation in the last line.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
     "faults",
+    "judged",
     "operations",
     "outcomes",
     "phases",
@@ -82,6 +83,13 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
         let total: u64 = found.iter().map(|kind| line.number(kind)).sum();
         assert_eq!(line.number("violations"), total);
         assert_eq!(success, total == 0, "the exit code");
+        for check in ["late_timeouts", "unexpected_errors"] {
+            let judged = line.0["judged"][check].as_u64();
+            assert!(
+                judged > Some(0),
+                "without faults nothing excuses from {check}"
+            );
+        }
         if found == expected {
             return;
         }
