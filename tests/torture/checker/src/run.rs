@@ -208,10 +208,18 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.entered.push(Entered { slot, at });
                 at
             }
-            Record::Refreshed { op, expired, at } => {
-                let (expired, at) = (*expired, *at);
-                let operation = self.open(*op)?;
-                operation.refreshed.push(Refreshed { expired, at });
+            Record::Refreshed {
+                op,
+                expired,
+                asked,
+                at,
+            } => {
+                let at = *at;
+                self.open(*op)?.refreshed.push(Refreshed {
+                    expired: *expired,
+                    asked: *asked,
+                    at,
+                });
                 at
             }
             Record::Released {

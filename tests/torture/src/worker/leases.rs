@@ -144,9 +144,11 @@ pub(crate) fn plain<C: Store>(
     look(operation, &slot);
     if dice.percent(30) {
         let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+        let asked = Moment::now();
         let refreshed = conn.refresh_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before this: then nobody else had the slot between.
-        operation.refreshed(judged(&mut *conn, refreshed.map_err(Failure::from))?)?;
+        let state = judged(&mut *conn, refreshed.map_err(Failure::from))?;
+        operation.refreshed(asked, state)?;
         look(operation, &slot);
         dice.pause(20);
         look(operation, &slot);

@@ -161,3 +161,14 @@ fn a_lease_of_no_known_semaphore_or_without_a_slot() {
     play.kill(1);
     play.is_right();
 }
+
+#[test]
+fn one_that_refreshed_before_it_asked_to() {
+    for (asked, told) in [(1003, 1002), (999, 1002)] {
+        let mut play = right();
+        let op = play.begin(1, leasing("leader"), 1000);
+        play.enter(op, Some((1, 300)), 1001);
+        play.refresh(op, false, [asked, told]);
+        refuses(&play, "before it had asked");
+    }
+}
