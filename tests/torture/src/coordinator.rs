@@ -152,7 +152,7 @@ fn prepare(database: &Database) -> Result<()> {
 
     with_connection!(database.engine, C => {
         let mut conn: C = database.connect()?;
-        conn.batch_execute(C::SETTINGS)?;
+        conn.batch_execute(&C::settings())?;
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
         let registered = [scene::ENSURED, scene::LEASED[0]]

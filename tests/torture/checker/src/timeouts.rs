@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting};
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting, scene};
 
 use crate::beliefs::Jumps;
 use crate::disturbances::{AFTERMATH, Disturbances};
@@ -13,9 +13,9 @@ use crate::{Evidence, Limits, Violation};
 
 /// Databases count in whole milliseconds.
 const STEP: Duration = Duration::from_millis(1);
-/// How much later a wait may end in calm time: the pool may take 3 s for a connection before it, and a machine of few
-/// processors has other threads to run.
-const SLACK: Duration = Duration::from_secs(5);
+/// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it has
+/// one, so that most of this is for a machine of few processors, which has other threads to run.
+const SLACK: Duration = scene::PATIENCE_OF_POOLS;
 
 /// For how long after a fault a wait may end late.
 fn disturbs(kind: FaultKind) -> Option<Duration> {

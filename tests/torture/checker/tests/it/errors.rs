@@ -109,8 +109,8 @@ fn when_something_was_cut() {
         for worker in [None, Some(1)] {
             assert_eq!(with_fault(kind, worker, 20_005, 20_006), cut, "{kind:?}");
             assert_eq!(with_fault(kind, worker, 20_010, 30_000), cut, "{kind:?}");
-            assert_eq!(with_fault(kind, worker, 7000, 8000), cut, "{kind:?}");
-            assert_eq!(with_fault(kind, worker, 7000, 7999), [], "{kind:?} before");
+            assert_eq!(with_fault(kind, worker, 6000, 7000), cut, "{kind:?}");
+            assert_eq!(with_fault(kind, worker, 6000, 6999), [], "{kind:?} before");
             assert_eq!(
                 with_fault(kind, worker, 20_011, 30_000),
                 [],

@@ -167,10 +167,10 @@ fn a_fault_of_its_own_or_of_all_lets_a_wait_end_late() {
             FaultKind::Snapshot | FaultKind::ClockAhead | FaultKind::ClockBack
         );
         for (worker, from, until, excused) in [
-            (Some(1), 7000, 7999, false),
-            (Some(1), 7000, 8000, cuts),
+            (Some(1), 6000, 6999, false),
+            (Some(1), 6000, 7000, cuts),
             (Some(1), 20_005, 20_600, disturbs),
-            (None, 7000, 8000, cuts),
+            (None, 6000, 7000, cuts),
             (None, 20_005, 20_600, disturbs),
             (Some(2), 20_005, 20_600, false),
             (None, 26_001, 26_002, false),
