@@ -39,6 +39,8 @@ pub(crate) struct End<'a> {
 pub(crate) struct Operation<'a> {
     pub(crate) op: Op,
     pub(crate) worker: u32,
+    /// Which does one after the other.
+    pub(crate) thread: u32,
     pub(crate) task: &'a Task,
     pub(crate) began: Moment,
     /// Once for each attempt that got so far.
