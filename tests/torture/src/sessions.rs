@@ -17,7 +17,7 @@ pub(crate) trait Sessions: SimpleConnection {
     /// Begins a transaction that has read everything.
     fn begin_snapshot(&mut self) -> QueryResult<()>;
 
-    /// Begins a transaction that others who write wait for.
+    /// Begins a transaction that others who write wait for; an error when it has to wait too long itself.
     fn begin_hogging(&mut self) -> QueryResult<()>;
 
     /// Ends it.
@@ -64,7 +64,8 @@ impl Sessions for PgConnection {
     }
 
     fn begin_hogging(&mut self) -> QueryResult<()> {
-        self.batch_execute("BEGIN")?;
+        // Without it, it waits for as long as somebody else stands still.
+        self.batch_execute("SET lock_timeout = '10s'; BEGIN")?;
         for row in wanted_rows() {
             diesel::sql_query("SELECT 1 FROM torture_counters WHERE id = $1 FOR UPDATE")
                 .bind::<Integer, _>(row)
@@ -126,7 +127,7 @@ impl Sessions for MysqlConnection {
     }
 
     fn begin_hogging(&mut self) -> QueryResult<()> {
-        self.batch_execute("START TRANSACTION")?;
+        self.batch_execute("SET SESSION innodb_lock_wait_timeout = 10; START TRANSACTION")?;
         for row in wanted_rows() {
             diesel::sql_query("UPDATE torture_counters SET n = n WHERE id = ?")
                 .bind::<Integer, _>(row)
