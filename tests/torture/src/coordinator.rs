@@ -101,24 +101,26 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         clock,
         Duration::from_secs(arguments.seconds),
     );
-    watch(&stage, &kinds, seed, &interrupted)?;
+    let watched = watch(&stage, &kinds, seed, &interrupted);
     let faults = std::mem::take(&mut *stage.faults());
-    let killed = stage.crew.stop(LIMIT)?;
-    directory.write("faults.json", &faults)?;
-    let histories = Histories {
-        processes: torture_history::read_all(directory.path())?,
-        faults,
-    };
-    let is_right = verdict::tell(arguments, &database, &histories, killed, seed)?;
-    if is_right {
+    let written = directory.write("faults.json", &faults);
+    let told = watched.and(written).and_then(|()| {
+        let killed = stage.crew.stop(LIMIT)?;
+        let histories = Histories {
+            processes: torture_history::read_all(directory.path())?,
+            faults,
+        };
+        verdict::tell(arguments, &database, &histories, killed, seed)
+    });
+    if matches!(told, Ok(true)) {
         return Ok(ExitCode::SUCCESS);
     }
-    // What happened will not happen again in the same way.
+    // What happened will not happen again in the same way, whether it was a violation or the end of the run.
     eprintln!(
         "torture: the histories stay in {}",
         directory.keep().display()
     );
-    Ok(ExitCode::FAILURE)
+    told.map(|_| ExitCode::FAILURE)
 }
 
 /// An error when the database does not follow the clock, so that nothing would come of setting it.

@@ -91,7 +91,10 @@ pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<(
                     .collect();
                 (!lane.is_empty()).then(|| {
                     let fate = Fate::new(seed, number);
-                    scope.spawn(move || walk(stage, &lane, fate))
+                    scope.spawn(move || {
+                        // A run without some of its faults is none.
+                        walk(stage, &lane, fate).inspect_err(|_| stage.cut_short())
+                    })
                 })
             })
             .collect();

@@ -229,6 +229,35 @@ fn what_hangs_is_told() {
     ended(&mut command, Duration::from_millis(500), directory.path());
 }
 
+/// A run that fails half-way keeps what it knows: here its server can't be killed.
+#[test]
+fn a_run_that_fails_keeps_its_histories() {
+    let directory = TempDir::new().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    command.args(["run", "--faults", "crash", "--kill-server", "false"]);
+    command.env("TMPDIR", directory.path());
+    let printed = TempDir::new().expect("a directory");
+    let ended = ended(
+        &mut command,
+        Duration::from_secs(60) + GRACE,
+        printed.path(),
+    );
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.errors);
+    let kept: Vec<_> = fs::read_dir(directory.path())
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    let [kept] = kept.as_slice() else {
+        panic!("only the histories stay: {kept:?}");
+    };
+    let told = format!("the histories stay in {}", kept.display());
+    assert!(ended.errors.contains(&told), "{}", ended.errors);
+    let faults = fs::read(kept.join("faults.json")).expect("what the nemesis did");
+    let faults: Value = serde_json::from_slice(&faults).expect("JSON");
+    assert_eq!(faults, json!([]));
+    assert!(kept.join("1.history").exists());
+}
+
 macro_rules! tests_on {
     ($engine:ident, $name:literal, $variable:expr, $faults:literal) => {
         mod $engine {
