@@ -9,7 +9,6 @@ mod processes;
 mod server;
 
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use torture_history::{FaultKind, Moment};
@@ -153,6 +152,3 @@ fn inflict(stage: &Stage, kind: FaultKind, fate: &mut Fate) -> Result<()> {
     }
     Ok(())
 }
-
-/// The longest that a server may take to come back.
-const PATIENCE: Duration = Duration::from_secs(60);

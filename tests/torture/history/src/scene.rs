@@ -44,6 +44,9 @@ pub const LEASED: [Semaphore; 2] = [
     },
 ];
 
+/// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
+pub const LONGEST_LEASE_MS: u64 = 2000;
+
 /// Slots that are ensured in the transactions that write: see [`ENSURED_COUNTERS`].
 pub const ENSURED: Semaphore = Semaphore {
     name: "ensured",

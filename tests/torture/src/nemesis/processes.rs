@@ -1,6 +1,7 @@
 //! Processes that are killed, and processes that stand still.
 
 use anyhow::Result;
+use torture_history::scene;
 
 use super::Hit;
 use super::fate::Fate;
@@ -19,7 +20,8 @@ pub(super) fn kill(stage: &Stage, fate: &mut Fate) -> Result<Hit> {
 pub(super) fn pause(stage: &Stage, fate: &mut Fate) -> Hit {
     let worker = fate.number(0..stage.workers);
     stage.crew.pause(worker);
-    stage.rest(fate.time(1500..4500));
+    let lease = scene::LONGEST_LEASE_MS;
+    stage.rest(fate.time(lease * 3 / 4..lease * 9 / 4));
     stage.crew.wake(worker);
     Hit::one(worker)
 }
