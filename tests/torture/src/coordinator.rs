@@ -22,7 +22,7 @@ use crate::engine::{Engine, with_connection};
 use crate::job::Job;
 use crate::nemesis;
 use crate::proxy::Proxy;
-use crate::stage::Stage;
+use crate::stage::{Cast, Stage};
 use crate::store::Store;
 use crate::verdict;
 
@@ -91,21 +91,20 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         jobs,
         fake.map(|(library, file)| FakeClock { library, file }),
     )?;
-    let stage = Stage::new(
-        database.engine,
-        database.url.clone(),
+    let cast = Cast {
+        engine: database.engine,
+        url: database.url.clone(),
         crew,
         proxies,
-        usize::try_from(arguments.workers)?,
-        arguments.kill_server.clone(),
+        kill_server: arguments.kill_server.clone(),
         clock,
-        Duration::from_secs(arguments.seconds),
-    );
+    };
+    let stage = Stage::new(cast, Duration::from_secs(arguments.seconds));
     let watched = watch(&stage, &kinds, seed, &interrupted);
     let faults = std::mem::take(&mut *stage.faults());
     let written = directory.write("faults.json", &faults);
     let told = watched.and(written).and_then(|()| {
-        let killed = stage.crew.stop(LIMIT)?;
+        let killed = stage.into_crew().stop(LIMIT)?;
         let histories = Histories {
             processes: torture_history::read_all(directory.path())?,
             faults,

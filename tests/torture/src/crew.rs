@@ -63,6 +63,11 @@ impl Crew {
         })
     }
 
+    /// How many workers there are.
+    pub(crate) fn size(&self) -> usize {
+        self.lock().workers.len()
+    }
+
     /// Kills a worker's process.
     pub(crate) fn kill(&self, worker: usize) -> Result<()> {
         let inner = &mut *self.lock();

@@ -1,5 +1,6 @@
 //! What the run and the nemesis share.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,17 +20,21 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Of so many seconds, from this one on. What began before may take 9 s, and excuses for some time after it.
 const CALM: (u64, u64) = (60, 30);
 
-/// Where it all happens.
-pub(crate) struct Stage {
+/// Whom and what there is to torment.
+pub(crate) struct Cast {
     pub(crate) engine: Engine,
     /// The database, not by way of a proxy.
     pub(crate) url: String,
     pub(crate) crew: Crew,
     /// One for each worker; none on SQLite.
     pub(crate) proxies: Vec<Proxy>,
-    pub(crate) workers: usize,
     pub(crate) kill_server: Option<PathBuf>,
     pub(crate) clock: Option<Clock>,
+}
+
+/// Where it all happens.
+pub(crate) struct Stage {
+    cast: Cast,
     begun: Instant,
     until: Instant,
     /// The run has failed.
@@ -37,32 +42,30 @@ pub(crate) struct Stage {
     faults: Mutex<Vec<Fault>>,
 }
 
+impl Deref for Stage {
+    type Target = Cast;
+
+    fn deref(&self) -> &Cast {
+        &self.cast
+    }
+}
+
 impl Stage {
-    #[expect(clippy::too_many_arguments, reason = "they are its fields")]
-    pub(crate) fn new(
-        engine: Engine,
-        url: String,
-        crew: Crew,
-        proxies: Vec<Proxy>,
-        workers: usize,
-        kill_server: Option<PathBuf>,
-        clock: Option<Clock>,
-        duration: Duration,
-    ) -> Self {
+    /// It begins now.
+    pub(crate) fn new(cast: Cast, duration: Duration) -> Self {
         let begun = Instant::now();
         Self {
-            engine,
-            url,
-            crew,
-            proxies,
-            workers,
-            kill_server,
-            clock,
+            cast,
             begun,
             until: begun + duration,
             is_cut_short: AtomicBool::new(false),
             faults: Mutex::new(Vec::new()),
         }
+    }
+
+    /// It is over for the crew.
+    pub(crate) fn into_crew(self) -> Crew {
+        self.cast.crew
     }
 
     /// Whether it is time to stop.
