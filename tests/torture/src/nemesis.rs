@@ -4,7 +4,7 @@
 mod clock;
 mod fate;
 mod neighbours;
-mod network;
+pub(crate) mod network;
 mod processes;
 mod server;
 

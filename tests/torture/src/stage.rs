@@ -7,18 +7,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use torture_history::{Fault, FaultKind, Moment};
+use torture_history::{Fault, FaultKind, Moment, scene};
 
 use crate::clock::Clock;
 use crate::crew::Crew;
 use crate::engine::Engine;
+use crate::nemesis::network::LONGEST_SILENCE_MS;
 use crate::proxy::Proxy;
 
 /// How often who waits looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Of so many seconds, from this one on. What began before may take 9 s, and excuses for some time after it.
+/// Of so many seconds, from this one on.
 const CALM: (u64, u64) = (60, 30);
+
+/// What began before goes on for a while, and excuses for some time after it; something is to be left of the calm.
+const _: () = {
+    let fault = LONGEST_SILENCE_MS / 1000;
+    let aftermath = scene::PATIENCE_OF_SERVERS.as_secs() + scene::PATIENCE_OF_POOLS.as_secs();
+    assert!(CALM.0 - CALM.1 > fault + aftermath + 5, "no time is calm");
+};
 
 /// Whom and what there is to torment.
 pub(crate) struct Cast {
