@@ -3,7 +3,7 @@
 use crate::database::{Database, Look, Row};
 use crate::model::Protocol;
 use crate::process::{Process, Renewal, Since};
-use crate::setup::Setup;
+use crate::setup::{LEASE, Setup};
 use crate::state::{State, WRITTEN};
 
 /// What is asked of a state.
@@ -136,7 +136,7 @@ fn attempt_succeeds(mut database: Database, permits: usize, setup: &Setup) -> bo
 pub type Possibility = (&'static str, Condition);
 
 /// All of them.
-pub const POSSIBILITIES: [Possibility; 10] = [
+pub const POSSIBILITIES: [Possibility; 11] = [
     ("all permits are held", |model, state| {
         let believed = state.processes.iter().filter_map(Process::believes);
         believed.count() == model.setup.most_permits()
@@ -245,6 +245,10 @@ pub const POSSIBILITIES: [Possibility; 10] = [
             })
         },
     ),
+    // Only when the clock is set back.
+    ("a lease lasts longer than it was to", |_, state| {
+        state.database.rows.iter().any(|row| row.left > LEASE)
+    }),
 ];
 
 /// Whether the slot was granted to another since, who has it.

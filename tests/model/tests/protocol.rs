@@ -11,11 +11,23 @@ const OF_LOWERING: [&str; 2] = [
     "the number is lowered while a slot above it is held",
     "a late refresh above a lowered number makes one holder more",
 ];
+/// Whether a clock is set back shows in nothing else that is asked for.
+const OF_SETTING_BACK: &str = "a lease lasts longer than it was to";
 
-fn searched(setup: Setup) -> Outcome {
+/// States, steps between them, depth.
+type Size = [usize; 3];
+
+const SLOTS: Size = [647_697, 6_048_327, 40];
+const WRITES: Size = [328_154, 3_542_896, 38];
+/// Of slots and of writes.
+const SET_BACK: [Size; 2] = [[60_614, 490_153, 31], [24_722, 217_889, 32]];
+const SET_FORWARD: [Size; 2] = [[61_528, 490_844, 27], [58_158, 543_545, 34]];
+
+/// All states, of which there are as many as the document says.
+fn searched(setup: Setup, size: Size) -> Outcome {
     let outcome = search::everything(setup);
-    let (states, steps, depth) = (outcome.states, outcome.steps, outcome.depth);
-    println!("{setup:?}: {states} states, {steps} steps, depth {depth}");
+    let found = [outcome.states, outcome.steps, outcome.depth];
+    assert_eq!(found, size, "states, steps and depth of {setup:?}");
     outcome
 }
 
@@ -25,38 +37,70 @@ fn broken(outcome: &Outcome) -> Vec<&'static str> {
 
 #[test]
 fn two_permits_lowered_and_raised() {
-    let outcome = searched(Setup::SLOTS);
+    let outcome = searched(Setup::SLOTS, SLOTS);
     assert_eq!(broken(&outcome), [""; 0]);
     assert!(outcome.exhausted);
-    assert_eq!(outcome.impossible, OF_WRITES);
+    let [first, second] = OF_WRITES;
+    assert_eq!(outcome.impossible, [first, second, OF_SETTING_BACK]);
 }
 
 #[test]
 fn holders_of_one_permit_write() {
-    let outcome = searched(Setup::WRITES);
+    let outcome = searched(Setup::WRITES, WRITES);
     assert_eq!(broken(&outcome), [""; 0]);
     assert!(outcome.exhausted);
-    assert_eq!(outcome.impossible, OF_LOWERING);
+    let [first, second] = OF_LOWERING;
+    assert_eq!(outcome.impossible, [first, second, OF_SETTING_BACK]);
 }
 
 /// "Leases last longer by as much."
 #[test]
 fn a_clock_that_is_set_back_breaks_nothing() {
-    for setup in [Setup::SLOTS, Setup::WRITES] {
-        let outcome = searched(setup.at(Clock::SetBack, 2));
+    for (setup, size) in [Setup::SLOTS, Setup::WRITES].into_iter().zip(SET_BACK) {
+        let outcome = searched(setup.at(Clock::SetBack, 2), size);
         assert_eq!(broken(&outcome), [""; 0]);
         assert!(outcome.exhausted);
+        assert!(outcome.possible.contains(&OF_SETTING_BACK));
     }
 }
 
 /// "Two may hold one slot until the first looks: the fence tells them apart."
 #[test]
 fn a_clock_that_is_set_forward_leaves_it_to_the_fence() {
-    for setup in [Setup::SLOTS, Setup::WRITES] {
-        let outcome = searched(setup.at(Clock::SetForward, 2));
+    for (setup, size) in [Setup::SLOTS, Setup::WRITES].into_iter().zip(SET_FORWARD) {
+        let outcome = searched(setup.at(Clock::SetForward, 2), size);
         assert_eq!(
             broken(&outcome),
             ["one holder per slot", "belief is backed"]
         );
+    }
+}
+
+/// As the document writes it, with thousands set apart.
+fn written(number: usize) -> String {
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", written(thousands), number % 1000),
+    }
+}
+
+#[test]
+fn the_document_says_how_large_the_searches_are() {
+    let document = include_str!("../../../docs/lease-model.md");
+    let one = |size: Size| format!(" | {} |", size.map(written).join(" | "));
+    let two = |[slots, writes]: [Size; 2]| {
+        let [states, steps, _] =
+            [0, 1, 2].map(|of| [slots[of], writes[of]].map(written).join("; "));
+        format!(" | {states} | {steps} | {}, {} |", slots[2], writes[2])
+    };
+    for (run, sizes) in [
+        ("| slots: 3 processes", one(SLOTS)),
+        ("| writes: 3 processes", one(WRITES)),
+        ("| `--clock set-back", two(SET_BACK)),
+        ("| `--clock set-forward", two(SET_FORWARD)),
+    ] {
+        let row = document.lines().find(|line| line.starts_with(run));
+        let row = row.unwrap_or_else(|| panic!("there is no row {run:?}"));
+        assert!(row.ends_with(&sizes), "{row} does not end with {sizes}");
     }
 }

@@ -22,7 +22,7 @@ use crate::engine::{Engine, with_connection};
 use crate::job::Job;
 use crate::nemesis;
 use crate::proxy::Proxy;
-use crate::stage::Stage;
+use crate::stage::{Cast, Stage};
 use crate::store::Store;
 use crate::verdict;
 
@@ -91,34 +91,35 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         jobs,
         fake.map(|(library, file)| FakeClock { library, file }),
     )?;
-    let stage = Stage::new(
-        database.engine,
-        database.url.clone(),
+    let cast = Cast {
+        engine: database.engine,
+        url: database.url.clone(),
         crew,
         proxies,
-        usize::try_from(arguments.workers)?,
-        arguments.kill_server.clone(),
+        kill_server: arguments.kill_server.clone(),
         clock,
-        Duration::from_secs(arguments.seconds),
-    );
-    watch(&stage, &kinds, seed, &interrupted)?;
-    let faults = std::mem::take(&mut *stage.faults());
-    let killed = stage.crew.stop(LIMIT)?;
-    directory.write("faults.json", &faults)?;
-    let histories = Histories {
-        processes: torture_history::read_all(directory.path())?,
-        faults,
     };
-    let is_right = verdict::tell(arguments, &database, &histories, killed, seed)?;
-    if is_right {
+    let stage = Stage::new(cast, Duration::from_secs(arguments.seconds));
+    let watched = watch(&stage, &kinds, seed, &interrupted);
+    let faults = std::mem::take(&mut *stage.faults());
+    let written = directory.write("faults.json", &faults);
+    let told = watched.and(written).and_then(|()| {
+        let killed = stage.into_crew().stop(LIMIT)?;
+        let histories = Histories {
+            processes: torture_history::read_all(directory.path())?,
+            faults,
+        };
+        verdict::tell(arguments, &database, &histories, killed, seed)
+    });
+    if matches!(told, Ok(true)) {
         return Ok(ExitCode::SUCCESS);
     }
-    // What happened will not happen again in the same way.
+    // What happened will not happen again in the same way, whether it was a violation or the end of the run.
     eprintln!(
         "torture: the histories stay in {}",
         directory.keep().display()
     );
-    Ok(ExitCode::FAILURE)
+    told.map(|_| ExitCode::FAILURE)
 }
 
 /// An error when the database does not follow the clock, so that nothing would come of setting it.
@@ -152,7 +153,7 @@ fn prepare(database: &Database) -> Result<()> {
 
     with_connection!(database.engine, C => {
         let mut conn: C = database.connect()?;
-        conn.batch_execute(C::SETTINGS)?;
+        conn.batch_execute(&C::settings())?;
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
         let registered = [scene::ENSURED, scene::LEASED[0]]

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fmt;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -62,12 +63,18 @@ impl Crew {
         })
     }
 
+    /// How many workers there are.
+    pub(crate) fn size(&self) -> usize {
+        self.lock().workers.len()
+    }
+
     /// Kills a worker's process.
     pub(crate) fn kill(&self, worker: usize) -> Result<()> {
         let inner = &mut *self.lock();
         let worker = &mut inner.workers[worker];
-        worker.child.kill()?;
-        worker.child.wait()?;
+        if let Err(status) = kill(&mut worker.child)? {
+            bail!("{worker} has ended by itself: {status}");
+        }
         inner.killed.insert(worker.job.process);
         Ok(())
     }
@@ -144,6 +151,17 @@ impl Crew {
     }
 }
 
+/// Kills a process; in vain when it has ended by itself before.
+fn kill(child: &mut Child) -> Result<Result<(), ExitStatus>> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(Err(status));
+    }
+    child.kill()?;
+    let status = child.wait()?;
+    let was_killed = status.signal() == Some(Signal::KILL.as_raw());
+    Ok(if was_killed { Ok(()) } else { Err(status) })
+}
+
 impl fmt::Display for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (job, pid) = (&self.job, self.child.id());
@@ -191,5 +209,30 @@ impl Drop for Inner {
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdout(Stdio::piped());
+        command.spawn().expect("a shell")
+    }
+
+    #[test]
+    fn only_who_is_alive_is_killed() {
+        let mut alive = shell("exec sleep 60");
+        assert_eq!(kill(&mut alive).expect("it is killed"), Ok(()));
+
+        let mut ended = shell("exit 3");
+        // It is over, and nobody has waited for it.
+        let mut output = ended.stdout.take().expect("its output");
+        std::io::Read::read_to_end(&mut output, &mut Vec::new()).expect("the end");
+        sleep(PAUSE * 5);
+        let killed = kill(&mut ended).expect("its status");
+        assert_eq!(killed.map_err(|status| status.code()), Err(Some(3)));
     }
 }

@@ -4,12 +4,11 @@
 mod clock;
 mod fate;
 mod neighbours;
-mod network;
+pub(crate) mod network;
 mod processes;
 mod server;
 
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use torture_history::{FaultKind, Moment};
@@ -91,7 +90,10 @@ pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<(
                     .collect();
                 (!lane.is_empty()).then(|| {
                     let fate = Fate::new(seed, number);
-                    scope.spawn(move || walk(stage, &lane, fate))
+                    scope.spawn(move || {
+                        // A run without some of its faults is none.
+                        walk(stage, &lane, fate).inspect_err(|_| stage.cut_short())
+                    })
                 })
             })
             .collect();
@@ -150,6 +152,3 @@ fn inflict(stage: &Stage, kind: FaultKind, fate: &mut Fate) -> Result<()> {
     }
     Ok(())
 }
-
-/// The longest that a server may take to come back.
-const PATIENCE: Duration = Duration::from_secs(60);

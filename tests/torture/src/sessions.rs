@@ -2,22 +2,21 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Integer, Text};
-use rand::seq::SliceRandom;
+use diesel::sql_types::{BigInt, Bool, Integer, Text};
 use torture_history::scene;
 
 /// What is done to other sessions.
 pub(crate) trait Sessions: SimpleConnection {
-    /// Ends some sessions of this database, but for this one: how many.
-    fn terminate_some(&mut self, limit: i64) -> QueryResult<usize>;
+    /// The other sessions of this database, in the order of their numbers.
+    fn others(&mut self) -> QueryResult<Vec<i64>>;
 
-    /// How many other sessions of this database there are.
-    fn others(&mut self) -> QueryResult<i64>;
+    /// Ends a session: whether it was there.
+    fn terminate(&mut self, session: i64) -> QueryResult<bool>;
 
     /// Begins a transaction that has read everything.
     fn begin_snapshot(&mut self) -> QueryResult<()>;
 
-    /// Begins a transaction that others who write wait for.
+    /// Begins a transaction that others who write wait for; an error when it has to wait too long itself.
     fn begin_hogging(&mut self) -> QueryResult<()>;
 
     /// Ends it.
@@ -40,22 +39,22 @@ fn wanted_rows() -> [i32; 3] {
 }
 
 impl Sessions for PgConnection {
-    fn terminate_some(&mut self, limit: i64) -> QueryResult<usize> {
-        diesel::sql_query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-             WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT $1",
+    fn others(&mut self) -> QueryResult<Vec<i64>> {
+        let others: Vec<Session> = diesel::sql_query(
+            "SELECT CAST(pid AS bigint) AS id FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
+             ORDER BY pid",
         )
-        .bind::<BigInt, _>(limit)
-        .execute(self)
+        .load(self)?;
+        Ok(others.into_iter().map(|session| session.id).collect())
     }
 
-    fn others(&mut self) -> QueryResult<i64> {
-        let others: Session = diesel::sql_query(
-            "SELECT count(*) AS id FROM pg_stat_activity \
-             WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
-        )
-        .get_result(self)?;
-        Ok(others.id)
+    fn terminate(&mut self, session: i64) -> QueryResult<bool> {
+        let terminated: Terminated =
+            diesel::sql_query("SELECT pg_terminate_backend(CAST($1 AS integer)) AS terminated")
+                .bind::<BigInt, _>(session)
+                .get_result(self)?;
+        Ok(terminated.terminated)
     }
 
     fn begin_snapshot(&mut self) -> QueryResult<()> {
@@ -64,7 +63,8 @@ impl Sessions for PgConnection {
     }
 
     fn begin_hogging(&mut self) -> QueryResult<()> {
-        self.batch_execute("BEGIN")?;
+        // Without it, it waits for as long as somebody else stands still.
+        self.batch_execute("SET lock_timeout = '10s'; BEGIN")?;
         for row in wanted_rows() {
             diesel::sql_query("SELECT 1 FROM torture_counters WHERE id = $1 FOR UPDATE")
                 .bind::<Integer, _>(row)
@@ -81,43 +81,35 @@ struct Session {
 }
 
 #[derive(QueryableByName)]
+struct Terminated {
+    #[diesel(sql_type = Bool)]
+    terminated: bool,
+}
+
+#[derive(QueryableByName)]
 struct Version {
     #[diesel(sql_type = Text)]
     version: String,
 }
 
-/// The other sessions of this database.
-fn sessions(conn: &mut MysqlConnection) -> QueryResult<Vec<Session>> {
-    let version: Version = diesel::sql_query("SELECT version() AS version").get_result(conn)?;
-    // MySQL's own list of sessions fails while one of them has binary values bound; MariaDB leaves the other empty.
-    let list = if version.version.contains("MariaDB") {
-        "SELECT CAST(id AS SIGNED) AS id FROM information_schema.processlist \
-         WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-    } else {
-        "SELECT CAST(processlist_id AS SIGNED) AS id FROM performance_schema.threads \
-         WHERE processlist_db = DATABASE() AND processlist_id <> CONNECTION_ID()"
-    };
-    diesel::sql_query(list).load(conn)
-}
-
 impl Sessions for MysqlConnection {
-    fn terminate_some(&mut self, limit: i64) -> QueryResult<usize> {
-        let mut sessions = sessions(self)?;
-        sessions.shuffle(&mut rand::rng());
-        let mut ended = 0;
-        for session in sessions
-            .into_iter()
-            .take(usize::try_from(limit).unwrap_or(0))
-        {
-            // It may have ended by itself. Digits, as MySQL binds no value in it.
-            let killed = self.batch_execute(&format!("KILL {:#x}", session.id));
-            ended += usize::from(killed.is_ok());
-        }
-        Ok(ended)
+    fn others(&mut self) -> QueryResult<Vec<i64>> {
+        let version: Version = diesel::sql_query("SELECT version() AS version").get_result(self)?;
+        // MySQL's own list of sessions fails while one of them has binary values bound; MariaDB leaves the other empty.
+        let list = if version.version.contains("MariaDB") {
+            "SELECT CAST(id AS SIGNED) AS id FROM information_schema.processlist \
+             WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id"
+        } else {
+            "SELECT CAST(processlist_id AS SIGNED) AS id FROM performance_schema.threads \
+             WHERE processlist_db = DATABASE() AND processlist_id <> CONNECTION_ID() ORDER BY id"
+        };
+        let others: Vec<Session> = diesel::sql_query(list).load(self)?;
+        Ok(others.into_iter().map(|session| session.id).collect())
     }
 
-    fn others(&mut self) -> QueryResult<i64> {
-        Ok(i64::try_from(sessions(self)?.len()).unwrap_or(i64::MAX))
+    fn terminate(&mut self, session: i64) -> QueryResult<bool> {
+        // It may have ended by itself. Digits, as MySQL binds no value in it.
+        Ok(self.batch_execute(&format!("KILL {session:#x}")).is_ok())
     }
 
     fn begin_snapshot(&mut self) -> QueryResult<()> {
@@ -126,7 +118,7 @@ impl Sessions for MysqlConnection {
     }
 
     fn begin_hogging(&mut self) -> QueryResult<()> {
-        self.batch_execute("START TRANSACTION")?;
+        self.batch_execute("SET SESSION innodb_lock_wait_timeout = 10; START TRANSACTION")?;
         for row in wanted_rows() {
             diesel::sql_query("UPDATE torture_counters SET n = n WHERE id = ?")
                 .bind::<Integer, _>(row)
@@ -137,12 +129,12 @@ impl Sessions for MysqlConnection {
 }
 
 impl Sessions for SqliteConnection {
-    fn terminate_some(&mut self, _limit: i64) -> QueryResult<usize> {
-        Ok(0)
+    fn others(&mut self) -> QueryResult<Vec<i64>> {
+        Ok(Vec::new())
     }
 
-    fn others(&mut self) -> QueryResult<i64> {
-        Ok(0)
+    fn terminate(&mut self, _session: i64) -> QueryResult<bool> {
+        Ok(false)
     }
 
     fn begin_snapshot(&mut self) -> QueryResult<()> {

@@ -1,35 +1,48 @@
 //! What the run and the nemesis share.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use torture_history::{Fault, FaultKind, Moment};
+use torture_history::{Fault, FaultKind, Moment, scene};
 
 use crate::clock::Clock;
 use crate::crew::Crew;
 use crate::engine::Engine;
+use crate::nemesis::network::LONGEST_SILENCE_MS;
 use crate::proxy::Proxy;
 
 /// How often who waits looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Of so many seconds, from this one on.
-const CALM: (u64, u64) = (30, 25);
+const CALM: (u64, u64) = (60, 30);
 
-/// Where it all happens.
-pub(crate) struct Stage {
+/// What began before goes on for a while, and excuses for some time after it; something is to be left of the calm.
+const _: () = {
+    let fault = LONGEST_SILENCE_MS / 1000;
+    let aftermath = scene::PATIENCE_OF_SERVERS.as_secs() + scene::PATIENCE_OF_POOLS.as_secs();
+    assert!(CALM.0 - CALM.1 > fault + aftermath + 5, "no time is calm");
+};
+
+/// Whom and what there is to torment.
+pub(crate) struct Cast {
     pub(crate) engine: Engine,
     /// The database, not by way of a proxy.
     pub(crate) url: String,
     pub(crate) crew: Crew,
     /// One for each worker; none on SQLite.
     pub(crate) proxies: Vec<Proxy>,
-    pub(crate) workers: usize,
     pub(crate) kill_server: Option<PathBuf>,
     pub(crate) clock: Option<Clock>,
+}
+
+/// Where it all happens.
+pub(crate) struct Stage {
+    cast: Cast,
     begun: Instant,
     until: Instant,
     /// The run has failed.
@@ -37,32 +50,30 @@ pub(crate) struct Stage {
     faults: Mutex<Vec<Fault>>,
 }
 
+impl Deref for Stage {
+    type Target = Cast;
+
+    fn deref(&self) -> &Cast {
+        &self.cast
+    }
+}
+
 impl Stage {
-    #[expect(clippy::too_many_arguments, reason = "they are its fields")]
-    pub(crate) fn new(
-        engine: Engine,
-        url: String,
-        crew: Crew,
-        proxies: Vec<Proxy>,
-        workers: usize,
-        kill_server: Option<PathBuf>,
-        clock: Option<Clock>,
-        duration: Duration,
-    ) -> Self {
+    /// It begins now.
+    pub(crate) fn new(cast: Cast, duration: Duration) -> Self {
         let begun = Instant::now();
         Self {
-            engine,
-            url,
-            crew,
-            proxies,
-            workers,
-            kill_server,
-            clock,
+            cast,
             begun,
             until: begun + duration,
             is_cut_short: AtomicBool::new(false),
             faults: Mutex::new(Vec::new()),
         }
+    }
+
+    /// It is over for the crew.
+    pub(crate) fn into_crew(self) -> Crew {
+        self.cast.crew
     }
 
     /// Whether it is time to stop.
@@ -75,7 +86,7 @@ impl Stage {
         self.is_cut_short.store(true, Ordering::SeqCst);
     }
 
-    /// Waits while no fault is to begin: some seconds of every half minute, to compare with.
+    /// Waits while no fault is to begin: half of every minute, in which nothing excuses what goes wrong.
     pub(crate) fn keep_calm(&self) {
         while !self.is_over() && self.begun.elapsed().as_secs() % CALM.0 >= CALM.1 {
             sleep(PAUSE);

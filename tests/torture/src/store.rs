@@ -65,7 +65,7 @@ pub(crate) trait Store:
     ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static
 {
     /// The session's settings: the time-outs without which a lost packet could hold up a worker, or a lock, for ever.
-    const SETTINGS: &'static str;
+    fn settings() -> String;
 
     /// The application's tables, with a row for each counter, account and resource.
     fn create_tables(&mut self) -> QueryResult<()>;
@@ -116,9 +116,11 @@ macro_rules! insert_write {
 }
 
 macro_rules! store {
-    ($connection:ty, $($locked:ident)?, $settings:literal $(,)?) => {
+    ($connection:ty, $($locked:ident)?, $settings:expr $(,)?) => {
         impl Store for $connection {
-            const SETTINGS: &'static str = $settings;
+            fn settings() -> String {
+                $settings
+            }
 
             fn create_tables(&mut self) -> QueryResult<()> {
                 self.batch_execute(include_str!("store/tables.sql"))?;
@@ -231,19 +233,27 @@ macro_rules! store {
 store!(
     PgConnection,
     for_update,
-    "SET idle_in_transaction_session_timeout = '8s'; SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; \
-     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 5000; SET deadlock_timeout = '200ms'",
+    format!(
+        "SET idle_in_transaction_session_timeout = '{}s'; \
+         SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; \
+         SET tcp_keepalives_count = 3; SET tcp_user_timeout = 5000; SET deadlock_timeout = '200ms'",
+        scene::PATIENCE_OF_SERVERS.as_secs()
+    ),
 );
 
 // `wait_timeout`: as above. `innodb_lock_wait_timeout` is low, as some set it.
 store!(
     MysqlConnection,
     for_update,
-    "SET SESSION wait_timeout = 8, net_write_timeout = 8, net_read_timeout = 8, innodb_lock_wait_timeout = 2",
+    format!(
+        "SET SESSION wait_timeout = {0}, net_write_timeout = {0}, net_read_timeout = {0}, \
+         innodb_lock_wait_timeout = 2",
+        scene::PATIENCE_OF_SERVERS.as_secs()
+    ),
 );
 
 store!(
     SqliteConnection,
     ,
-    "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+    "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL".to_owned(),
 );

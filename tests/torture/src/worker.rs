@@ -1,5 +1,6 @@
 //! A worker process: threads that do one task after the other until standard input ends.
 
+mod asked;
 mod dice;
 mod leases;
 mod locks;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use torture_history::{Fault, FaultKind, Moment};
+use torture_history::{Fault, FaultKind, Moment, scene};
 
 use crate::run::Run;
 use crate::spans::Spans;
 
-/// For how long after a fault connections may be found to be gone: the longest of the limits that workers have is 8 s
-/// (the server's, for a client that is silent), and the pool takes up to 3 s for another connection.
-pub(crate) const AFTERMATH: Duration = Duration::from_secs(12);
+/// For how long after a fault connections may be found to be gone: the longest of the limits that workers have is the
+/// server's, for a client that is silent, and the pool takes its time for another connection.
+pub(crate) const AFTERMATH: Duration =
+    scene::PATIENCE_OF_SERVERS.saturating_add(scene::PATIENCE_OF_POOLS);
 
 /// When each worker was disturbed.
 pub(crate) struct Disturbances(BTreeMap<u32, Spans>);

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use crate::findings::Findings;
 use crate::operation::Operation;
-use crate::run::Run;
+use crate::run::{Process, Run};
 use crate::{Limits, Violation};
 
 /// Looks for operations without an end, and for long ones.
@@ -14,7 +14,10 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     for operation in &run.operations {
         if let Some(why) = hung(operation, run, limits) {
             findings.add(Violation::Hung, || {
-                format!("{} {why}", run.tell_of(operation))
+                let process = run.processes.get(&operation.op.process());
+                let pid = process.map_or(0, |process| process.pid);
+                let (told, thread) = (run.tell_of(operation), operation.thread);
+                format!("{told}, thread {thread} of pid {pid}, {why}")
             });
         }
         if operation.end.is_none() {
@@ -25,8 +28,11 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         // One that was in an operation is told of there.
         if !process.stopped && !limits.killed.contains(number) && !open.contains(number) {
             findings.add(Violation::Hung, || {
-                let (worker, last) = (process.worker, run.clock(process.until));
-                format!("process {number} of worker {worker}, last seen at {last}, never stopped")
+                let Process { worker, pid, .. } = process;
+                let last = run.clock(process.until);
+                format!(
+                    "process {number} of worker {worker}, pid {pid}, last seen at {last}, never stopped"
+                )
             });
         }
     }

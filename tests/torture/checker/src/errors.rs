@@ -17,6 +17,8 @@ enum Expected {
     WhenCut,
     /// When the run's limits on statements are low.
     WhenLimited,
+    /// The same, of the statements that come after what it asked for was had.
+    WhenLimitedInside,
     /// Never.
     Never,
 }
@@ -29,14 +31,15 @@ enum Expected {
 fn expected(task: &Task, kind: ErrorKind) -> Expected {
     let wait = task.waiting();
     match (kind, task) {
-        // Who does not wait is told so. How long an ensured slot is waited for its task does not say.
-        (ErrorKind::Held, Task::Ensured { .. }) => Expected::Always,
-        (ErrorKind::Held, _) if wait == Some(Waiting::No) => Expected::Always,
         // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
         // not waited for by the crate.
         (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
-        // Any statement may wait for a row, or for SQLite's writer.
-        (ErrorKind::StatementTimedOut, _) => Expected::WhenLimited,
+        // The application's own statements may wait for a row. What the crate waits for has its own limit, or none,
+        // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
+        (ErrorKind::StatementTimedOut, Task::Pass { .. } | Task::Transfer { .. } | Task::Purge) => {
+            Expected::WhenLimited
+        }
+        (ErrorKind::StatementTimedOut, _) => Expected::WhenLimitedInside,
         // Two rows in any order, and higher isolation levels: tried again, but not for ever. All others take one
         // row, or several in the order of their ids, at READ COMMITTED.
         (
@@ -59,10 +62,9 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
     }
 }
 
-/// Whether a task may be refused: by another who holds it, when it is not willing to wait for ever. Nobody else holds
-/// numbers and accounts for longer than a transaction.
+/// Whether a task may be refused: when it does not wait. Whoever waits for some time is told that it is over.
 fn may_be_refused(task: &Task) -> bool {
-    task.waiting().is_some_and(|wait| wait != Waiting::Forever)
+    task.waiting() == Some(Waiting::No)
 }
 
 /// Looks for errors that nothing explains.
@@ -73,7 +75,9 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         has_server: evidence.has_server,
         statements_are_limited: limits.statements_are_limited,
     };
+    let mut judged = 0;
     for operation in &run.operations {
+        judged += usize::from(expectations.have_no_excuse(operation));
         let unexpected = [
             expectations.of_end(operation),
             expectations.of_release(operation),
@@ -84,6 +88,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
             });
         }
     }
+    findings.judged_without_excuse(Violation::UnexpectedErrors, judged);
 }
 
 /// What the table's words mean in this run.
@@ -94,6 +99,12 @@ struct Expectations {
 }
 
 impl Expectations {
+    /// Whether an operation came back and nothing was cut near it.
+    fn have_no_excuse(&self, operation: &Operation<'_>) -> bool {
+        let end = operation.end;
+        end.is_some_and(|end| !self.cuts.touch(operation.worker, operation.began, end.at))
+    }
+
     /// What is wrong with how an operation ended.
     fn of_end(&self, operation: &Operation<'_>) -> Option<String> {
         let end = operation.end?;
@@ -113,8 +124,8 @@ impl Expectations {
         match released.release {
             Release::Failed { kind, text } => {
                 // It waits for nobody.
-                let waits = matches!(kind, ErrorKind::Held | ErrorKind::TimedOut);
-                let explained = !waits && self.explains(operation, *kind, released.at);
+                let explained =
+                    *kind != ErrorKind::TimedOut && self.explains(operation, *kind, released.at);
                 (!explained).then(|| format!("when given back, {kind:?}: {text}"))
             }
             // For `leases.rs`.
@@ -130,6 +141,9 @@ impl Expectations {
                     && self.cuts.touch(operation.worker, operation.began, at)
             }
             Expected::WhenLimited => self.statements_are_limited,
+            Expected::WhenLimitedInside => {
+                self.statements_are_limited && operation.entered().is_some()
+            }
             Expected::Never => false,
         }
     }

@@ -9,7 +9,10 @@ const EXPLAINED: usize = 20;
 
 /// Violations, as they are found.
 #[derive(Default)]
-pub(crate) struct Findings(BTreeMap<Violation, Found>);
+pub(crate) struct Findings {
+    found: BTreeMap<Violation, Found>,
+    judged: BTreeMap<Violation, u64>,
+}
 
 impl Findings {
     /// One more.
@@ -24,18 +27,29 @@ impl Findings {
         count: u64,
         explain: impl FnOnce() -> String,
     ) {
-        let found = self.0.entry(violation).or_default();
+        let found = self.found.entry(violation).or_default();
         found.count = found.count.saturating_add(count);
         if found.examples.len() < EXPLAINED {
             found.examples.push(explain());
         }
     }
 
+    /// A check that faults excuse from has judged so many operations near which there was none.
+    pub(crate) fn judged_without_excuse(&mut self, violation: Violation, operations: usize) {
+        let operations = u64::try_from(operations).unwrap_or(u64::MAX);
+        self.judged.insert(violation, operations);
+    }
+
+    /// Of each check that faults excuse from, how many operations had no excuse.
+    pub(crate) fn judged(&self) -> BTreeMap<Violation, u64> {
+        self.judged.clone()
+    }
+
     /// All kinds, those of which there is none too.
     pub(crate) fn all(mut self) -> BTreeMap<Violation, Found> {
         for violation in Violation::ALL {
-            self.0.entry(violation).or_default();
+            self.found.entry(violation).or_default();
         }
-        self.0
+        self.found
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A lease that is renewed in the background is lost when its process, its connections, the server or the clock fail
 //! for long enough. When none of them did, it has to be there until it is given back. One that is not renewed can't
-//! have ended before its length has passed since it was asked for, unless the clock jumped ahead, whatever else failed.
+//! have ended before its length has passed since it, or its last refresh, was asked for, unless the clock jumped ahead, whatever else failed.
 
 use std::time::Duration;
 
@@ -40,9 +40,16 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         &[FaultKind::Pause]
     };
     let disturbances = Disturbances::of(run, everybodys, |kind| disturbs(kind, tolerance));
+    let mut judged = 0;
     for operation in &run.operations {
         let lost = match operation.task {
-            Task::Lease { renewed: true, .. } => lost_renewed(operation, &disturbances, tolerance),
+            Task::Lease { renewed: true, .. }
+                if is_undisturbed(operation, &disturbances, tolerance) =>
+            {
+                judged += 1;
+                lost_renewed(operation)
+            }
+            Task::Lease { renewed: true, .. } => None,
             Task::Lease { lease_ms, .. } | Task::Ensured { lease_ms } => {
                 let lease = Duration::from_millis(*lease_ms);
                 lost_early(operation, lease, &jumps).or_else(|| believed_late(operation, lease))
@@ -55,14 +62,18 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
             });
         }
     }
+    findings.judged_without_excuse(Violation::LostLeases, judged);
 }
 
-/// How it learned that it had lost its slot, if it did, and when.
-fn lost(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
-    let refreshed = operation.refreshed.iter().find(|one| one.expired);
-    if let Some(refreshed) = refreshed {
-        return Some(("the lease had ended when it was refreshed", refreshed.at));
-    }
+/// How it learned that it had lost its slot, each time that it did, and when.
+fn losses(operation: &Operation<'_>) -> impl Iterator<Item = (&'static str, Moment)> {
+    let refreshed = operation.refreshed.iter().filter(|one| one.expired);
+    let refreshed = refreshed.map(|one| ("the lease had ended when it was refreshed", one.at));
+    let last = lost_in_the_end(operation);
+    refreshed.chain(last)
+}
+
+fn lost_in_the_end(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
     let end = operation.end?;
     if let Outcome::Failed { kind, .. } = end.outcome {
         // What it gave back after that it had lost before.
@@ -81,28 +92,38 @@ fn lost(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
     }
 }
 
-/// A lease that was renewed all the while, in calm time.
-fn lost_renewed(
+/// Whether it was granted its slot and came back in calm time.
+fn is_undisturbed(
     operation: &Operation<'_>,
     disturbances: &Disturbances,
     tolerance: Duration,
-) -> Option<&'static str> {
-    let end = operation.end?.at.plus(tolerance);
-    if operation.entered.is_empty() || disturbances.touch(operation.worker, operation.began, end) {
-        return None;
-    }
-    if let Some((lost, _)) = lost(operation) {
+) -> bool {
+    let is_calm = |end: Moment| {
+        let end = end.plus(tolerance);
+        !disturbances.touch(operation.worker, operation.began, end)
+    };
+    !operation.entered.is_empty() && operation.end.is_some_and(|end| is_calm(end.at))
+}
+
+/// A lease that was renewed all the while, in calm time.
+fn lost_renewed(operation: &Operation<'_>) -> Option<&'static str> {
+    if let Some((lost, _)) = losses(operation).next() {
         return Some(lost);
     }
     let released = operation.released?;
     (!released.is_held).then_some("its guard was lost")
 }
 
-/// A lease that was another's before it can have ended.
+/// A lease that was another's, or had ended, before it can have. A refresh that was confirmed is a lease from when it
+/// was asked for, whether the one before had ended or not.
 fn lost_early(operation: &Operation<'_>, lease: Duration, jumps: &Jumps) -> Option<&'static str> {
-    let (lost, at) = lost(operation)?;
-    let is_early = at < operation.began.plus(lease) && !jumps.touch(operation.began, at);
-    is_early.then_some(lost)
+    let is_early = |at: Moment| {
+        let mut before = operation.refreshed.iter().filter(|one| one.at < at);
+        let asked = before.next_back().map_or(operation.began, |one| one.asked);
+        at < asked.plus(lease) && !jumps.touch(asked, at)
+    };
+    let mut early = losses(operation).filter(|(_, at)| is_early(*at));
+    early.next().map(|(lost, _)| lost)
 }
 
 /// A holder that counted beyond its lease, by its own clock.

@@ -90,7 +90,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     leftovers::check(evidence, &mut findings);
     endings::check(&run, limits, &mut findings);
     liveness::check(&run, &mut findings);
-    timeouts::check(&run, limits, &mut findings);
+    timeouts::check(&run, evidence, limits, &mut findings);
     errors::check(&run, evidence, limits, &mut findings);
     Ok(Verdict::of(&run, findings))
 }

@@ -14,6 +14,7 @@ pub(crate) struct Entered {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refreshed {
     pub(crate) expired: bool,
+    pub(crate) asked: Moment,
     pub(crate) at: Moment,
 }
 
@@ -38,6 +39,8 @@ pub(crate) struct End<'a> {
 pub(crate) struct Operation<'a> {
     pub(crate) op: Op,
     pub(crate) worker: u32,
+    /// Which does one after the other.
+    pub(crate) thread: u32,
     pub(crate) task: &'a Task,
     pub(crate) began: Moment,
     /// Once for each attempt that got so far.
@@ -89,6 +92,13 @@ impl Operation<'_> {
 
     /// Time goes one way, and who is done had what it needed.
     pub(crate) fn verify(&self) -> Result<()> {
+        for refreshed in &self.refreshed {
+            let (asked, at) = (refreshed.asked, refreshed.at);
+            ensure!(
+                self.began <= asked && asked <= at,
+                "it refreshed before it had asked to"
+            );
+        }
         let mut last = self.began;
         let entered = self.entered.iter().map(|entered| entered.at);
         let refreshed = self.refreshed.iter().map(|refreshed| refreshed.at);

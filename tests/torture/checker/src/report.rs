@@ -15,6 +15,10 @@ impl Display for Verdict {
             writeln!(f, "  {task}: {}", outcomes.join(", "))?;
         }
         write_phases(f, &self.phases)?;
+        let judged = self.judged.iter();
+        let judged = judged.map(|(check, count)| format!("{} {count}", check.name()));
+        let judged: Vec<_> = judged.collect();
+        writeln!(f, "judged without any excuse: {}", judged.join(", "))?;
         writeln!(f, "{} violations", self.total())?;
         for (violation, found) in &self.violations {
             writeln!(f, "  {}: {}", violation.name(), found.count)?;

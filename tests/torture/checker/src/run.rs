@@ -1,11 +1,11 @@
 //! All operations of a run, from the histories of its processes.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record};
+use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
 use crate::operation::{End, Entered, Operation, Refreshed, Released};
 use crate::spans::Spans;
@@ -14,6 +14,8 @@ use crate::spans::Spans;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) worker: u32,
+    /// As the operating system counts.
+    pub(crate) pid: u32,
     /// Its first record.
     pub(crate) from: Moment,
     /// Its last record: it was alive.
@@ -150,8 +152,8 @@ fn read_process<'a>(
     let Record::Process {
         process: number,
         worker,
+        pid,
         at,
-        ..
     } = *first
     else {
         bail!("a history begins with {first:?} and not with its process");
@@ -160,11 +162,13 @@ fn read_process<'a>(
         number,
         process: Process {
             worker,
+            pid,
             from: at,
             until: at,
             stopped: false,
         },
         begun: HashMap::new(),
+        busy: HashSet::new(),
         operations: Vec::new(),
     };
     for record in records {
@@ -191,6 +195,8 @@ struct Reading<'a> {
     number: u32,
     process: Process,
     begun: HashMap<Op, usize>,
+    /// Threads that are at an operation.
+    busy: HashSet<u32>,
     operations: Vec<Operation<'a>>,
 }
 
@@ -199,8 +205,13 @@ impl<'a> Reading<'a> {
         ensure!(!self.process.stopped, "it had stopped");
         let at = match record {
             Record::Process { .. } => bail!("a second beginning"),
-            Record::Began { op, task, at, .. } => {
-                self.begin(*op, task, *at)?;
+            Record::Began {
+                op,
+                thread,
+                task,
+                at,
+            } => {
+                self.begin(*op, *thread, task, *at)?;
                 *at
             }
             Record::Entered { op, slot, at } => {
@@ -208,10 +219,18 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.entered.push(Entered { slot, at });
                 at
             }
-            Record::Refreshed { op, expired, at } => {
-                let (expired, at) = (*expired, *at);
-                let operation = self.open(*op)?;
-                operation.refreshed.push(Refreshed { expired, at });
+            Record::Refreshed {
+                op,
+                expired,
+                asked,
+                at,
+            } => {
+                let at = *at;
+                self.open(*op)?.refreshed.push(Refreshed {
+                    expired: *expired,
+                    asked: *asked,
+                    at,
+                });
                 at
             }
             Record::Released {
@@ -240,11 +259,14 @@ impl<'a> Reading<'a> {
                 at,
             } => {
                 let (held_until, at) = (*held_until, *at);
-                self.open(*op)?.end = Some(End {
+                let operation = self.open(*op)?;
+                operation.end = Some(End {
                     outcome,
                     held_until,
                     at,
                 });
+                let thread = operation.thread;
+                self.busy.remove(&thread);
                 at
             }
             Record::Stopped { at } => {
@@ -258,16 +280,21 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, op: Op, task: &'a torture_history::Task, began: Moment) -> Result<()> {
+    fn begin(&mut self, op: Op, thread: u32, task: &'a Task, began: Moment) -> Result<()> {
         ensure!(
             op.process() == self.number,
             "the operation is another process's"
         );
         let before = self.begun.insert(op, self.operations.len());
         ensure!(before.is_none(), "the operation begins twice");
+        ensure!(
+            self.busy.insert(thread),
+            "its thread is at another operation"
+        );
         self.operations.push(Operation {
             op,
             worker: self.process.worker,
+            thread,
             task,
             began,
             entered: Vec::new(),

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use torture_history::scene;
+
 use crate::findings::Findings;
 use crate::run::Run;
 use crate::series;
 use crate::{Evidence, Violation};
-
-/// The name of the sequences of passes.
-const PASS: &str = "pass";
 
 /// Compares passes with 1 to n, and with the sequences' rows.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
@@ -17,7 +16,8 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
         let of_this = drawn.entry(pass.sequence.to_string()).or_default();
         of_this.push((pass.number, pass.op));
     }
-    let rows = evidence.sequences.iter().filter(|row| row.name == PASS);
+    let rows = evidence.sequences.iter();
+    let rows = rows.filter(|row| row.name == scene::SEQUENCES_NAME);
     let last: BTreeMap<_, _> = rows.map(|row| (row.scope.clone(), row.last)).collect();
     let scopes: BTreeSet<_> = drawn.keys().chain(last.keys()).cloned().collect();
     for scope in scopes {

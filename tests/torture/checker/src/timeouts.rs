@@ -1,69 +1,106 @@
-//! Waits that ended before their time, or long after it.
+//! Waits that ended before their time, or long after it, with what was asked for or without.
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, Outcome, Waiting};
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting, scene};
 
 use crate::beliefs::Jumps;
 use crate::disturbances::{AFTERMATH, Disturbances};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
-use crate::{Limits, Violation};
+use crate::{Evidence, Limits, Violation};
 
 /// Databases count in whole milliseconds.
 const STEP: Duration = Duration::from_millis(1);
-/// How much later a wait may end in calm time: the pool may take 3 s for a connection before it, and a machine of few
-/// processors has other threads to run.
-const SLACK: Duration = Duration::from_secs(5);
+/// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it has
+/// one, so that most of this is for a machine of few processors, which has other threads to run.
+const SLACK: Duration = scene::PATIENCE_OF_POOLS;
 
-/// Looks at all that timed out. `TimedOut` is told of what the crate waits for, and that it does once in an operation.
-pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
+/// For how long after a fault a wait may end late.
+fn disturbs(kind: FaultKind) -> Option<Duration> {
+    match kind {
+        // Nobody waits for a session that only reads. Clients count by a clock that nobody sets; a server that does not
+        // is set back by less than the slack.
+        FaultKind::Snapshot | FaultKind::ClockAhead | FaultKind::ClockBack => None,
+        // Others may stand still with what it waits for: that is what the limit is for.
+        kind if kind.cuts() => Some(AFTERMATH),
+        _ => Some(Duration::ZERO),
+    }
+}
+
+/// Looks at all waits that had a limit. `TimedOut` is told of what the crate waits for, and that it does once in an
+/// operation.
+pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     // Servers count waits by the clock that can be set: one that jumps ahead ends them.
     let jumps = Jumps::of(run, limits.jump_tolerance);
-    // Others may stand still with what it waits for: that is what the limit is for.
-    let disturbances = Disturbances::of(run, &[], |kind| {
-        Some(if kind.cuts() {
-            AFTERMATH
-        } else {
-            Duration::ZERO
-        })
-    });
+    let disturbances = Disturbances::of(run, &[], disturbs);
+    // SQLite has one writer. To be granted a lease, or to make a slot that was purged, one waits for whoever writes.
+    let of_slots = if evidence.has_server {
+        &[][..]
+    } else {
+        &[FaultKind::Pause]
+    };
+    let of_slots = Disturbances::of(run, of_slots, disturbs);
+    let mut judged = 0;
     for operation in &run.operations {
-        let Some((limit, took)) = waited(operation) else {
+        let Some(waited) = Waited::of(operation) else {
             continue;
         };
-        let (began, end) = (operation.began, operation.began.plus(took));
-        if took + STEP < limit && !jumps.touch(began, end) {
+        let (limit, began, until) = (waited.limit, operation.began, waited.until);
+        let took = until.since(began);
+        if waited.timed_out && took + STEP < limit && !jumps.touch(began, until) {
             findings.add(Violation::EarlyTimeouts, || {
                 format!("{} was to wait for {limit:?}", run.tell_of(operation))
             });
         }
-        if took > limit + SLACK && !disturbances.touch(operation.worker, began, end) {
+        let disturbances = if operation.semaphore().is_some() && !waited.timed_out {
+            &of_slots
+        } else {
+            &disturbances
+        };
+        let is_excused = disturbances.touch(operation.worker, began, until);
+        judged += usize::from(!is_excused);
+        if took > limit + SLACK && !is_excused {
             findings.add(Violation::LateTimeouts, || {
-                format!(
-                    "{} was to wait for {limit:?} at most",
-                    run.tell_of(operation)
-                )
+                let operation = run.tell_of(operation);
+                format!("{operation} was to wait for {limit:?} at most, and waited for {took:?}")
             });
         }
     }
+    findings.judged_without_excuse(Violation::LateTimeouts, judged);
 }
 
-/// How long an operation that timed out was to wait, and how long it took.
-fn waited(operation: &Operation<'_>) -> Option<(Duration, Duration)> {
-    let end = operation.end?;
-    let timed_out = matches!(
-        end.outcome,
-        Outcome::Failed {
-            kind: ErrorKind::TimedOut,
-            ..
-        }
-    );
-    match operation.task.waiting() {
-        Some(Waiting::AtMost(limit)) if timed_out => {
-            Some((Duration::from_millis(limit), end.at.since(operation.began)))
-        }
-        _ => None,
+/// A wait that had a limit, and came to an end.
+struct Waited {
+    limit: Duration,
+    timed_out: bool,
+    /// When it had what it asked for, or was told that it has not.
+    until: Moment,
+}
+
+impl Waited {
+    fn of(operation: &Operation<'_>) -> Option<Self> {
+        let (limit, waits) = match operation.task.waiting()? {
+            Waiting::Forever => return None,
+            Waiting::No => (0, false),
+            Waiting::AtMost(limit) => (limit, true),
+        };
+        let limit = Duration::from_millis(limit);
+        // Each further entry is another attempt at its transaction, with what it had got before.
+        let entered = operation.entered.first().map(|entered| entered.at);
+        let (timed_out, end) = match operation.end.map(|end| (end.outcome, end.at)) {
+            Some((Outcome::Refused, at)) => (false, Some(at)),
+            Some((Outcome::Failed { kind, .. }, at)) if *kind == ErrorKind::TimedOut => {
+                (waits, Some(at))
+            }
+            _ => (false, None),
+        };
+        let until = if timed_out { end } else { entered.or(end) }?;
+        Some(Self {
+            limit,
+            timed_out,
+            until,
+        })
     }
 }

@@ -26,6 +26,9 @@ pub struct Verdict {
     pub operations: u64,
     /// All kinds of violations, those of which there is none too.
     pub violations: BTreeMap<Violation, Found>,
+    /// How many operations were judged near which there was no fault that excuses them: of the checks that know such
+    /// faults. A check that judges none finds nothing.
+    pub judged: BTreeMap<Violation, u64>,
     /// How many operations of each task had each outcome.
     pub outcomes: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// How many faults of each kind there were, those of which there was none too.
@@ -48,6 +51,7 @@ impl Verdict {
         }
         Self {
             operations: u64::try_from(run.operations.len()).unwrap_or(u64::MAX),
+            judged: findings.judged(),
             violations: findings.all(),
             outcomes,
             faults,
@@ -99,6 +103,7 @@ impl Serialize for Verdict {
         for (violation, found) in &self.violations {
             object.serialize_entry(violation.name(), &found.count)?;
         }
+        object.serialize_entry("judged", &self.judged)?;
         object.serialize_entry("outcomes", &self.outcomes)?;
         object.serialize_entry("faults", &self.faults)?;
         object.serialize_entry("phases", &self.phases)?;

@@ -69,6 +69,8 @@ pub enum Record {
         op: Op,
         /// Whether the lease had ended; a refresh that failed ends the operation.
         expired: bool,
+        /// Before it was sent.
+        asked: Moment,
         /// When, after the answer.
         at: Moment,
     },

@@ -1,5 +1,13 @@
 //! What the workers work at: names, numbers and limits. The checker knows them from here.
 
+use std::time::Duration;
+
+/// How long a thread of a worker waits for a connection from its pool.
+pub const PATIENCE_OF_POOLS: Duration = Duration::from_secs(5);
+
+/// After how long a server gives up a client that is silent while it could go on: whole seconds, as servers count.
+pub const PATIENCE_OF_SERVERS: Duration = Duration::from_secs(8);
+
 /// Objects that are locked before their counter is changed: counters 0 to this.
 pub const LOCKED_COUNTERS: u32 = 6;
 
@@ -11,6 +19,9 @@ pub const ENSURED_COUNTERS: std::ops::Range<u32> = 200..204;
 
 /// Sequences of passes, by number.
 pub const SEQUENCES: u32 = 3;
+
+/// What all of them are called, in the database too.
+pub const SEQUENCES_NAME: &str = "pass";
 
 /// A semaphore and how many may hold a slot of it, whatever a sabotaged worker believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +43,9 @@ pub const LEASED: [Semaphore; 2] = [
         permits: 3,
     },
 ];
+
+/// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
+pub const LONGEST_LEASE_MS: u64 = 2000;
 
 /// Slots that are ensured in the transactions that write: see [`ENSURED_COUNTERS`].
 pub const ENSURED: Semaphore = Semaphore {

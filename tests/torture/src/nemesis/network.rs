@@ -5,6 +5,9 @@ use super::fate::Fate;
 use crate::engine::Engine;
 use crate::stage::Stage;
 
+/// The longest fault of all, in milliseconds, and longer than a server's patience with silent clients.
+pub(crate) const LONGEST_SILENCE_MS: u64 = 9000;
+
 /// Resets some of a worker's connections, or of everybody's.
 pub(super) fn reset(stage: &Stage, fate: &mut Fate) -> Hit {
     if fate.percent(30) {
@@ -24,7 +27,7 @@ pub(super) fn black_hole(stage: &Stage, fate: &mut Fate) -> Hit {
     let worker = fate.number(0..stage.proxies.len());
     let proxy = &stage.proxies[worker];
     proxy.silence(true);
-    stage.rest(fate.time(1000..9000));
+    stage.rest(fate.time(1000..LONGEST_SILENCE_MS));
     match fate.number(0..3) {
         // Who waits for an answer gets none, ever. Diesel's connections to MySQL can't be told to give up.
         0 if stage.engine == Engine::Postgres => proxy.abandon(),

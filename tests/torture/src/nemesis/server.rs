@@ -7,21 +7,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use diesel::Connection;
 
+use super::Hit;
 use super::fate::Fate;
-use super::{Hit, PATIENCE};
 use crate::engine::with_connection;
 use crate::sessions::Sessions;
 use crate::stage::Stage;
+
+/// The longest that a server may take to come back.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// More connections than a server has that may be exhausted.
 const MANY: usize = 1000;
 
 /// Ends some sessions of the run's database.
 pub(super) fn terminate(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
-    let some = i64::try_from(fate.number(1..6)).unwrap_or(1);
-    let ended = with_connection!(stage.engine, C => {
+    let some = fate.number(1..6);
+    let mut ended = 0;
+    with_connection!(stage.engine, C => {
         // When the server is not there, or has no connection left, there is nothing to be done to it.
-        C::establish(&stage.url).ok()?.terminate_some(some).ok()?
+        let mut conn = C::establish(&stage.url).ok()?;
+        let mut others = conn.others().ok()?;
+        fate.shuffle(&mut others);
+        for session in others.into_iter().take(some) {
+            ended += usize::from(conn.terminate(session).unwrap_or(false));
+        }
     });
     (ended > 0).then_some(Hit::ALL)
 }

@@ -8,9 +8,6 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use torture_history::{Task, Waiting, scene};
 
-/// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
-pub(crate) const LONGEST_LEASE_MS: u64 = 2000;
-
 /// Decides, from the run's seed.
 pub(crate) struct Dice(StdRng);
 
@@ -47,7 +44,9 @@ impl Dice {
             30..40 => self.renewed_lease(),
             40..55 => self.lease(),
             55..65 => Task::Ensured {
-                lease_ms: *[300, LONGEST_LEASE_MS].choose(&mut self.0).unwrap_or(&300),
+                lease_ms: *[300, scene::LONGEST_LEASE_MS]
+                    .choose(&mut self.0)
+                    .unwrap_or(&300),
             },
             65..75 => Task::Slot { wait: self.wait() },
             75..90 => Task::Pass {
@@ -80,7 +79,7 @@ impl Dice {
         Task::Lease {
             semaphore: self.semaphore(),
             renewed: true,
-            lease_ms: LONGEST_LEASE_MS,
+            lease_ms: scene::LONGEST_LEASE_MS,
             wait: self.short_wait(),
         }
     }

@@ -7,21 +7,13 @@ use diesel_locks::{LeaseState, SlotGuard};
 use torture_history::{Moment, Outcome, SlotHeld, Waiting, scene};
 
 use super::Shift;
+use super::asked::{semaphore, wait};
 use super::dice::Dice;
-use super::locks::wait;
 use super::operation::Operation;
 use super::retried::retried;
 use super::trouble::{Failure, Fenced, judged, unpooled};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
-
-/// One of the semaphores of the scene, as the workers believe it to be.
-pub(crate) fn semaphore<C: Store>(shift: &Shift<C>, name: &str) -> Semaphore {
-    let leased = scene::semaphores().find(|semaphore| semaphore.name == name);
-    let permits = leased.map_or(1, |semaphore| semaphore.permits);
-    let more = u32::from(shift.job.sabotage == Some(Sabotage::OverCapacity));
-    Semaphore::named(name, permits + more)
-}
 
 fn lease<C: Store>(shift: &Shift<C>, milliseconds: u64) -> Lease {
     Lease::new(Duration::from_millis(milliseconds)).holder(format!("process {}", shift.job.process))
@@ -144,9 +136,11 @@ pub(crate) fn plain<C: Store>(
     look(operation, &slot);
     if dice.percent(30) {
         let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+        let asked = Moment::now();
         let refreshed = conn.refresh_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before this: then nobody else had the slot between.
-        operation.refreshed(judged(&mut *conn, refreshed.map_err(Failure::from))?)?;
+        let state = judged(&mut *conn, refreshed.map_err(Failure::from))?;
+        operation.refreshed(asked, state)?;
         look(operation, &slot);
         dice.pause(20);
         look(operation, &slot);

@@ -4,22 +4,12 @@ use diesel_locks::prelude::*;
 use torture_history::{Outcome, Waiting};
 
 use super::Shift;
+use super::asked::wait;
 use super::dice::Dice;
 use super::operation::Operation;
 use super::trouble::{Failure, judged};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
-
-/// As the library puts it.
-pub(crate) fn wait(waiting: Waiting) -> Wait {
-    match waiting {
-        Waiting::Forever => Wait::Forever,
-        Waiting::No => Wait::No,
-        Waiting::AtMost(milliseconds) => {
-            Wait::AtMost(std::time::Duration::from_millis(milliseconds))
-        }
-    }
-}
 
 /// Adds one to the counters, by reading and writing them.
 pub(crate) fn count_up<C: Store>(

@@ -42,11 +42,16 @@ impl<'a> Operation<'a> {
         self.still_held(Moment::now());
     }
 
-    /// Its lease was refreshed.
-    pub(crate) fn refreshed(&self, state: LeaseState) -> Result<(), Failure> {
+    /// Its lease was refreshed, as it had asked for at this moment.
+    pub(crate) fn refreshed(&self, asked: Moment, state: LeaseState) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());
         let expired = state.is_expired();
-        self.history.write(&Record::Refreshed { op, expired, at })
+        self.history.write(&Record::Refreshed {
+            op,
+            expired,
+            asked,
+            at,
+        })
     }
 
     /// It gave its slot back; `is_held` is what it knew after its work. An error that no fault brings about is its own.

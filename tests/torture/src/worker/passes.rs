@@ -1,7 +1,7 @@
 //! Passes with gap-free numbers.
 
 use diesel_locks::prelude::*;
-use torture_history::Outcome;
+use torture_history::{Outcome, scene};
 
 use super::Shift;
 use super::dice::Dice;
@@ -18,7 +18,7 @@ pub(crate) fn issue<C: Store>(
     dice: &mut Dice,
     number: u32,
 ) -> Result<Outcome, Failure> {
-    let sequence = Sequence::new("pass", number);
+    let sequence = Sequence::new(scene::SEQUENCES_NAME, number);
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let leak = if shift.job.sabotage == Some(Sabotage::LeakySequence) {

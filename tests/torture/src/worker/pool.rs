@@ -1,16 +1,12 @@
 //! A worker's connections.
 
-use std::time::Duration;
-
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use torture_history::scene;
 
 use crate::job::Job;
 use crate::store::Store;
 
 pub(crate) type Connections<C> = Pool<ConnectionManager<C>>;
-
-/// How long a thread waits for a connection.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Sets the session's limits.
 #[derive(Debug)]
@@ -18,7 +14,7 @@ struct Settings;
 
 impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
     fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
-        conn.batch_execute(C::SETTINGS)
+        conn.batch_execute(&C::settings())
             .map_err(diesel::r2d2::Error::QueryError)
     }
 }
@@ -28,7 +24,7 @@ pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
     Pool::builder()
         .max_size(job.threads + 2)
         .test_on_check_out(true)
-        .connection_timeout(PATIENCE)
+        .connection_timeout(scene::PATIENCE_OF_POOLS)
         .connection_customizer(Box::new(Settings))
         .build_unchecked(ConnectionManager::new(&job.url))
 }

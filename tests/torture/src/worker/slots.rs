@@ -3,9 +3,8 @@
 use torture_history::{Outcome, Waiting, scene};
 
 use super::Shift;
+use super::asked::{semaphore, wait};
 use super::dice::Dice;
-use super::leases::semaphore;
-use super::locks::wait;
 use super::operation::Operation;
 use super::trouble::{Failure, judged};
 use crate::store::Store;

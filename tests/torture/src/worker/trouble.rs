@@ -47,7 +47,7 @@ impl std::error::Error for Fenced {}
 impl std::error::Error for Gone {}
 
 /// What the client libraries say of a connection that is gone, in lower case. Diesel hands on neither SQLSTATE nor errno.
-const GONE: [&str; 15] = [
+const GONE: [&str; 16] = [
     "server closed the connection",
     "terminating connection",
     "no connection to the server",
@@ -55,6 +55,7 @@ const GONE: [&str; 15] = [
     "could not receive data from server",
     "could not send data to server",
     "connection has been closed unexpectedly",
+    "ssl syscall error",
     "lost connection to",
     "lost synchronization with server",
     "server has gone away",

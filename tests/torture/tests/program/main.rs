@@ -2,15 +2,26 @@
 //! what that breaks.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// How much longer than its faults a run may take: what was begun comes back within a minute, then leases end.
+const GRACE: Duration = Duration::from_secs(150);
+/// How often is looked whether a process has ended.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// What is not a kind of violation in the last line.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
     "faults",
+    "judged",
     "operations",
     "outcomes",
     "phases",
@@ -21,18 +32,21 @@ const OTHERS: [&str; 9] = [
     "violations",
 ];
 
-/// A run's last line.
-struct Line(Value);
+/// A run's last line, and all that it printed.
+struct Line {
+    value: Value,
+    printed: String,
+}
 
 impl Line {
     fn number(&self, key: &str) -> u64 {
-        let number = self.0[key].as_u64();
-        number.unwrap_or_else(|| panic!("no number {key:?} in {}", self.0))
+        let number = self.value[key].as_u64();
+        number.unwrap_or_else(|| panic!("no number {key:?} in {}", self.value))
     }
 
     /// The kinds of violations that were found.
     fn found(&self) -> BTreeSet<&str> {
-        let object = self.0.as_object().expect("an object");
+        let object = self.value.as_object().expect("an object");
         let kinds = object.keys().map(String::as_str);
         kinds
             .filter(|key| !OTHERS.contains(key) && self.number(key) > 0)
@@ -57,14 +71,76 @@ fn run(variable: Option<&str>, seconds: u64, options: &[&str]) -> (Line, bool) {
     if let Some(variable) = variable {
         command.args(["--url", &url_in(variable)]);
     }
-    let output = command.args(options).output().expect("it runs");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let last = printed.lines().last().unwrap_or_default();
-    let line = serde_json::from_str(last).unwrap_or_else(|error| {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        panic!("{error}: {last:?}\n{errors}")
-    });
-    (Line(line), output.status.success())
+    let directory = TempDir::new().expect("a directory");
+    command
+        .arg("--keep")
+        .arg(directory.path().join("histories"));
+    let ended = ended(
+        command.args(options),
+        Duration::from_secs(seconds) + GRACE,
+        directory.path(),
+    );
+    let last = ended.printed.lines().last().unwrap_or_default();
+    let value = serde_json::from_str(last)
+        .unwrap_or_else(|error| panic!("{error}: {last:?}\n{}", ended.errors));
+    let line = Line {
+        value,
+        printed: ended.printed,
+    };
+    (line, ended.status.success())
+}
+
+/// A process that has ended.
+struct Ended {
+    status: ExitStatus,
+    printed: String,
+    errors: String,
+}
+
+/// Waits for a process, but not for ever. It prints into files, which whatever it leaves behind can't keep open.
+fn ended(command: &mut Command, limit: Duration, directory: &Path) -> Ended {
+    let [printed, errors] = ["printed", "errors"].map(|name| directory.join(name));
+    let file = |path| File::create(path).expect("a file");
+    let mut child = command
+        .stdout(file(&printed))
+        .stderr(file(&errors))
+        .spawn()
+        .expect("it starts");
+    let status = status_within(&mut child, limit);
+    let read = |path| fs::read_to_string(path).expect("what it printed");
+    let (printed, errors) = (read(&printed), read(&errors));
+    let Some(status) = status else {
+        panic!("{command:?} did not end within {limit:?}\n{printed}\n{errors}");
+    };
+    Ended {
+        status,
+        printed,
+        errors,
+    }
+}
+
+/// How a process ends within this time; one that does not is told to end, and killed.
+fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let within = |child: &mut Child, limit| {
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if let Some(status) = child.try_wait().expect("its status") {
+                return Some(status);
+            }
+            sleep(PAUSE);
+        }
+        None
+    };
+    let status = within(child, limit);
+    if status.is_none() {
+        // A run that is interrupted ends its workers.
+        let _ = kill_process(Pid::from_child(child), Signal::INT);
+        if within(child, Duration::from_secs(10)).is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+    status
 }
 
 /// A sabotaged run finds these kinds of violations, all of them and no others. How long that takes is not known before:
@@ -77,11 +153,19 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
         let expected: BTreeSet<&str> = kinds.iter().copied().collect();
         assert!(
             found.is_subset(&expected),
-            "{sabotage}: {found:?} and not only {expected:?}"
+            "{sabotage}: {found:?} and not only {expected:?}\n{}",
+            line.printed
         );
         let total: u64 = found.iter().map(|kind| line.number(kind)).sum();
         assert_eq!(line.number("violations"), total);
         assert_eq!(success, total == 0, "the exit code");
+        for check in ["late_timeouts", "unexpected_errors"] {
+            let judged = line.value["judged"][check].as_u64();
+            assert!(
+                judged > Some(0),
+                "without faults nothing excuses from {check}"
+            );
+        }
         if found == expected {
             return;
         }
@@ -94,11 +178,11 @@ fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
 fn nothing_is_found(variable: Option<&str>, faults: &str) {
     for seconds in [6, 12, 24, 48] {
         let (line, success) = run(variable, seconds, &["--faults", faults]);
-        assert_eq!(line.found(), BTreeSet::new());
+        assert_eq!(line.found(), BTreeSet::new(), "{}", line.printed);
         assert_eq!(line.number("violations"), 0);
         assert!(success, "the exit code");
         assert!(line.number("operations") > 0);
-        let took_place = |kind: &str| line.0["faults"][kind].as_u64() > Some(0);
+        let took_place = |kind: &str| line.value["faults"][kind].as_u64() > Some(0);
         if faults.split(',').all(took_place) {
             return;
         }
@@ -130,9 +214,48 @@ fn a_worker_stops(engine: &str, variable: Option<&str>) {
         let mut input = worker.stdin.take().expect("its input");
         writeln!(input, "{job}").expect("it reads");
         drop(input);
-        let status = worker.wait().expect("its end");
+        let status = status_within(&mut worker, GRACE).expect("its end");
         assert!(status.success(), "{status}");
     }
+}
+
+/// A worker that nobody tells anything waits for ever.
+#[test]
+#[should_panic(expected = "did not end within 500ms")]
+fn what_hangs_is_told() {
+    let directory = TempDir::new().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    command.arg("worker").stdin(Stdio::piped());
+    ended(&mut command, Duration::from_millis(500), directory.path());
+}
+
+/// A run that fails half-way keeps what it knows: here its server can't be killed.
+#[test]
+fn a_run_that_fails_keeps_its_histories() {
+    let directory = TempDir::new().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    command.args(["run", "--faults", "crash", "--kill-server", "false"]);
+    command.env("TMPDIR", directory.path());
+    let printed = TempDir::new().expect("a directory");
+    let ended = ended(
+        &mut command,
+        Duration::from_secs(60) + GRACE,
+        printed.path(),
+    );
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.errors);
+    let kept: Vec<_> = fs::read_dir(directory.path())
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    let [kept] = kept.as_slice() else {
+        panic!("only the histories stay: {kept:?}");
+    };
+    let told = format!("the histories stay in {}", kept.display());
+    assert!(ended.errors.contains(&told), "{}", ended.errors);
+    let faults = fs::read(kept.join("faults.json")).expect("what the nemesis did");
+    let faults: Value = serde_json::from_slice(&faults).expect("JSON");
+    assert_eq!(faults, json!([]));
+    assert!(kept.join("1.history").exists());
 }
 
 macro_rules! tests_on {

@@ -13,6 +13,9 @@ fn an_operation_that_took_too_long() {
     play.is_right();
     play.lock(2, &[4], [1000, 1001, 1002, 11_001]);
     play.finds(&[(Hung, 1)]);
+    // Where to look when it is still there.
+    let told = play.verdict().unwrap().to_string();
+    assert!(told.contains(", thread 32 of pid 1002, took"), "{told}");
 }
 
 #[test]

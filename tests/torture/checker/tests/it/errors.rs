@@ -68,11 +68,12 @@ fn is_explained(play: &Play) -> bool {
 
 #[test]
 fn in_calm_time() {
-    use ErrorKind::{Deadlock, Fenced, Held, Pool, Serialization, SlotLost, TimedOut};
+    use ErrorKind::{Deadlock, Fenced, Pool, Serialization, SlotLost, TimedOut};
 
     let calm = |task| expected(&task, |_| ());
     assert_eq!(calm(lock(Waiting::Forever)), []);
-    assert_eq!(calm(lock(Waiting::No)), [Held]);
+    // A refusal is no error.
+    assert_eq!(calm(lock(Waiting::No)), []);
     assert_eq!(calm(lock(Waiting::AtMost(10))), [TimedOut]);
     assert_eq!(calm(lease(Waiting::Forever)), [SlotLost, Fenced]);
     assert_eq!(
@@ -80,11 +81,8 @@ fn in_calm_time() {
         [TimedOut, SlotLost, Fenced, Pool]
     );
     let wait = Waiting::No;
-    assert_eq!(calm(Task::Slot { wait }), [Held]);
-    assert_eq!(
-        calm(Task::Ensured { lease_ms: 9 }),
-        [Held, TimedOut, SlotLost]
-    );
+    assert_eq!(calm(Task::Slot { wait }), []);
+    assert_eq!(calm(Task::Ensured { lease_ms: 9 }), [TimedOut, SlotLost]);
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
@@ -111,8 +109,8 @@ fn when_something_was_cut() {
         for worker in [None, Some(1)] {
             assert_eq!(with_fault(kind, worker, 20_005, 20_006), cut, "{kind:?}");
             assert_eq!(with_fault(kind, worker, 20_010, 30_000), cut, "{kind:?}");
-            assert_eq!(with_fault(kind, worker, 7000, 8000), cut, "{kind:?}");
-            assert_eq!(with_fault(kind, worker, 7000, 7999), [], "{kind:?} before");
+            assert_eq!(with_fault(kind, worker, 6000, 7000), cut, "{kind:?}");
+            assert_eq!(with_fault(kind, worker, 6000, 6999), [], "{kind:?} before");
             assert_eq!(
                 with_fault(kind, worker, 20_011, 30_000),
                 [],
@@ -170,15 +168,37 @@ fn of_a_release() {
 
 #[test]
 fn when_statements_are_limited() {
-    use ErrorKind::{Deadlock, Held, Serialization, StatementTimedOut};
+    use ErrorKind::{Deadlock, Serialization, StatementTimedOut};
 
-    let limited = |task| expected(&task, |play| play.limits.statements_are_limited = true);
-    assert_eq!(limited(lock(Waiting::Forever)), [StatementTimedOut]);
-    assert_eq!(limited(lock(Waiting::No)), [Held, StatementTimedOut]);
-    assert_eq!(
-        limited(Task::Pass { sequence: 1 }),
-        [StatementTimedOut, Deadlock, Serialization]
-    );
+    let limited = |task: &Task| expected(task, |play| play.limits.statements_are_limited = true);
+    let inside = |task: &Task, is_limited: bool| {
+        let mut play = Play::new();
+        play.limits.statements_are_limited = is_limited;
+        let slot = matches!(task, Task::Lease { .. } | Task::Ensured { .. });
+        let op = play.begin(1, task.clone(), 20_000);
+        play.enter(op, slot.then_some((1, 100)), 20_001);
+        play.end(op, failed(StatementTimedOut), Some(20_002), 20_003);
+        is_explained(&play)
+    };
+    for task in [
+        lock(Waiting::Forever),
+        lock(Waiting::No),
+        lock(Waiting::AtMost(10)),
+        lease(Waiting::Forever),
+        lease(Waiting::No),
+        Task::Slot { wait: Waiting::No },
+        Task::Ensured { lease_ms: 1000 },
+    ] {
+        // The crate's own wait has another limit, or none.
+        assert!(!limited(&task).contains(&StatementTimedOut), "{task:?}");
+        assert!(inside(&task, true), "{task:?}");
+        assert!(!inside(&task, false), "{task:?}");
+    }
+    assert_eq!(limited(&Task::Purge), [StatementTimedOut]);
+    let (from, to) = (100, 101);
+    for task in [Task::Pass { sequence: 1 }, Task::Transfer { from, to }] {
+        assert_eq!(limited(&task), [StatementTimedOut, Deadlock, Serialization]);
+    }
 }
 
 #[test]
@@ -186,13 +206,16 @@ fn refusals() {
     let (from, to) = (100, 101);
     for (task, allowed) in [
         (lock(Waiting::No), true),
-        (lock(Waiting::AtMost(7)), true),
+        (lock(Waiting::AtMost(7)), false),
         (lock(Waiting::Forever), false),
-        (lease(Waiting::AtMost(7)), true),
+        (lease(Waiting::No), true),
+        (lease(Waiting::AtMost(7)), false),
         (lease(Waiting::Forever), false),
-        (Task::Ensured { lease_ms: 9 }, true),
+        (Task::Slot { wait: Waiting::No }, true),
+        (Task::Ensured { lease_ms: 9 }, false),
         (Task::Pass { sequence: 1 }, false),
         (Task::Transfer { from, to }, false),
+        (Task::Purge, false),
     ] {
         let mut play = Play::new();
         let op = play.begin(1, task, 1000);

@@ -85,9 +85,9 @@ fn which_faults_explain_the_loss_of_a_renewed_lease() {
         }
         assert!(!explains(kind, Some(2), 22_000, 22_100), "{kind:?}");
         assert!(!explains(kind, None, 24_100, 24_200), "{kind:?} later");
-        assert!(!explains(kind, None, 7000, 7900), "{kind:?} before");
+        assert!(!explains(kind, None, 6000, 6900), "{kind:?} before");
         let lasts = match kind {
-            FaultKind::BlackHole => 12_000,
+            FaultKind::BlackHole => 13_000,
             FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => 6000,
             FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => 3000,
             FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => 1000,
@@ -164,9 +164,58 @@ fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
         let mut play = right();
         let op = play.begin(1, leasing("leader"), 20_000);
         play.enter(op, Some((1, 900)), 20_001);
-        play.refresh(op, true, refreshed);
+        play.refresh(op, true, [20_990, refreshed]);
         play.end(op, Outcome::Done, Some(21_400), 21_500);
         play.write(op, "leader", (1, 900));
+        play.finds(found);
+    }
+}
+
+/// Worker 1 asks for a lease of one second at 20 s and for another at 20.9 s, which it is given at 20.91 s.
+fn refreshed(expired: bool) -> (Play, Op) {
+    let mut play = right();
+    let op = play.begin(1, leasing("leader"), 20_000);
+    play.enter(op, Some((1, 900)), 20_001);
+    let (asked, told) = if expired {
+        (21_900, 21_910)
+    } else {
+        (20_900, 20_910)
+    };
+    play.refresh(op, expired, [asked, told]);
+    (play, op)
+}
+
+#[test]
+fn a_refresh_that_did_nothing() {
+    for (expired, end) in [(false, 21_900), (true, 22_900)] {
+        for (lost, found) in [(end, &[][..]), (end - 1, &[(LostLeases, 1)])] {
+            for kind in [ErrorKind::SlotLost, ErrorKind::Fenced] {
+                let (mut play, op) = refreshed(expired);
+                play.end(op, failed(kind), Some(20_500), lost);
+                play.finds(found);
+            }
+            for release in [Release::Expired, Release::Lost] {
+                let (mut play, op) = refreshed(expired);
+                play.release(op, true, release, lost);
+                play.end(op, Outcome::Done, Some(20_500), lost + 1);
+                play.write(op, "leader", (1, 900));
+                play.finds(found);
+            }
+            let (mut play, op) = refreshed(expired);
+            play.refresh(op, true, [lost - 1, lost]);
+            play.end(op, Outcome::Done, Some(20_500), lost + 1);
+            play.write(op, "leader", (1, 900));
+            play.finds(found);
+        }
+    }
+}
+
+#[test]
+fn a_jump_before_a_refresh_does_not_end_what_it_gave() {
+    for (jump, found) in [(20_800, &[(LostLeases, 1)][..]), (21_000, &[])] {
+        let (mut play, op) = refreshed(false);
+        play.fault(FaultKind::ClockAhead, None, jump, 29_000);
+        play.end(op, failed(ErrorKind::SlotLost), Some(20_500), 21_899);
         play.finds(found);
     }
 }
@@ -182,7 +231,7 @@ fn who_believes_in_a_lease_after_its_end() {
         let mut play = right();
         let op = play.begin(1, leasing("leader"), 20_000);
         play.enter(op, Some((1, 900)), 20_100);
-        play.refresh(op, false, 20_600);
+        play.refresh(op, false, [20_599, 20_600]);
         play.end(op, Outcome::Done, Some(held_until), 22_000);
         play.write(op, "leader", (1, 900));
         play.finds(found);

@@ -42,7 +42,7 @@ fn one_kind_of_task_that_always_failed() {
         if let Record::Ended { op, outcome, .. } = record
             && visitors.contains(&op.0)
         {
-            *outcome = Outcome::Refused;
+            *outcome = Outcome::RolledBack;
         }
     }
     play.is_right();

@@ -189,7 +189,8 @@ impl Play {
     pub(crate) fn begin(&mut self, process: u32, task: Task, ms: u64) -> Op {
         self.operations += 1;
         let op = Op::of(process, self.operations);
-        let (thread, at) = (0, at(ms));
+        // Each has a thread of its own.
+        let (thread, at) = (self.operations, at(ms));
         self.record(
             process,
             Record::Began {
@@ -266,7 +267,7 @@ impl Play {
         if let Some(there) = rows.iter().position(|row| row.scope == scope) {
             return &mut rows[there];
         }
-        let name = "pass".to_owned();
+        let name = scene::SEQUENCES_NAME.to_owned();
         rows.push(Sequence {
             name,
             scope,

@@ -161,3 +161,45 @@ fn a_lease_of_no_known_semaphore_or_without_a_slot() {
     play.kill(1);
     play.is_right();
 }
+
+#[test]
+fn one_that_refreshed_before_it_asked_to() {
+    for (asked, told) in [(1003, 1002), (999, 1002)] {
+        let mut play = right();
+        let op = play.begin(1, leasing("leader"), 1000);
+        play.enter(op, Some((1, 300)), 1001);
+        play.refresh(op, false, [asked, told]);
+        refuses(&play, "before it had asked");
+    }
+}
+
+#[test]
+fn a_thread_that_is_at_two_operations() {
+    let began = |op, thread| Record::Began {
+        op,
+        thread,
+        task: locking(&[3]),
+        at: at(1000),
+    };
+    let (first, second) = (Op::of(1, 998), Op::of(1, 999));
+    let ended = |play: &mut Play, op| play.end(op, Outcome::RolledBack, None, 1000);
+    for (thread, one_after_the_other, is_right) in
+        [(7, false, false), (8, false, true), (7, true, true)]
+    {
+        let mut play = right();
+        play.record(1, began(first, 7));
+        if one_after_the_other {
+            ended(&mut play, first);
+        }
+        play.record(1, began(second, thread));
+        if !one_after_the_other {
+            ended(&mut play, first);
+        }
+        ended(&mut play, second);
+        if is_right {
+            play.is_right();
+        } else {
+            refuses(&play, "at another operation");
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Waits that ended too early, or too late.
 
+use std::time::Duration;
+
 use torture_checker::Violation::{self, EarlyTimeouts, LateTimeouts, UnexpectedErrors};
-use torture_history::{ErrorKind, FaultKind, Task, Waiting};
+use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting};
 
 use crate::play::{Play, failed};
 
@@ -73,23 +75,140 @@ fn only_a_jump_ahead_ends_a_wait_early() {
     }
 }
 
+/// How a wait ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Entered,
+    Refused,
+    TimedOut,
+}
+
+/// What is found when a task that began at 20 s ends its wait so after so many milliseconds.
+fn waited(task: &Task, end: End, ms: u64, prepare: impl Fn(&mut Play)) -> Vec<(Violation, u64)> {
+    let mut play = Play::new();
+    play.limits.longest = Duration::from_secs(60);
+    prepare(&mut play);
+    let op = play.begin(1, task.clone(), 20_000);
+    let until = 20_000 + ms;
+    match end {
+        End::Entered => {
+            let slot = matches!(task, Task::Lease { .. } | Task::Ensured { .. });
+            play.enter(op, slot.then_some((1, 100)), until);
+            // Another attempt does not wait again, and what it does then has no limit.
+            play.enter(op, slot.then_some((1, 100)), until + 9000);
+            play.end(op, Outcome::RolledBack, Some(until + 9000), until + 9000);
+        }
+        End::Refused => play.end(op, Outcome::Refused, None, until),
+        End::TimedOut => play.end(op, failed(ErrorKind::TimedOut), None, until),
+    }
+    play.found()
+}
+
+fn late(found: &[(Violation, u64)]) -> bool {
+    assert!(
+        found.is_empty() || found == [(LateTimeouts, 1)],
+        "{found:?}"
+    );
+    !found.is_empty()
+}
+
+#[test]
+fn whoever_gets_it_or_is_refused_is_not_late_either() {
+    let lock = |wait| Task::Lock {
+        counters: vec![1],
+        kept: true,
+        wait,
+    };
+    let lease = |renewed, wait| Task::Lease {
+        semaphore: "leader".to_owned(),
+        renewed,
+        lease_ms: 100_000,
+        wait,
+    };
+    let slot = |wait| Task::Slot { wait };
+    let ensured = Task::Ensured { lease_ms: 100_000 };
+    let (no, some) = (Waiting::No, Waiting::AtMost(100));
+    for (task, limit, end) in [
+        (lock(no), 0, End::Entered),
+        (lock(no), 0, End::Refused),
+        (lock(some), 100, End::Entered),
+        (lease(true, no), 0, End::Entered),
+        (lease(false, no), 0, End::Refused),
+        (lease(false, some), 100, End::Entered),
+        (slot(no), 0, End::Entered),
+        (slot(no), 0, End::Refused),
+        (slot(some), 100, End::Entered),
+        (ensured, 1000, End::Entered),
+    ] {
+        let late_after = |ms| late(&waited(&task, end, ms, |_| ()));
+        assert!(!late_after(limit + 5000), "{task:?} {end:?}");
+        assert!(late_after(limit + 5001), "{task:?} {end:?}");
+    }
+    for task in [lock(Waiting::Forever), Task::Pass { sequence: 1 }] {
+        assert!(!late(&waited(&task, End::Entered, 30_000, |_| ())));
+    }
+}
+
+#[test]
+fn whose_process_is_killed_after_it_got_it_late() {
+    let mut play = Play::new();
+    let op = play.begin(1, SLOT, 20_000);
+    play.enter(op, None, 25_101);
+    play.kill(1);
+    assert_eq!(play.found(), [(LateTimeouts, 1)]);
+}
+
 #[test]
 fn a_fault_of_its_own_or_of_all_lets_a_wait_end_late() {
     for kind in FaultKind::ALL {
         let cuts = kind.cuts();
+        let disturbs = !matches!(
+            kind,
+            FaultKind::Snapshot | FaultKind::ClockAhead | FaultKind::ClockBack
+        );
         for (worker, from, until, excused) in [
-            (Some(1), 7000, 7999, false),
-            (Some(1), 7000, 8000, cuts),
-            (Some(1), 20_005, 20_600, true),
-            (None, 7000, 8000, cuts),
-            (None, 20_005, 20_600, true),
+            (Some(1), 6000, 6999, false),
+            (Some(1), 6000, 7000, cuts),
+            (Some(1), 20_005, 20_600, disturbs),
+            (None, 6000, 7000, cuts),
+            (None, 20_005, 20_600, disturbs),
             (Some(2), 20_005, 20_600, false),
             (None, 26_001, 26_002, false),
         ] {
-            let fault = |play: &mut Play| play.fault(kind, worker, from, until);
-            let found = after(&SLOT, ErrorKind::TimedOut, 6000, fault);
-            let expected: &[_] = if excused { &[] } else { &[(LateTimeouts, 1)] };
-            assert_eq!(found, expected, "{kind:?} of {worker:?} from {from}");
+            for end in [End::TimedOut, End::Entered] {
+                let fault = |play: &mut Play| play.fault(kind, worker, from, until);
+                let found = late(&waited(&SLOT, end, 6000, fault));
+                assert_eq!(found, !excused, "{kind:?} of {worker:?} from {from}");
+            }
         }
+    }
+}
+
+#[test]
+fn without_a_server_the_pause_of_another_holds_up_grants() {
+    let lease = Task::Lease {
+        semaphore: "leader".to_owned(),
+        renewed: false,
+        lease_ms: 100_000,
+        wait: Waiting::AtMost(100),
+    };
+    let lock = Task::Lock {
+        counters: vec![1],
+        kept: true,
+        wait: Waiting::AtMost(100),
+    };
+    for (task, end, kind, has_server, excused) in [
+        (&lease, End::Entered, FaultKind::Pause, false, true),
+        (&lease, End::Entered, FaultKind::Pause, true, false),
+        (&lease, End::Entered, FaultKind::Kill, false, false),
+        (&lease, End::TimedOut, FaultKind::Pause, false, false),
+        (&SLOT, End::Entered, FaultKind::Pause, false, true),
+        (&lock, End::Entered, FaultKind::Pause, false, false),
+    ] {
+        let found = waited(task, end, 6000, |play| {
+            play.evidence.has_server = has_server;
+            play.fault(kind, Some(2), 20_005, 20_600);
+        });
+        assert_eq!(late(&found), !excused, "{task:?} {end:?} {kind:?}");
     }
 }

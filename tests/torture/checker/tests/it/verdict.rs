@@ -53,6 +53,9 @@ fn as_json_it_is_one_object() {
         json!({"done": 3, "timed_out": 1})
     );
     assert_eq!(object["phases"]["faults"]["kill"]["faults"], 2);
+    // The black hole is after everything.
+    let judged = json!({"late_timeouts": 16, "lost_leases": 1, "unexpected_errors": 31});
+    assert_eq!(object["judged"], judged);
     assert!(!serde_json::to_string(&verdict).unwrap().contains('\n'));
 }
 
@@ -62,6 +65,7 @@ fn people_are_told_who_and_when() {
     for part in [
         "31 operations\n",
         "lock: 5 done\n",
+        "judged without any excuse: lost_leases 1, late_timeouts 16, unexpected_errors 31\n",
         "2 violations\n",
         "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
         "operation 2-31 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
@@ -81,4 +85,36 @@ fn of_many_only_some_are_explained() {
     let found = &verdict.violations[&Violation::LeftLocks];
     assert_eq!((found.count, found.examples.len()), (30, 20));
     assert_eq!(verdict.total(), 30);
+}
+
+#[test]
+fn what_faults_excuse_is_not_among_what_was_judged() {
+    let judged = |prepare: fn(&mut Play)| {
+        let mut play = right();
+        prepare(&mut play);
+        let judged = play.verdict().unwrap().judged;
+        let [leases, timeouts, errors] = [
+            Violation::LostLeases,
+            Violation::LateTimeouts,
+            Violation::UnexpectedErrors,
+        ]
+        .map(|check| judged[&check]);
+        assert_eq!(judged.len(), 3);
+        [leases, timeouts, errors]
+    };
+    assert_eq!(judged(|_| ()), [1, 16, 30]);
+    // Of all, and of each moment.
+    let of_all = |play: &mut Play| play.fault(FaultKind::BlackHole, None, 0, 300);
+    assert_eq!(judged(of_all), [0, 0, 0]);
+    // The lease that is renewed is worker 1's.
+    let of_one = |play: &mut Play| play.fault(FaultKind::BlackHole, Some(2), 0, 300);
+    assert_eq!(judged(of_one), [1, 10, 20]);
+    let of_one = |play: &mut Play| play.fault(FaultKind::Hog, Some(1), 0, 300);
+    assert_eq!(judged(of_one), [0, 11, 30]);
+    // One that did not come back is not judged by how.
+    let killed = |play: &mut Play| {
+        play.begin(1, locking(&[0]), 1000);
+        play.kill(1);
+    };
+    assert_eq!(judged(killed), [1, 16, 30]);
 }

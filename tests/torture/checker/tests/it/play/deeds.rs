@@ -41,10 +41,17 @@ impl Play {
         op
     }
 
-    /// It refreshes its lease.
-    pub(crate) fn refresh(&mut self, op: Op, expired: bool, ms: u64) {
-        let at = at(ms);
-        self.record(op.process(), Record::Refreshed { op, expired, at });
+    /// It refreshes its lease: when it asks, and when it is told.
+    pub(crate) fn refresh(&mut self, op: Op, expired: bool, [asked, told]: [u64; 2]) {
+        self.record(
+            op.process(),
+            Record::Refreshed {
+                op,
+                expired,
+                asked: at(asked),
+                at: at(told),
+            },
+        );
     }
 
     /// It gives its slot back.
