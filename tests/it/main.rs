@@ -148,7 +148,6 @@ macro_rules! core_promises {
             },
             many::{
                 all_or_none,
-                short_waits_do_not_add_up,
                 the_order_of_names_does_not_matter,
                 duplicates_are_folded,
                 no_ids_lock_nothing,
@@ -314,6 +313,23 @@ macro_rules! core_promises {
     };
 }
 pub(crate) use core_promises;
+
+/// Those of different ids that several hold at the same time, which one writer can't.
+macro_rules! many_writers_promises {
+    ($backend:ident) => {
+        mod many_writers {
+            use super::$backend;
+            use crate::promises as bodies;
+
+            crate::tests_of!($backend:
+                many::{
+                    short_waits_do_not_add_up,
+                },
+            );
+        }
+    };
+}
+pub(crate) use many_writers_promises;
 
 /// Those that set something in a session and find it there again.
 macro_rules! session_promises {

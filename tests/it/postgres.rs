@@ -21,6 +21,7 @@ use crate::support::proxy::{
 use crate::support::threads::{Holder, LONG, meanwhile, result_of};
 
 crate::all_promises!(Postgres);
+crate::many_writers_promises!(Postgres);
 
 fn read(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("1")).execute(conn)?;

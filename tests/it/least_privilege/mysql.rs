@@ -20,6 +20,7 @@ const WAITS: usize = 40;
 const LONGEST: Duration = Duration::from_secs(1);
 
 crate::core_promises!(ApplicationUser);
+crate::many_writers_promises!(ApplicationUser);
 crate::session_promises!(ApplicationUser);
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::support::rights::{ApplicationRole, Role, documented};
 
 crate::core_promises!(ApplicationRole);
+crate::many_writers_promises!(ApplicationRole);
 crate::session_promises!(ApplicationRole);
 
 #[test]

@@ -15,6 +15,7 @@ use crate::support::threads::{begin, roll_back};
 use crate::support::via::{Via, Way};
 
 crate::core_promises!(Pooled);
+crate::many_writers_promises!(Pooled);
 crate::tests_of!(Pooled:
     tables::{
         eight_servers_migrate_at_once,
