@@ -308,11 +308,11 @@ pub(crate) fn a_paused_process_knows_when_it_wakes_up<B: Backend>() {
     let mut conn = database.connect();
     let mut peer = Peer::guarding::<B>(&database.url(), "one");
     assert!(is_full::<B>(&mut conn, &one()));
-    peer.signal("STOP");
+    peer.stop();
     let slot = conn
         .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
         .expect("the lease ends");
-    peer.signal("CONT");
+    peer.go_on();
     assert_eq!(peer.ask(), "false true", "lost, and told so");
     let mut slot = slot;
     conn.refresh_slot(&mut slot, HOUR)
