@@ -46,6 +46,7 @@ mod two_for_all {
                 eight_connections_always_get_one_of_eight_slots,
             },
             guards::{
+                #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                 many_guards_are_renewed_by_one_thread,
             },
             rows::{
