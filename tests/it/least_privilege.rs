@@ -134,6 +134,14 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right]) 
     assert!(source.to_string().contains(name), "{source}");
 }
 
+/// The error and what it came from.
+fn said(error: &Error) -> String {
+    let first: &dyn std::error::Error = error;
+    let all = std::iter::successors(Some(first), |error| error.source());
+    let texts: Vec<String> = all.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
 /// The owner of the tables migrates; the application's user is refused, and told so.
 fn only_the_owner_migrates<W: Way>(owner: impl FnOnce(&W::To) -> W)
 where
@@ -143,6 +151,7 @@ where
     let migrated = Via::<W>::new();
     let error = diesel_locks::migrate(&mut migrated.connect()).expect_err("not its business");
     assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    assert!(said(&error).contains("denied"), "{}", said(&error));
     let empty = W::To::empty();
     users.push(owner(&empty));
     let ran = diesel_locks::migrate(&mut Via::<W>::connect_to(&users[0].url()));

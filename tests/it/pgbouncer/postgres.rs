@@ -215,5 +215,8 @@ fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
         matches!(error, Error::Database(_)),
         "PgBouncer's: {error:?}"
     );
+    // What libpq says is that the connection was closed.
+    let why = "closing because: query_wait_timeout";
+    assert!(one.said().contains(why), "{}", one.said());
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
