@@ -11,8 +11,16 @@ use crate::support::Backend;
 use crate::support::rights::{ApplicationUser, User, documented};
 use crate::support::threads::{Holder, LONG};
 
-/// Users that come and go meanwhile, at least.
-const CHANGES: usize = 20;
+/// Who change rights at the same time: the more, the longer a statement has to wait for them.
+const CHANGERS: usize = 8;
+
+/// Users that come and go meanwhile, if they do so within [`A_WHILE`].
+const CHANGES: usize = 300;
+
+const A_WHILE: Duration = Duration::from_secs(10);
+
+/// Otherwise at least so many.
+const FEWEST: usize = 20;
 
 /// At least.
 const WAITS: usize = 40;
@@ -55,12 +63,14 @@ fn waits_end_in_time_while_rights_change() {
     let changes = AtomicUsize::new(0);
     let begun = Instant::now();
     let (waits, meanwhile) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::SeqCst) {
-                drop(User::with(&database.database, &[]));
-                changes.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        for _ in 0..CHANGERS {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    drop(User::with(&database.database, &[]));
+                    changes.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
         // Nothing here may fail, for the changes to come to an end.
         while changes.load(Ordering::SeqCst) == 0 && begun.elapsed() < LONG {
             std::thread::sleep(Duration::from_millis(1));
@@ -69,7 +79,15 @@ fn waits_end_in_time_while_rights_change() {
         let meanwhile = || changes.load(Ordering::SeqCst) - first;
         let lock = ObjectLock::on("a").wait(Wait::AtMost(Duration::from_millis(3)));
         let mut waits: Vec<(Option<Error>, Duration)> = Vec::new();
-        while (waits.len() < WAITS || meanwhile() < CHANGES) && begun.elapsed() < LONG {
+        let goes_on = |waits: usize| {
+            let wanted = if begun.elapsed() < A_WHILE {
+                CHANGES
+            } else {
+                FEWEST
+            };
+            (waits < WAITS || meanwhile() < wanted) && begun.elapsed() < LONG
+        };
+        while goes_on(waits.len()) {
             let begun = Instant::now();
             let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
             waits.push((result.err(), begun.elapsed()));
@@ -78,7 +96,7 @@ fn waits_end_in_time_while_rights_change() {
         done.store(true, Ordering::SeqCst);
         (waits, meanwhile)
     });
-    assert!(meanwhile >= CHANGES, "{meanwhile} changes");
+    assert!(meanwhile >= FEWEST, "{meanwhile} changes");
     assert!(waits.len() >= WAITS, "{} waits", waits.len());
     for (error, took) in waits {
         assert!(error.as_ref().is_some_and(Error::is_timeout), "{error:?}");
