@@ -187,8 +187,8 @@ impl Backend for Mysql {
         result
     }
 
-    fn read_only(&self) -> MysqlConnection {
-        let mut conn = self.connect();
+    fn read_only_to(url: &str) -> MysqlConnection {
+        let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
         conn
     }

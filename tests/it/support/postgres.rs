@@ -143,8 +143,8 @@ impl Backend for Postgres {
         conn.transaction(work)
     }
 
-    fn read_only(&self) -> PgConnection {
-        let mut conn = self.connect();
+    fn read_only_to(url: &str) -> PgConnection {
+        let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET default_transaction_read_only = on");
         conn
     }
