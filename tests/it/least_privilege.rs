@@ -16,7 +16,7 @@ use crate::support::via::{Via, Way};
 mod mysql;
 mod postgres;
 
-/// Does once what the crate can do with tables that are there, in a session that has been prepared; the errors.
+/// Does once what the crate can do with tables that are there, in sessions that have been prepared; the errors.
 fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     let mut conn = B::connect_to(url);
     B::sql(&mut conn, prepare);
@@ -51,7 +51,9 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     note(conn.try_acquire_slot(&one, lease()).map(drop));
     note(conn.held_slots(&two).map(drop));
     note(conn.release_all_slots(&two).map(drop));
-    let gated = run_gated(&B::pool_to(url, 1), &two, lease(), |_| Ok::<_, Error>(()));
+    let first = prepare.to_owned();
+    let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &first));
+    let gated = run_gated(&pool, &two, lease(), |_| Ok::<_, Error>(()));
     note(gated.map(drop));
     note(
         conn.try_acquire_slot(&Semaphore::new("new", 1), lease())
@@ -71,10 +73,12 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
 
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Takes away each right alone. All errors are then about what it is on, and say what is needed on it.
+/// Takes away each right alone. All errors are then about what it is on, and say what is needed on it; what the
+/// server says has `refusal` in it.
 fn each_right_is_needed<W: Way>(
     grants: &[String],
     prepare: &str,
+    refusal: &str,
     with: impl Fn(&W::To, &[String]) -> W,
 ) where
     Via<W>: Backend,
@@ -104,12 +108,12 @@ fn each_right_is_needed<W: Way>(
         assert!(!errors.is_empty(), "{right} on {object} is not needed");
         for error in errors {
             let on_it = all.iter().filter(|right| right.object == *object);
-            assert_names(&error, right, object, &on_it.collect::<Vec<_>>());
+            assert_names(&error, right, object, &on_it.collect::<Vec<_>>(), refusal);
         }
     }
 }
 
-fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right]) {
+fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right], refusal: &str) {
     if object.starts_with("SCHEMA ") {
         assert!(error.is_missing_table(), "{error:?}");
         assert!(error.to_string().contains("USAGE"), "{error}");
@@ -129,9 +133,18 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right]) 
     assert_eq!(*rights, needed.join(", "), "as documented for {name}");
     let text = error.to_string();
     assert!(text.contains(right) && text.contains(name), "{text}");
-    // The server says which.
+    // The server says which, in its language.
     let source = std::error::Error::source(error).expect("the database's");
-    assert!(source.to_string().contains(name), "{source}");
+    let said = source.to_string();
+    assert!(said.contains(name) && said.contains(refusal), "{said}");
+}
+
+/// The error and what it came from.
+fn said(error: &Error) -> String {
+    let first: &dyn std::error::Error = error;
+    let all = std::iter::successors(Some(first), |error| error.source());
+    let texts: Vec<String> = all.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 /// The owner of the tables migrates; the application's user is refused, and told so.
@@ -143,6 +156,7 @@ where
     let migrated = Via::<W>::new();
     let error = diesel_locks::migrate(&mut migrated.connect()).expect_err("not its business");
     assert!(matches!(error, Error::Migration(_)), "{error:?}");
+    assert!(said(&error).contains("denied"), "{}", said(&error));
     let empty = W::To::empty();
     users.push(owner(&empty));
     let ran = diesel_locks::migrate(&mut Via::<W>::connect_to(&users[0].url()));

@@ -18,6 +18,7 @@ use crate::support::proxy::{
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
+crate::many_writers_promises!(Mysql);
 
 fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
     // Cached, other than a query made of text.

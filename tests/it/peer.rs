@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
 
 use crate::support::pgbouncer::Pooled;
 use crate::support::rights::{ApplicationRole, ApplicationUser};
+use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
@@ -55,8 +56,37 @@ impl Peer {
         Self::told(&urls, &format!("{} Guards {semaphore}", B::NAME))
     }
 
-    /// Sends a signal: `STOP`, `CONT`.
-    pub(crate) fn signal(&self, signal: &str) {
+    /// Returns when none of its threads runs any more.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+        let begun = Instant::now();
+        while !self.is_stopped() {
+            assert!(begun.elapsed() < LONG, "it runs on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn is_stopped(&self) -> bool {
+        let id = self.0.id().to_string();
+        if !cfg!(target_os = "linux") {
+            let listed = Command::new("ps").args(["-o", "stat=", "-p", &id]).output();
+            let state = listed.expect("ps").stdout;
+            return state.trim_ascii_start().starts_with(b"T");
+        }
+        std::fs::read_dir(format!("/proc/{id}/task"))
+            .expect("a list of threads")
+            .all(|thread| {
+                let status = thread.expect("a thread").path().join("status");
+                // One that has just ended has none, and is not listed the next time.
+                std::fs::read_to_string(status).is_ok_and(|status| status.contains("State:\tT"))
+            })
+    }
+
+    fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([format!("-{signal}"), self.0.id().to_string()])
             .status()
@@ -88,20 +118,32 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()
             .expect("start the peer");
-        let mut output = BufReader::new(child.stdout.take().expect("piped"));
-        let held = output
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut peer = Self(child, output);
+        let held = peer
+            .1
             .by_ref()
             .lines()
             .map(|line| line.expect("text"))
             .any(|line| line.ends_with("held"));
         assert!(held, "the peer ended without the lock");
-        Self(child, output)
+        peer
     }
 
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it is gone");
+    }
+}
+
+/// Also when the test has failed, and when it is stopped: a database is not dropped while a transaction in it
+/// is open.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -228,7 +270,8 @@ fn holds_a_lock_until_it_is_killed() {
             ApplicationRole::NAME => obey::<ApplicationRole>(&url, what, id),
             Pooled::NAME => obey::<Pooled>(&url, what, id),
             ApplicationUser::NAME => obey::<ApplicationUser>(&url, what, id),
-            _ => obey::<Sqlite>(&url, what, id),
+            Sqlite::NAME => obey::<Sqlite>(&url, what, id),
+            other => panic!("a peer of {other}?"),
         };
     }
     let database = Sqlite::new();

@@ -14,13 +14,14 @@ use diesel_locks::prelude::*;
 
 use crate::promises;
 use crate::support::Backend;
-use crate::support::postgres::{Postgres, words};
+use crate::support::postgres::{Postgres, knows_no_german, words};
 use crate::support::proxy::{
     Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
 };
 use crate::support::threads::{Holder, LONG, meanwhile, result_of};
 
 crate::all_promises!(Postgres);
+crate::many_writers_promises!(Postgres);
 
 fn read(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("1")).execute(conn)?;
@@ -166,11 +167,10 @@ fn waiting_puts_nothing_into_the_servers_log() {
     }
 }
 
-/// Errors in the server's language are told apart all the same. Servers of others may lack the locale;
-/// then `DIESEL_LOCKS_TEST_WITHOUT_LOCALES` says so.
+/// Errors in the server's language are told apart all the same.
 #[test]
 fn a_server_that_speaks_german_is_understood() {
-    if std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_LOCALES").is_some() {
+    if knows_no_german() {
         return;
     }
     let database = Arc::new(Postgres::new());

@@ -1,7 +1,7 @@
 //! A user of MySQL's or MariaDB's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel_locks::Error;
@@ -9,29 +9,40 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::rights::{ApplicationUser, User, documented};
-use crate::support::threads::Holder;
+use crate::support::threads::{Holder, LONG};
 
-/// Users that come and go meanwhile, at most.
-const CHANGES: usize = 200;
+/// Who change rights at the same time: the more, the longer a statement has to wait for them.
+const CHANGERS: usize = 8;
 
+/// Users that come and go meanwhile, if they do so within [`A_WHILE`].
+const CHANGES: usize = 300;
+
+const A_WHILE: Duration = Duration::from_secs(10);
+
+/// Otherwise at least so many.
+const FEWEST: usize = 20;
+
+/// At least.
 const WAITS: usize = 40;
 
 /// Of a wait of 3 ms: a change of users takes its time, too.
 const LONGEST: Duration = Duration::from_secs(1);
 
 crate::core_promises!(ApplicationUser);
+crate::many_writers_promises!(ApplicationUser);
 crate::session_promises!(ApplicationUser);
 
 #[test]
 fn each_documented_right_is_needed() {
     let [_, grants] = documented();
-    super::each_right_is_needed(&grants, "DO 0", User::with);
+    super::each_right_is_needed(&grants, "DO 0", "denied", User::with);
 }
 
 #[test]
 fn a_missing_right_is_named_in_german() {
     let [_, grants] = documented();
-    super::each_right_is_needed(&grants, "SET lc_messages = 'de_DE'", User::with);
+    let german = "SET lc_messages = 'de_DE'";
+    super::each_right_is_needed(&grants, german, "nicht erlaubt", User::with);
 }
 
 #[test]
@@ -47,31 +58,49 @@ fn only_the_owner_migrates() {
 fn waits_end_in_time_while_rights_change() {
     let database = Arc::new(ApplicationUser::new());
     let holder = Holder::of(&database, "a");
+    let mut conn = database.connect();
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..CHANGES {
-                if done.load(Ordering::SeqCst) {
-                    break;
+    let changes = AtomicUsize::new(0);
+    let begun = Instant::now();
+    let (waits, meanwhile) = std::thread::scope(|scope| {
+        for _ in 0..CHANGERS {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    drop(User::with(&database.database, &[]));
+                    changes.fetch_add(1, Ordering::SeqCst);
                 }
-                drop(User::with(&database.database, &[]));
-            }
-        });
-        let mut conn = database.connect();
-        let lock = ObjectLock::on("a").wait(Wait::AtMost(Duration::from_millis(3)));
-        let waits: Vec<(Option<Error>, Duration)> = (0..WAITS)
-            .map(|_| {
-                let begun = Instant::now();
-                let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
-                (result.err(), begun.elapsed())
-            })
-            .collect();
-        // Before an assertion fails.
-        done.store(true, Ordering::SeqCst);
-        for (error, took) in waits {
-            assert!(error.as_ref().is_some_and(Error::is_timeout), "{error:?}");
-            assert!(took <= LONGEST, "{took:?}");
+            });
         }
+        // Nothing here may fail, for the changes to come to an end.
+        while changes.load(Ordering::SeqCst) == 0 && begun.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let first = changes.load(Ordering::SeqCst);
+        let meanwhile = || changes.load(Ordering::SeqCst) - first;
+        let lock = ObjectLock::on("a").wait(Wait::AtMost(Duration::from_millis(3)));
+        let mut waits: Vec<(Option<Error>, Duration)> = Vec::new();
+        let goes_on = |waits: usize| {
+            let wanted = if begun.elapsed() < A_WHILE {
+                CHANGES
+            } else {
+                FEWEST
+            };
+            (waits < WAITS || meanwhile() < wanted) && begun.elapsed() < LONG
+        };
+        while goes_on(waits.len()) {
+            let begun = Instant::now();
+            let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+            waits.push((result.err(), begun.elapsed()));
+        }
+        let meanwhile = meanwhile();
+        done.store(true, Ordering::SeqCst);
+        (waits, meanwhile)
     });
+    assert!(meanwhile >= FEWEST, "{meanwhile} changes");
+    assert!(waits.len() >= WAITS, "{} waits", waits.len());
+    for (error, took) in waits {
+        assert!(error.as_ref().is_some_and(Error::is_timeout), "{error:?}");
+        assert!(took <= LONGEST, "{took:?}");
+    }
     holder.let_go();
 }

@@ -1,14 +1,33 @@
 //! A role of PostgreSQL's.
 
+use crate::support::Backend;
+use crate::support::postgres::{Postgres, knows_no_german};
 use crate::support::rights::{ApplicationRole, Role, documented};
 
 crate::core_promises!(ApplicationRole);
+crate::many_writers_promises!(ApplicationRole);
 crate::session_promises!(ApplicationRole);
 
 #[test]
 fn each_documented_right_is_needed() {
     let [grants, _] = documented();
-    super::each_right_is_needed(&grants, "SELECT 1", Role::with);
+    super::each_right_is_needed(&grants, "SELECT 1", "permission denied", Role::with);
+}
+
+#[test]
+fn a_missing_right_is_named_in_german() {
+    if knows_no_german() {
+        return;
+    }
+    let [grants, _] = documented();
+    // Not set by itself: a role may not.
+    let german = |database: &Postgres, grants: &[String]| {
+        let role = Role::with(database, grants);
+        let set = format!("ALTER ROLE {} SET lc_messages = 'de_DE.UTF-8'", role.name);
+        Postgres::sql(&mut database.connect(), &set);
+        role
+    };
+    super::each_right_is_needed(&grants, "SELECT 1", "keine Berechtigung", german);
 }
 
 #[test]

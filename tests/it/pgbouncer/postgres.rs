@@ -15,6 +15,7 @@ use crate::support::threads::{begin, roll_back};
 use crate::support::via::{Via, Way};
 
 crate::core_promises!(Pooled);
+crate::many_writers_promises!(Pooled);
 crate::tests_of!(Pooled:
     tables::{
         eight_servers_migrate_at_once,
@@ -45,6 +46,7 @@ mod two_for_all {
                 eight_connections_always_get_one_of_eight_slots,
             },
             guards::{
+                #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                 many_guards_are_renewed_by_one_thread,
             },
             rows::{
@@ -213,5 +215,8 @@ fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
         matches!(error, Error::Database(_)),
         "PgBouncer's: {error:?}"
     );
+    // What libpq says is that the connection was closed.
+    let why = "closing because: query_wait_timeout";
+    assert!(one.said().contains(why), "{}", one.said());
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }

@@ -17,15 +17,14 @@ fn compete<B: Backend>(
 ) {
     let cycle = Arc::new(cycle);
     let together = Arc::new(Barrier::new(threads));
-    let all: Vec<_> = (0..threads)
-        .map(|thread| {
-            let (database, cycle, together) = (
-                Arc::clone(database),
-                Arc::clone(&cycle),
-                Arc::clone(&together),
-            );
+    // Before the threads: the others would wait for ever for one that gets no connection.
+    let conns: Vec<_> = (0..threads).map(|_| database.connect()).collect();
+    let all: Vec<_> = conns
+        .into_iter()
+        .enumerate()
+        .map(|(thread, mut conn)| {
+            let (cycle, together) = (Arc::clone(&cycle), Arc::clone(&together));
             std::thread::spawn(move || {
-                let mut conn = database.connect();
                 together.wait();
                 let mut counted = [0; 10];
                 for n in 0..CYCLES {

@@ -2,10 +2,10 @@
 //! says so; no other row is touched, and nothing panics.
 
 use diesel_locks::Error;
-use diesel_locks::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
+use super::slots::hour;
 use crate::support::Backend;
 use crate::support::inputs::said_of;
 
@@ -67,9 +67,4 @@ fn refused_in_a_transaction<B: Backend>(
 #[allow(clippy::unnecessary_wraps, reason = "a closure's result")]
 fn nothing<C>(_: &mut C) -> Result<(), Error> {
     Ok(())
-}
-
-/// Longer than any test.
-fn hour() -> Lease {
-    Lease::new(std::time::Duration::from_secs(3600))
 }

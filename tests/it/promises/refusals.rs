@@ -53,7 +53,7 @@ pub(crate) fn a_missing_table_names_migrate<B: Backend>() {
 
 pub(crate) fn a_read_only_connection_is_told_so<B: Backend>() {
     let database = B::new();
-    let mut conn = database.read_only();
+    let mut conn = B::read_only_to(&database.url());
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = ObjectLock::on("a").retention(retention);
         let errors = [

@@ -59,11 +59,12 @@ pub(crate) fn at_once<B: Backend>(
     act: impl Fn(&mut B::Conn, usize) + Send + Sync,
 ) {
     let together = std::sync::Barrier::new(connections);
+    // Before the threads: the others would wait for ever for one that gets no connection.
+    let all: Vec<_> = (0..connections).map(|_| database.connect()).collect();
     std::thread::scope(|scope| {
-        for thread in 0..connections {
+        for (thread, mut conn) in all.into_iter().enumerate() {
             let (together, act) = (&together, &act);
             scope.spawn(move || {
-                let mut conn = database.connect();
                 together.wait();
                 act(&mut conn, thread);
             });

@@ -13,7 +13,7 @@ use crate::support::threads::{Holder, meanwhile, result_of};
 const ID: &str = "BondBO:DK0015966592";
 
 /// What is allowed beyond the time asked for.
-pub(crate) const GRACE: Duration = Duration::from_millis(250);
+const GRACE: Duration = Duration::from_millis(250);
 
 fn requests(wait: Wait) -> [ObjectLock; 2] {
     [Retention::Transient, Retention::Kept]

@@ -117,7 +117,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     ) -> Result<T, diesel_locks::Error>;
 
     /// A connection whose transactions can't write.
-    fn read_only(&self) -> Self::Conn;
+    fn read_only_to(url: &str) -> Self::Conn;
 
     /// Has the session's transactions go on seeing what they saw first, where they do not anyway.
     fn keep_to_snapshots(conn: &mut Self::Conn) {

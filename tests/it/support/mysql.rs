@@ -8,6 +8,8 @@ use diesel_migrations::MigrationHarness;
 use super::backend::{Backend, counters, fresh_name, server, with_database};
 use super::tables::{Stored, read_tables};
 
+const DROP_IN_TIME: &str = "SET SESSION lock_wait_timeout = 60";
+
 /// MySQL or MariaDB.
 pub(crate) struct Mysql {
     server: String,
@@ -185,8 +187,8 @@ impl Backend for Mysql {
         result
     }
 
-    fn read_only(&self) -> MysqlConnection {
-        let mut conn = self.connect();
+    fn read_only_to(url: &str) -> MysqlConnection {
+        let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
         conn
     }
@@ -236,8 +238,11 @@ impl Drop for Mysql {
         let dropped = MysqlConnection::establish(&self.server)
             .map_err(|error| error.to_string())
             .and_then(|mut admin| {
-                admin
-                    .batch_execute(&format!("DROP DATABASE {}", self.name))
+                // A transaction that somebody has left open there is not waited for without end.
+                let drop = format!("DROP DATABASE {}", self.name);
+                [DROP_IN_TIME, &drop]
+                    .iter()
+                    .try_for_each(|sql| admin.batch_execute(sql))
                     .map_err(|error| error.to_string())
             });
         if !std::thread::panicking() {

@@ -58,7 +58,8 @@ impl<const POOL: u32> PgBouncer<POOL> {
         panic!("PgBouncer does not start: {said}");
     }
 
-    fn said(&self) -> String {
+    /// Its log.
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
     }
 

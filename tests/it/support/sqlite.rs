@@ -89,8 +89,8 @@ impl Backend for Sqlite {
         conn.transaction(work)
     }
 
-    fn read_only(&self) -> SqliteConnection {
-        SqliteConnection::establish(&format!("file:{}?mode=ro", self.url())).expect("open")
+    fn read_only_to(url: &str) -> SqliteConnection {
+        SqliteConnection::establish(&format!("file:{url}?mode=ro")).expect("open")
     }
 
     fn limits(conn: &mut SqliteConnection) -> String {

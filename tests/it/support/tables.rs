@@ -1,6 +1,7 @@
 //! What stands in the crate's tables, row by row, read without the crate.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -45,6 +46,12 @@ impl Tables {
         let of = self.slots.iter().filter(|((of, _), _)| of == name);
         of.map(|((_, number), row)| (*number, row)).collect()
     }
+}
+
+/// As it stands in the tables: in whole microseconds, fractions rounded up.
+pub(crate) fn us(duration: Duration) -> i64 {
+    let us = duration.as_nanos().div_ceil(1000);
+    i64::try_from(us).expect("within the limits")
 }
 
 /// Removes all rows. The fences go on.

@@ -130,8 +130,10 @@ impl<W: Way> Backend for Via<W> {
         W::To::in_transaction(conn, work)
     }
 
-    fn read_only(&self) -> Self::Conn {
-        self.database.read_only()
+    fn read_only_to(url: &str) -> Self::Conn {
+        let mut conn = W::To::read_only_to(url);
+        W::prepare(&mut conn);
+        conn
     }
 
     fn keep_to_snapshots(conn: &mut Self::Conn) {

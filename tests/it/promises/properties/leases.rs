@@ -7,11 +7,11 @@ use diesel_locks::{Error, LeaseState};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, refused, refused_in_a_transaction, says};
+use super::{granted, hour, refused, refused_in_a_transaction, says};
 use crate::support::Backend;
 use crate::support::inputs::durations_around;
 use crate::support::property::{CASES, Sessions, holds_on};
-use crate::support::tables::SlotRow;
+use crate::support::tables::{SlotRow, us};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(36_525 * 86_400);
@@ -22,12 +22,6 @@ fn leases() -> impl Strategy<Value = Duration> {
 
 fn can_be_leased(duration: Duration) -> bool {
     (SHORTEST..=LONGEST).contains(&duration)
-}
-
-/// In whole microseconds, fractions rounded up.
-fn us(duration: Duration) -> i64 {
-    let us = duration.as_nanos().div_ceil(1000);
-    i64::try_from(us).expect("within the limits")
 }
 
 fn refuses<T: std::fmt::Debug>(
@@ -127,7 +121,7 @@ pub(crate) fn any_age_is_what_purge_goes_by_or_refused<B: Backend>() {
         let age = age.min(LONGEST);
         one.register_semaphores([Semaphore::new("registered", 2)])?;
         for name in ["free", "held"] {
-            let slot = one.try_acquire_slot(&Semaphore::new(name, 1), super::hour())?;
+            let slot = one.try_acquire_slot(&Semaphore::new(name, 1), hour())?;
             let slot = granted(slot, name)?;
             if name == "free" {
                 one.release_slot(slot)?;
@@ -148,10 +142,16 @@ pub(crate) fn any_age_is_what_purge_goes_by_or_refused<B: Backend>() {
             return Ok(());
         }
         // The clock goes on meanwhile.
+        let purged = result?;
         if age < asked && asked.saturating_sub(age) < Duration::from_secs(60) {
+            prop_assert!(purged <= 1);
+            if purged == 1 {
+                after.slots.remove(&("free".to_owned(), 1));
+            }
+            prop_assert_eq!(B::tables(other), after);
             return Ok(());
         }
-        prop_assert_eq!(result?, usize::from(age >= asked));
+        prop_assert_eq!(purged, usize::from(age >= asked));
         if age >= asked {
             after.slots.remove(&("free".to_owned(), 1));
         }

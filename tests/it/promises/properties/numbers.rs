@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::{granted, hour, nothing, refused, refused_in_a_transaction, says};
-use crate::promises::sequences::in_own;
+use crate::promises::sequences::{fresh, in_own};
 use crate::support::Backend;
 use crate::support::inputs::{
     fits, large_numbers_around, numbers_around, short_texts, texts_among_neighbours,
@@ -162,16 +162,17 @@ pub(crate) fn any_numbers_are_drawn_in_a_row_or_refused<B: Backend>() {
         (starts(), counts()),
     ];
     holds_on::<B, _>(CASES, &inputs, |Sessions { one, other }, draws| {
-        let bystander = Sequence::named("other");
+        let (some, others) = (fresh("some"), fresh("other"));
+        let bystander = Sequence::named(&others);
         in_own::<B, _>(one, |one| one.next_number(&bystander))?;
         let mut expected = B::tables(other);
         let mut last = None;
         for (first, count) in draws {
-            let sequence = Sequence::named("some").starting_at(first);
+            let sequence = Sequence::named(&some).starting_at(first);
             let mut outcome = Ok(());
             let drawn = in_own::<B, _>(one, |one| {
                 let drawn = one.next_numbers(&sequence, count);
-                outcome = is_right(&drawn, first, last, count);
+                outcome = is_right(&drawn, &some, first, last, count);
                 // The transaction goes on, whatever came of it.
                 one.next_number(&bystander)?;
                 Ok(drawn.ok())
@@ -181,12 +182,9 @@ pub(crate) fn any_numbers_are_drawn_in_a_row_or_refused<B: Backend>() {
             if let Some(last) = last {
                 expected
                     .sequences
-                    .insert(("some".to_owned(), String::new()), last);
+                    .insert((some.clone(), String::new()), last);
             }
-            if let Some(drawn) = expected
-                .sequences
-                .get_mut(&("other".to_owned(), String::new()))
-            {
+            if let Some(drawn) = expected.sequences.get_mut(&(others.clone(), String::new())) {
                 *drawn += 1;
             }
             prop_assert_eq!(&B::tables(other), &expected);
@@ -197,13 +195,14 @@ pub(crate) fn any_numbers_are_drawn_in_a_row_or_refused<B: Backend>() {
 
 fn is_right(
     drawn: &Result<std::ops::RangeInclusive<i64>, Error>,
+    name: &str,
     first: i64,
     last: Option<i64>,
     count: u32,
 ) -> TestCaseResult {
     let before = last.map_or(i128::from(first) - 1, i128::from);
     let end = before + i128::from(count);
-    let (what, count_shown) = ("\"some\"".to_owned(), count.to_string());
+    let (what, count_shown) = (format!("{name:?}"), count.to_string());
     match drawn {
         Ok(numbers) => {
             prop_assert!(first >= 1 && count >= 1);

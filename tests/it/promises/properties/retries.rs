@@ -20,33 +20,74 @@ fn deadlock() -> Error {
     }
 }
 
+/// Runs a transaction that fails so many times, and then no more: how often it was tried, and what came of it.
+/// Each attempt is told its number, and no failed one leaves anything behind.
+fn run<B: Backend>(
+    Sessions { one, other }: &mut Sessions<B>,
+    retry: Retry,
+    failures: u32,
+) -> Result<(u32, Result<(), Error>), TestCaseError> {
+    let before = (B::tables(other), B::counter(other, 0));
+    let (mut tried, mut numbers) = (0, Vec::new());
+    let result = one.run_transaction_attempts(Transaction::new().retry(retry), |one, attempt| {
+        tried += 1;
+        numbers.push(attempt);
+        B::count_up(one, 0);
+        if tried <= failures {
+            Err(deadlock())
+        } else {
+            Ok(())
+        }
+    });
+    prop_assert_eq!(numbers, (1..=tried).collect::<Vec<_>>());
+    prop_assert_eq!(result.is_ok(), tried > failures);
+    let committed = i64::from(result.is_ok());
+    let after = (B::tables(other), B::counter(other, 0) - committed);
+    prop_assert_eq!(after, before);
+    Ok((tried, result))
+}
+
 /// As many times as asked for when it fails each time; of any delays, within any time.
 pub(crate) fn any_retry_is_tried_as_often_as_asked_for_or_refused<B: Backend>() {
+    tried_as_often_as_asked_for::<B>();
+    extremes_are_tried_or_refused::<B>();
+}
+
+/// With time enough, so that only the number of attempts counts.
+fn tried_as_often_as_asked_for<B: Backend>() {
+    let enough = prop_oneof![Just(Duration::from_secs(60)), Just(Duration::MAX)];
+    let delays = || (0..=1000_u64).prop_map(Duration::from_micros);
+    let inputs = (1..=8_u32, 0..=8_u32, enough, delays(), delays());
+    holds_on::<B, _>(
+        CASES,
+        &inputs,
+        |sessions, (attempts, failures, within, first, longest)| {
+            let retry = Retry::up_to(attempts).within(within).delays(first, longest);
+            let (tried, result) = run(sessions, retry, failures)?;
+            prop_assert_eq!(tried, attempts.min(failures + 1));
+            if tried <= failures {
+                prop_assert!(refused(result)?.is_deadlock());
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Whatever is asked for, no number overflows.
+fn extremes_are_tried_or_refused<B: Backend>() {
     let durations = || durations_around(vec![Duration::from_secs(1)]);
     let attempts = prop_oneof![0..=MANY, numbers_around(vec![0, u32::MAX])];
     let inputs = (attempts, durations(), durations(), durations());
     holds_on::<B, _>(
         CASES,
         &inputs,
-        |Sessions { one, other }, (attempts, within, first, longest)| {
-            let before = (B::tables(other), B::counter(other, 0));
+        |sessions, (attempts, within, first, longest)| {
             let retry = Retry::up_to(attempts).within(within).delays(first, longest);
-            // Fails as often as it may be tried, or succeeds at last; never so often that it would have to sleep
+            // Fails as often as it may be tried, or succeeds at once; never so often that it would have to sleep
             // for as long as it was told to.
             let sleeps = first.min(longest) > Duration::from_millis(1) && within > Duration::ZERO;
             let failures = if sleeps { 0 } else { MANY };
-            let (mut tried, mut numbers) = (0, Vec::new());
-            let result =
-                one.run_transaction_attempts(Transaction::new().retry(retry), |one, attempt| {
-                    tried += 1;
-                    numbers.push(attempt);
-                    B::count_up(one, 0);
-                    if tried <= failures {
-                        Err(deadlock())
-                    } else {
-                        Ok(())
-                    }
-                });
+            let (tried, result) = run(sessions, retry, failures)?;
             if attempts == 0 {
                 let error = refused(result)?;
                 prop_assert!(
@@ -56,12 +97,11 @@ pub(crate) fn any_retry_is_tried_as_often_as_asked_for_or_refused<B: Backend>() 
                 );
                 says(&error, &["not 0", "1 to 4294967295"])?;
                 prop_assert_eq!(tried, 0);
-            } else if result.is_ok() {
-                prop_assert_eq!(tried, failures + 1);
-                prop_assert!(tried <= attempts);
-            } else {
+                return Ok(());
+            }
+            prop_assert!(tried <= attempts);
+            if tried <= failures {
                 prop_assert!(refused(result)?.is_deadlock());
-                prop_assert!(tried <= attempts);
                 // It gave up before the last attempt only if the time was up.
                 prop_assert!(
                     tried == attempts || within < Duration::from_secs(10),
@@ -69,10 +109,6 @@ pub(crate) fn any_retry_is_tried_as_often_as_asked_for_or_refused<B: Backend>() 
                     tried
                 );
             }
-            prop_assert_eq!(numbers, (1..=tried).collect::<Vec<_>>());
-            let committed = i64::from(attempts > 0 && tried == failures + 1);
-            let after = (B::tables(other), B::counter(other, 0) - committed);
-            prop_assert_eq!(after, before);
             Ok(())
         },
     );

@@ -8,9 +8,10 @@ use diesel_locks::{Error, LeaseState};
 
 use super::model::{Key, NAMES, key_of};
 use super::steps::SESSIONS;
-use super::system::{System, us};
+use super::system::System;
 use crate::support::Backend;
 use crate::support::tables::SlotRow;
+use crate::support::tables::us;
 
 fn state(row: &SlotRow, now_us: i64) -> LeaseState {
     if row.expires_us > now_us {

@@ -11,8 +11,8 @@ use crate::support::Backend;
 use crate::support::tables::Slots;
 use crate::support::threads::{commit, roll_back};
 
-const LONG: Duration = Duration::from_secs(7200);
-const SHORT: Duration = Duration::from_secs(1800);
+const LONGER_LEASE: Duration = Duration::from_secs(7200);
+const SHORTER_LEASE: Duration = Duration::from_secs(1800);
 /// Between the two: a refresh may be shorter.
 pub(super) const KEPT: Duration = Duration::from_secs(3600);
 
@@ -54,12 +54,8 @@ pub(super) struct System<B: Backend> {
     pub(super) granted: Vec<Slot>,
 }
 
-pub(super) fn us(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).expect("short")
-}
-
 fn lasting(long: bool) -> Duration {
-    if long { LONG } else { SHORT }
+    if long { LONGER_LEASE } else { SHORTER_LEASE }
 }
 
 impl<B: Backend> System<B> {

@@ -8,9 +8,10 @@ use diesel_locks::prelude::*;
 
 use super::model::{Answer, NAMES, key, key_of};
 use super::steps::How;
-use super::system::{HOLDERS, System, us};
+use super::system::{HOLDERS, System};
 use crate::support::Backend;
 use crate::support::tables::SlotRow;
+use crate::support::tables::us;
 
 /// The answer of a method that waits, as one that tries gives it.
 fn unless_held<T>(how: How, result: Result<T, Error>) -> Result<Option<T>, Error> {

@@ -45,12 +45,13 @@ pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() 
         let transaction = Transaction::new()
             .isolation(*level)
             .retry(Retry::up_to(u32::MAX));
+        let sequence = Sequence::named(fresh("high"));
         at_once(&database, 8, |conn, _| {
             for _ in 0..10 {
                 conn.run_transaction(transaction, |conn| {
                     // A snapshot, before others draw.
                     B::counter(conn, 0);
-                    let number = conn.next_number(&Sequence::named("high"))?;
+                    let number = conn.next_number(&sequence)?;
                     note::<B>(conn, 0, number);
                     Ok::<_, Error>(())
                 })
@@ -65,7 +66,7 @@ pub(crate) fn a_draw_after_an_old_snapshot_is_new_or_fails<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::named(fresh("invoice"));
     for known in [false, true] {
         B::serializable(&mut conn);
         begin(&mut conn);

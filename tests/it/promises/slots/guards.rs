@@ -166,21 +166,25 @@ pub(crate) fn a_guard_survives_a_cut_connection<B: Backend>() {
     guard.release().expect("ours");
 }
 
-/// Counts the statements that renew.
-fn count_renewals<C: Connection>(conn: &mut C, renewals: &Arc<AtomicUsize>) {
-    let renewals = Arc::clone(renewals);
+/// Counts the statements of this connection in which one of these texts is.
+pub(super) fn count_statements<C: Connection>(
+    conn: &mut C,
+    signs: &'static [&'static str],
+    count: &Arc<AtomicUsize>,
+) {
+    let count = Arc::clone(count);
     conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
         if let InstrumentationEvent::StartQuery { query, .. } = event {
             let query = query.to_string();
-            if ["unnest", "JSON_TABLE", "json_each"]
-                .iter()
-                .any(|sign| query.contains(sign))
-            {
-                renewals.fetch_add(1, Ordering::SeqCst);
+            if signs.iter().any(|sign| query.contains(sign)) {
+                count.fetch_add(1, Ordering::SeqCst);
             }
         }
     });
 }
+
+/// Which statements renew, on each engine.
+const RENEWS: &[&str] = &["unnest", "JSON_TABLE", "json_each"];
 
 pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     const GUARDS: usize = 150;
@@ -188,7 +192,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     let renewals = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&renewals);
     let pool = B::pool_of(&database.url(), 2, move |conn| {
-        count_renewals(conn, &counted);
+        count_statements(conn, RENEWS, &counted);
     });
     let many = Semaphore::new("many", 200);
     let lease = Duration::from_secs(6);
@@ -226,11 +230,8 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     assert_eq!(conn.held_slots(&many).expect("rows"), []);
 }
 
-/// Threads are counted where the system lists them by name.
+/// Threads are counted where the system lists them by name: on Linux.
 pub(crate) fn many_guards_are_renewed_by_one_thread<B: Backend>() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
     let database = B::new();
     let mut conn = database.connect();
     let mut peer = Peer::guarding_many::<B>(&database.url(), "many");
@@ -308,11 +309,11 @@ pub(crate) fn a_paused_process_knows_when_it_wakes_up<B: Backend>() {
     let mut conn = database.connect();
     let mut peer = Peer::guarding::<B>(&database.url(), "one");
     assert!(is_full::<B>(&mut conn, &one()));
-    peer.signal("STOP");
+    peer.stop();
     let slot = conn
         .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
         .expect("the lease ends");
-    peer.signal("CONT");
+    peer.go_on();
     assert_eq!(peer.ask(), "false true", "lost, and told so");
     let mut slot = slot;
     conn.refresh_slot(&mut slot, HOUR)

@@ -154,7 +154,9 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
         conn.release_slot(slot).expect("ours");
     }
     begin_fit::<B>(&mut long);
-    let held: Vec<_> = (0..3).map(|_| acquire::<B>(&mut long, &all[1])).collect();
+    for _ in 0..3 {
+        let _ = acquire::<B>(&mut long, &all[1]);
+    }
     // Shorter than anybody's patience.
     B::wait_shortly(&mut conn);
     let purged = conn.purge_slots(Duration::ZERO);
@@ -169,6 +171,5 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
     }
     assert_eq!(purged.expect("nobody waits"), 6);
     roll_back(&mut long);
-    assert_eq!(held.len(), 3);
     assert_eq!(slots::<B>(&mut conn), 3);
 }
