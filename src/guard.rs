@@ -151,9 +151,9 @@ impl SlotGuard {
             Wait::AtMost(limit) => pool.connection_timeout().min(limit),
             Wait::Forever | Wait::No => pool.connection_timeout(),
         };
-        let (conn, slot) = slots::within(semaphore, wait, |looks| {
+        let (conn, slot) = slots::within(semaphore, wait, |effort| {
             let mut conn = pool.get_timeout(patience)?;
-            let slot = slots::lease(&mut *conn, semaphore, &lease, looks)?;
+            let slot = slots::lease(&mut *conn, semaphore, &lease, effort)?;
             Ok(slot.map(|slot| (conn, slot)))
         })?;
         registry::guard(pool, conn, slot, &lease)

@@ -69,7 +69,8 @@ pub trait Semaphores: SlotStore {
     ///
     /// `None` means that no slot was free. A slot that another acquirer, a release or a purge has locked
     /// for a moment is asked for again, up to 10 times within about 30 ms; one that is locked for longer is
-    /// held by a transaction. A refusal writes nothing.
+    /// held by a transaction. While another session adds or removes slots, and this semaphore's are not
+    /// all there, it is waited for, for up to 2 s. A refusal writes nothing.
     ///
     /// Outside of a transaction one round trip on PostgreSQL, granted or refused; on MySQL and MariaDB two
     /// when granted, one when refused. On SQLite a grant waits for other writers for up to 5 s, or
@@ -408,7 +409,7 @@ pub trait Semaphores: SlotStore {
             "others would have to wait for its end",
         )?;
         for semaphore in &semaphores {
-            self.add_slots(semaphore.borrow())?;
+            self.add_slots(semaphore.borrow(), true)?;
             self.register(semaphore.borrow())?;
         }
         Ok(())

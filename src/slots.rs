@@ -8,16 +8,31 @@ use uuid::Uuid;
 use crate::engine::slot_store::{Attempt, Granted, Place, SlotStore, Wanted};
 use crate::{Error, Lease, Semaphore, Slot, Wait, nesting, pause, transaction};
 
-/// How often a slot that is free but locked is asked for again before its lock is taken for a holder's:
-/// the lock of somebody who acquires, releases or purges lasts for one statement or its commit.
+/// When a slot that is free but locked is asked for no more: its lock is taken for a holder's then.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// How often it is asked for: the lock of somebody who acquires, releases or purges lasts for one
+    /// statement or its commit.
+    looks: u32,
+    /// For how long somebody who adds or removes slots is waited for.
+    change: Duration,
+}
+
+/// Of somebody who does not wait.
+const ONCE: Effort = Effort {
+    looks: LOOKS,
+    change: LONGEST_CHANGE,
+};
+
 const LOOKS: u32 = 10;
 
 /// The longest pause between two of them.
 const LONGEST_LOOK: Duration = Duration::from_millis(8);
 
 /// For how long slots that are being added or removed are waited for, at most: a batch of rows and its
-/// COMMIT.
+/// COMMIT. And at least, however short the wait that was asked for.
 const LONGEST_CHANGE: Duration = Duration::from_secs(2);
+const SHORTEST_CHANGE: Duration = Duration::from_millis(100);
 
 /// The first pause of somebody who waits for a slot, and the longest: between 10 and 20 questions a
 /// second.
@@ -29,7 +44,7 @@ pub(crate) fn lease<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &Lease,
-    looks: u32,
+    effort: Effort,
 ) -> Result<Option<Slot>, Error> {
     semaphore.check()?;
     lease.check()?;
@@ -43,7 +58,7 @@ pub(crate) fn lease<C: SlotStore>(
     };
     let in_transaction = nesting::depth(conn)? > 0;
     let mut begun = Instant::now();
-    let granted = decide(conn, semaphore, in_transaction, looks, |conn, place| {
+    let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
         begun = Instant::now();
         conn.try_lease(&wanted, place)
     })?;
@@ -61,7 +76,7 @@ fn decide<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
     in_transaction: bool,
-    looks: u32,
+    effort: Effort,
     mut attempt: impl FnMut(&mut C, &Place) -> Result<Attempt, Error>,
 ) -> Result<Option<Granted>, Error> {
     let mut place = Place {
@@ -77,10 +92,10 @@ fn decide<C: SlotStore>(
             Attempt::Again => {}
             Attempt::Locked => {
                 looked += 1;
-                if looked >= looks {
+                if looked >= effort.looks {
                     // Locked for longer: by transactions that hold slots, or by whoever changes rows.
                     let others_turn = !in_transaction
-                        && begun.elapsed() < LONGEST_CHANGE
+                        && begun.elapsed() < effort.change
                         && conn.slots_change()?;
                     if !others_turn {
                         return Ok(None);
@@ -91,9 +106,16 @@ fn decide<C: SlotStore>(
             }
             Attempt::Missing if in_transaction => return Err(not_registered(semaphore)),
             Attempt::Missing => {
-                conn.add_slots(semaphore)?;
-                // What was locked has been purged.
-                looked = 0;
+                if conn.add_slots(semaphore, false)? {
+                    // What was locked has been purged.
+                    looked = 0;
+                } else {
+                    looked += 1;
+                    if looked >= effort.looks && begun.elapsed() >= effort.change {
+                        return Ok(None);
+                    }
+                    look_again_later(looked);
+                }
             }
             Attempt::Surplus => place.open = Some(conn.open_slots(semaphore, in_transaction)?),
         }
@@ -122,8 +144,8 @@ pub(crate) fn lease_within<C: SlotStore>(
     wanted: &Lease,
     wait: Wait,
 ) -> Result<Slot, Error> {
-    within(semaphore, wait, |looks| {
-        lease(conn, semaphore, wanted, looks)
+    within(semaphore, wait, |effort| {
+        lease(conn, semaphore, wanted, effort)
     })
 }
 
@@ -131,7 +153,7 @@ pub(crate) fn lease_within<C: SlotStore>(
 pub(crate) fn within<T>(
     semaphore: &Semaphore,
     wait: Wait,
-    mut attempt: impl FnMut(u32) -> Result<Option<T>, Error>,
+    mut attempt: impl FnMut(Effort) -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
     if let Wait::AtMost(asked) = wait
         && asked > Wait::LONGEST
@@ -141,9 +163,17 @@ pub(crate) fn within<T>(
     let begun = Instant::now();
     let what = || format!("a slot of {semaphore}");
     for round in 0.. {
-        // Who asks again soon need not look twice.
-        let looks = if round == 0 { LOOKS } else { 1 };
-        if let Some(value) = attempt(looks)? {
+        let effort = Effort {
+            // Who asks again soon need not look twice.
+            looks: if round == 0 { LOOKS } else { 1 },
+            change: match wait {
+                Wait::AtMost(limit) => limit
+                    .saturating_sub(begun.elapsed())
+                    .clamp(SHORTEST_CHANGE, LONGEST_CHANGE),
+                Wait::No | Wait::Forever => LONGEST_CHANGE,
+            },
+        };
+        if let Some(value) = attempt(effort)? {
             return Ok(value);
         }
         let longest = pause::growing(round, FIRST_PAUSE, LONGEST_PAUSE);
@@ -173,7 +203,7 @@ pub(crate) fn lease_at_once<C: SlotStore>(
     semaphore: &Semaphore,
     wanted: &Lease,
 ) -> Result<Option<Slot>, Error> {
-    lease(conn, semaphore, wanted, LOOKS)
+    lease(conn, semaphore, wanted, ONCE)
 }
 
 /// Runs `work` in a transaction that holds a slot; `None`, and `work` not run, when none is free.
@@ -187,7 +217,7 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    if begin_holding(conn, semaphore, LOOKS)? {
+    if begin_holding(conn, semaphore, ONCE)? {
         transaction::finish(conn, work).map(Some)
     } else {
         Ok(None)
@@ -206,8 +236,8 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    within(semaphore, wait, |looks| {
-        Ok(begin_holding(conn, semaphore, looks)?.then_some(()))
+    within(semaphore, wait, |effort| {
+        Ok(begin_holding(conn, semaphore, effort)?.then_some(()))
     })?;
     transaction::finish(conn, work)
 }
@@ -217,12 +247,12 @@ where
 fn begin_holding<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
-    looks: u32,
+    effort: Effort,
 ) -> Result<bool, Error> {
     semaphore.check()?;
     let in_transaction = nesting::depth(conn)? > 0;
     let mut started_over = 0;
-    let granted = decide(conn, semaphore, in_transaction, looks, |conn, place| {
+    let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
         let begun = if in_transaction {
             transaction::begin_savepoint(conn)?;
             true

@@ -40,8 +40,9 @@ pub trait SlotStore: Engine {
     /// COMMIT takes. Outside of a transaction.
     fn slots_change(&mut self) -> Result<bool, Error>;
 
-    /// Makes the slots up to the number of permits that are not there yet, in transactions of its own.
-    fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
+    /// Makes the slots up to the number of permits that are not there yet, in transactions of its own. One
+    /// who adds or removes slots at this moment is waited for, or not: then the answer is `false`.
+    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error>;
 
     /// Notes that the slots of the semaphore are to stay.
     fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;

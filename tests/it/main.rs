@@ -329,6 +329,16 @@ macro_rules! many_writers_promises {
                     short_waits_do_not_add_up,
                 },
             );
+            mod slots {
+                use super::$backend;
+                use crate::promises::slots as bodies;
+
+                crate::tests_of!($backend:
+                    rows::{
+                        who_stands_still_while_slots_change_is_waited_for_in_time,
+                    },
+                );
+            }
         }
     };
 }

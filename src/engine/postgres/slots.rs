@@ -66,21 +66,32 @@ impl SlotStore for PgConnection {
         Ok(floor.is_none())
     }
 
-    fn add_slots(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         loop {
             let complete = at_read_committed(self, |conn| {
-                let fence: i64 = sql::lock_fence_floor().get_result(conn)?;
+                let floor: Option<i64> = if waits {
+                    Some(sql::lock_fence_floor().get_result(conn)?)
+                } else {
+                    sql::lock_fence_floor_if_free()
+                        .get_result(conn)
+                        .optional()?
+                };
+                let Some(fence) = floor else {
+                    return Ok(None);
+                };
                 let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
                 let numbers = to_add(last, permits);
                 let complete = *numbers.end() == permits;
                 if !numbers.is_empty() {
                     conn.execute_returning_count(&sql::insert(name, numbers, fence))?;
                 }
-                Ok(complete)
+                Ok(Some(complete))
             })?;
-            if complete {
-                return Ok(());
+            match complete {
+                Some(false) => {}
+                Some(true) => return Ok(true),
+                None => return Ok(false),
             }
         }
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{acquire, at_once};
+use super::{acquire, at_once, hour};
 use crate::promises::exclusion::begin_fit;
 use crate::support::Backend;
-use crate::support::threads::roll_back;
+use crate::support::threads::{meanwhile, result_of, roll_back};
 
 fn slots<B: Backend>(conn: &mut B::Conn) -> i64 {
     B::number(conn, "SELECT count(*) FROM diesel_slots")
@@ -172,4 +173,39 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
     assert_eq!(purged.expect("nobody waits"), 6);
     roll_back(&mut long);
     assert_eq!(slots::<B>(&mut conn), 3);
+}
+
+/// Who stands still in the middle of adding or removing slots keeps nobody beyond the time asked for.
+pub(crate) fn who_stands_still_while_slots_change_is_waited_for_in_time<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut still = database.connect();
+    begin_fit::<B>(&mut still);
+    B::sql(&mut still, "UPDATE diesel_fences SET fence = fence");
+    let new = Semaphore::new("new", 2);
+    let attempt = |wait: Option<Wait>, holds: bool| {
+        let (database, new) = (Arc::clone(&database), new.clone());
+        meanwhile(move || {
+            let mut conn = database.connect();
+            let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
+            match wait {
+                None if holds => conn.try_with_slot(&new, nothing).map(|done| done.is_some()),
+                Some(wait) if holds => conn.with_slot(&new, wait, nothing).map(|()| true),
+                None => conn
+                    .try_acquire_slot(&new, hour())
+                    .map(|slot| slot.is_some()),
+                Some(wait) => conn.acquire_slot(&new, hour(), wait).map(|_| true),
+            }
+        })
+    };
+    for holds in [false, true] {
+        assert!(!result_of(&attempt(None, holds)).expect("an answer"));
+        let limit = Wait::AtMost(Duration::from_millis(100));
+        let late = result_of(&attempt(Some(limit), holds)).expect_err("in time");
+        assert!(matches!(late, Error::TimedOut { .. }), "{late:?}");
+    }
+    let waiters = [false, true].map(|holds| attempt(Some(Wait::Forever), holds));
+    roll_back(&mut still);
+    for waiter in &waiters {
+        assert!(result_of(waiter).expect("in the end"));
+    }
 }
