@@ -214,11 +214,13 @@ impl Drop for Inner {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
     use super::*;
 
     fn shell(script: &str) -> Child {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).stdout(Stdio::piped());
+        command.args(["-c", script]);
         command.spawn().expect("a shell")
     }
 
@@ -228,10 +230,9 @@ mod tests {
         assert_eq!(kill(&mut alive).expect("it is killed"), Ok(()));
 
         let mut ended = shell("exit 3");
-        // It is over, and nobody has waited for it.
-        let mut output = ended.stdout.take().expect("its output");
-        std::io::Read::read_to_end(&mut output, &mut Vec::new()).expect("the end");
-        sleep(PAUSE * 5);
+        // It is over, and its status is still there for whoever waits for it.
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&ended)), exited).expect("its end");
         let killed = kill(&mut ended).expect("its status");
         assert_eq!(killed.map_err(|status| status.code()), Err(Some(3)));
     }
