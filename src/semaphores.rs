@@ -371,8 +371,10 @@ pub trait Semaphores: SlotStore {
     /// [`purge_slots`](Self::purge_slots) removes unused ones.
     ///
     /// Call it when the application starts, on every server, after [`migrate`](crate::migrate); any number
-    /// may do so at the same moment. Needed only for semaphores that are first used inside an open
-    /// transaction; for the others it saves the first user the time (about a second for 100,000 permits).
+    /// may do so at the same moment: one after the other, waiting as long as the session's own limit on locks
+    /// allows ([`Error::StatementTimedOut`]; PostgreSQL has none by default). Needed only for semaphores that
+    /// are first used inside an open transaction; for the others it saves the first user the time (about a
+    /// second for 100,000 permits).
     ///
     /// # Errors
     ///
@@ -421,7 +423,8 @@ pub trait Semaphores: SlotStore {
     ///
     /// Others may acquire meanwhile, and wait for nothing longer than a short transaction; a slot that was
     /// removed is made again when it is needed. Fences do not start over. Slots are removed from the last
-    /// one on: one that is held keeps those below it.
+    /// one on: one that is held keeps those below it. Who else purges, or registers, at this moment is waited
+    /// for as in [`register_semaphores`](Self::register_semaphores).
     ///
     /// # Errors
     ///
