@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use link::Link;
 
+/// How long a connection to the server may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// A proxy to one server.
 pub(crate) struct Proxy {
     port: u16,
@@ -97,7 +100,9 @@ impl Weather {
         if self.is_refusing.load(Ordering::SeqCst) {
             return link::refuse(client);
         }
-        let mut link = Link::between(client, TcpStream::connect(server)?)?;
+        // Not for as long as the system tries: others wait to be accepted.
+        let server = TcpStream::connect_timeout(&server, PATIENCE)?;
+        let mut link = Link::between(client, server)?;
         // Silence does not begin or end in between.
         let mut links = self.links();
         if *self.silence() {
@@ -227,6 +232,31 @@ mod tests {
         let error = client.read(&mut [0]).expect_err("nothing");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         said_back(&mut connect(&proxy));
+    }
+
+    #[test]
+    fn a_server_that_was_killed_in_silence_is_found_to_be_gone() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let proxy = Proxy::to(server.local_addr().expect("bound")).expect("a port");
+        let mut client = connect(&proxy);
+        let (mut accepted, _) = server.accept().expect("the proxy");
+        // Both ends have heard of each other.
+        client.write_all(b"a").expect("sent");
+        accepted.read_exact(&mut [0]).expect("received");
+        proxy.silence(true);
+        SockRef::from(&accepted)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a socket");
+        drop(accepted);
+        proxy.silence(false);
+        let limit = Duration::from_secs(30);
+        client.set_read_timeout(Some(limit)).expect("a time");
+        let end = client.read(&mut [0]);
+        let told = match &end {
+            Ok(read) => *read == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        };
+        assert!(told, "{end:?}");
     }
 
     #[test]

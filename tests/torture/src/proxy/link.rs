@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::Weather;
 
@@ -41,6 +41,13 @@ impl Link {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
         }
+        // That the server was killed may have been told into silence, and is not told twice. Asked again, the system
+        // says so; the silence itself is shorter than it takes to give up.
+        let asking = TcpKeepalive::new()
+            .with_time(Duration::from_secs(2))
+            .with_interval(Duration::from_secs(2))
+            .with_retries(10);
+        SockRef::from(&server).set_tcp_keepalive(&asking)?;
         let ends = Arc::new(Ends {
             client,
             server,

@@ -126,6 +126,12 @@ fn a_lease_that_ends_is_lost_after_its_end() {
     ] {
         lost_at(task.clone(), kind, 21_000).is_right();
         lost_at(task.clone(), kind, 20_999).finds(&[(LostLeases, 1)]);
+        // SQLite's clock counts milliseconds.
+        for (ms, found) in [(20_999, &[][..]), (20_998, &[(LostLeases, 1)])] {
+            let mut play = lost_at(task.clone(), kind, ms);
+            play.evidence.has_server = false;
+            play.finds(found);
+        }
         // Only the clock lets it end sooner, and only ahead.
         let found_with = |fault, from, until| {
             let mut play = lost_at(task.clone(), kind, 20_999);
