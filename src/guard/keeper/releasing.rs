@@ -96,16 +96,41 @@ fn asked(slot: &Slot) -> Renewal {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use diesel::SqliteConnection;
 
-    use diesel::r2d2::{ConnectionManager, Pool};
+    use diesel::r2d2::event::CheckoutEvent;
+    use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
 
     use super::*;
     use crate::guard::state::State;
     use crate::semaphores::Semaphores;
     use crate::{Lease, Semaphore};
+
+    /// Counts the connections that are taken from a pool.
+    #[derive(Debug, Default)]
+    struct Taken(Arc<AtomicUsize>);
+
+    impl HandleEvent for Taken {
+        fn handle_checkout(&self, _: CheckoutEvent) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn without_guards_the_pool_is_not_asked() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder()
+            .max_size(1)
+            .event_handler(Box::new(Taken(Arc::clone(&taken))))
+            .build(manager)
+            .expect("a pool");
+        assert_eq!(Keeper::new(pool).release_all(), 0);
+        assert_eq!(taken.load(Ordering::SeqCst), 0);
+    }
 
     /// The leases of two have ended, and the thread, which would notice, has not looked since.
     #[test]
