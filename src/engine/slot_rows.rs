@@ -209,8 +209,36 @@ pub(in crate::engine) use slot_rows;
 /// and locks on rows.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
-    ($text:ty) => {
-        pub(in crate::engine) fn insert<'a>(
+    ($conn:ty, $text:ty) => {
+        use crate::engine::slot_batches::to_add;
+        use crate::engine::slot_store::Added;
+
+        /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
+        /// floor locked.
+        pub(in crate::engine) fn add_batch(
+            conn: &mut $conn,
+            name: &$text,
+            permits: i32,
+            waits: bool,
+        ) -> QueryResult<Added> {
+            let floor: Option<i64> = if waits {
+                Some(lock_fence_floor().get_result(conn)?)
+            } else {
+                lock_fence_floor_if_free().get_result(conn).optional()?
+            };
+            let Some(fence) = floor else {
+                return Ok(Added::Nothing);
+            };
+            let last: Option<i32> = last_number(name).get_result(conn).optional()?;
+            let numbers = to_add(last, permits);
+            let is_last = *numbers.end() == permits;
+            if !numbers.is_empty() {
+                conn.execute_returning_count(&insert(name, numbers, fence))?;
+            }
+            Ok(if is_last { Added::All } else { Added::Part })
+        }
+
+        fn insert<'a>(
             name: &'a $text,
             numbers: std::ops::RangeInclusive<i32>,
             fence: i64,

@@ -42,7 +42,18 @@ pub trait SlotStore: Engine {
 
     /// Makes the slots up to the number of permits that are not there yet, in transactions of its own. One
     /// who adds or removes slots at this moment is waited for, or not: then the answer is `false`.
-    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error>;
+    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
+        loop {
+            match self.add_batch(semaphore, waits)? {
+                Added::All => return Ok(true),
+                Added::Part => {}
+                Added::Nothing => return Ok(false),
+            }
+        }
+    }
+
+    /// Makes the next of them, in one transaction.
+    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
 
     /// Notes that the slots of the semaphore are to stay.
     fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
@@ -95,6 +106,15 @@ pub struct Place {
     pub(crate) in_transaction: bool,
     /// Only among these slots, after [`Attempt::Surplus`].
     pub(crate) open: Option<Vec<i32>>,
+}
+
+/// What a batch has made of the slots that were missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    All,
+    Part,
+    /// Somebody else adds or removes slots at this moment, and is not waited for.
+    Nothing,
 }
 
 /// How an attempt ended.

@@ -9,7 +9,7 @@ use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
 slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary);
-locked_slot_rows!([u8]);
+locked_slot_rows!(MysqlConnection, [u8]);
 
 impl Clock for Mysql {
     // Not by UNIX_TIMESTAMP, which goes through the session's time zone and its change of the clocks.

@@ -12,9 +12,10 @@ use super::run::{Failure, run_rows, told};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{isolation_of, reads_what_is_committed, scope, statements};
-use crate::engine::slot_batches::{AT_ONCE, to_add, to_remove};
+use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
-    Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, open_among,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted,
+    open_among,
 };
 use crate::{Error, Isolation, Semaphore, Slot};
 
@@ -84,34 +85,9 @@ impl SlotStore for MysqlConnection {
         Ok(floor.is_none())
     }
 
-    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
+    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        loop {
-            let complete = at_read_committed(self, |conn| {
-                let floor: Option<i64> = if waits {
-                    Some(sql::lock_fence_floor().get_result(conn)?)
-                } else {
-                    sql::lock_fence_floor_if_free()
-                        .get_result(conn)
-                        .optional()?
-                };
-                let Some(fence) = floor else {
-                    return Ok(None);
-                };
-                let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
-                let numbers = to_add(last, permits);
-                let complete = *numbers.end() == permits;
-                if !numbers.is_empty() {
-                    conn.execute_returning_count(&sql::insert(name, numbers, fence))?;
-                }
-                Ok(Some(complete))
-            })?;
-            match complete {
-                Some(false) => {}
-                Some(true) => return Ok(true),
-                None => return Ok(false),
-            }
-        }
+        at_read_committed(self, |conn| sql::add_batch(conn, name, permits, waits))
     }
 
     fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
 
 slot_rows!(postgres, Pg, PgConnection, str, Text);
-locked_slot_rows!(str);
+locked_slot_rows!(PgConnection, str);
 
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -7,9 +7,9 @@ use diesel::prelude::*;
 
 use super::slot_statements as sql;
 use super::{isolation_of, statements};
-use crate::engine::slot_batches::{AT_ONCE, to_add, to_remove};
+use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
-    Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
 use crate::messages::{Class, classify};
@@ -66,34 +66,9 @@ impl SlotStore for PgConnection {
         Ok(floor.is_none())
     }
 
-    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
+    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        loop {
-            let complete = at_read_committed(self, |conn| {
-                let floor: Option<i64> = if waits {
-                    Some(sql::lock_fence_floor().get_result(conn)?)
-                } else {
-                    sql::lock_fence_floor_if_free()
-                        .get_result(conn)
-                        .optional()?
-                };
-                let Some(fence) = floor else {
-                    return Ok(None);
-                };
-                let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
-                let numbers = to_add(last, permits);
-                let complete = *numbers.end() == permits;
-                if !numbers.is_empty() {
-                    conn.execute_returning_count(&sql::insert(name, numbers, fence))?;
-                }
-                Ok(Some(complete))
-            })?;
-            match complete {
-                Some(false) => {}
-                Some(true) => return Ok(true),
-                None => return Ok(false),
-            }
-        }
+        at_read_committed(self, |conn| sql::add_batch(conn, name, permits, waits))
     }
 
     fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::engine::Grant;
 use crate::engine::slot_store::{
-    Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
 use crate::request::Request;
@@ -79,7 +79,7 @@ impl SlotStore for SqliteConnection {
         Ok(false)
     }
 
-    fn add_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<bool, Error> {
+    fn add_batch(&mut self, semaphore: &Semaphore, _: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         write(self, |conn| {
             let fence: i64 = sql::fence_floor().get_result(conn)?;
@@ -87,7 +87,7 @@ impl SlotStore for SqliteConnection {
             for number in last.unwrap_or(0) + 1..=permits {
                 conn.execute_returning_count(&sql::insert(name, number, fence))?;
             }
-            Ok(true)
+            Ok(Added::All)
         })
     }
 
