@@ -73,7 +73,7 @@ fn next_list<C: Store>(holding: &mut Holding<'_, C>) -> Result<Option<List>> {
         lists.rotate_left(first);
     }
     for list in lists {
-        if holding.conn.take(list.id, fence)? == 1 {
+        if holding.statement(|conn| conn.take(list.id, fence))? == 1 {
             return Ok(Some(list));
         }
     }
@@ -98,7 +98,8 @@ fn collate<C: Store>(
             Ok(())
         }
         Err(Halt::Stopped) => {
-            holding.conn.put_back(list.id, holding.fence())?;
+            let fence = holding.fence();
+            holding.statement(|conn| conn.put_back(list.id, fence))?;
             Ok(())
         }
         // Others delete the files of a list that is done: to whom it does not belong any more, they are

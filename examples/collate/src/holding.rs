@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
 use crate::clock::Moment;
@@ -126,6 +127,16 @@ impl<'a, C: Store> Holding<'a, C> {
                 _ => return Err(Halt::Failed(error)),
             }
         }
+    }
+
+    /// Runs one statement, and again when the database broke it: on InnoDB two that change different rows of
+    /// a table with a second index may deadlock, also without a transaction around them.
+    pub(crate) fn statement<T>(
+        &mut self,
+        mut work: impl FnMut(&mut C) -> QueryResult<T>,
+    ) -> Result<T, diesel_locks::Error> {
+        let retried = Transaction::new().retry(Retry::up_to(RETRIES));
+        self.conn.run_transaction(retried, |conn| Ok(work(conn)?))
     }
 
     /// Gives the slot back. Whether it was still ours does not matter: what was done under it is in the
