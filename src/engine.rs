@@ -29,40 +29,44 @@ mod statement;
 /// A database engine, seen through Diesel's connection to it.
 ///
 /// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
+///
+/// The functions have no receiver. As methods they could be called on every connection of an application that is
+/// generic over [`ObjectLocks`](crate::ObjectLocks), would bypass the checks of the public methods, and would collide
+/// with methods of the same name in the application's own traits.
 pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Lives as long as the closure that runs in a transaction of this crate's making.
     type Scope;
 
     /// Opens a transaction at READ COMMITTED (SQLite: immediate) and takes the locks in it. Anything
     /// but [`Grant::Locked`] leaves no transaction open.
-    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error>;
+    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error>;
 
     /// Takes the locks in the transaction that is open.
-    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error>;
+    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error>;
 
     /// What a transaction changes in the session while it runs.
     type Before;
 
     /// [`Error::Unsupported`] for what the engine does not have.
-    fn check(&self, transaction: &Transaction) -> Result<(), Error>;
+    fn check(transaction: &Transaction) -> Result<(), Error>;
 
     /// Opens a transaction that has been checked.
-    fn begin(&mut self, transaction: &Transaction) -> Result<Self::Before, Error>;
+    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<Self::Before, Error>;
 
     /// Sets back what [`begin`](Self::begin) has changed, when the transaction has ended.
-    fn set_back(&mut self, before: Self::Before) -> Result<(), Error>;
+    fn set_back(conn: &mut Self, before: Self::Before) -> Result<(), Error>;
 
     /// Makes the connection fit for another attempt, after one that the database gave up.
-    fn before_retry(&mut self);
+    fn before_retry(conn: &mut Self);
 
     /// Marks the transaction that this crate has opened as one of this level.
-    fn enter(&mut self, level: Isolation) -> Self::Scope;
+    fn enter(conn: &mut Self, level: Isolation) -> Self::Scope;
 
     /// Deletes kept rows that nobody holds, each in a transaction as short as can be.
-    fn purge(&mut self) -> Result<usize, Error>;
+    fn purge(conn: &mut Self) -> Result<usize, Error>;
 
     /// Runs the pending migrations while no other session does.
-    fn migrate(&mut self) -> Result<Vec<String>, Error>;
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }
 
 /// The answer to a request that did not fail.

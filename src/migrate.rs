@@ -41,5 +41,5 @@ pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
             why: "MySQL and MariaDB would commit it",
         });
     }
-    conn.migrate()
+    C::migrate(conn)
 }

@@ -336,7 +336,7 @@ pub trait ObjectLocks: Engine {
                 why: "the removed rows would stay locked until it ends",
             });
         }
-        self.purge()
+        Self::purge(self)
     }
 }
 

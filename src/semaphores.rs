@@ -163,7 +163,7 @@ pub trait Semaphores: SlotStore {
         name::check(Subject::Semaphore, &slot.semaphore)?;
         for (expiry, state) in STATES {
             let begun = Instant::now();
-            if self.extend(slot, lease_us, expiry)? > 0 {
+            if Self::extend(self, slot, lease_us, expiry)? > 0 {
                 slot.deadline = begun + duration.saturating_sub(Self::CLOCK_STEP);
                 return Ok(state);
             }
@@ -190,7 +190,7 @@ pub trait Semaphores: SlotStore {
         let slot = slot.borrow();
         name::check(Subject::Semaphore, &slot.semaphore)?;
         for (expiry, state) in STATES {
-            if self.give_back(slot, expiry)? > 0 {
+            if Self::give_back(self, slot, expiry)? > 0 {
                 tracing::debug!(
                     semaphore = slot.semaphore,
                     number = slot.number,
@@ -216,7 +216,7 @@ pub trait Semaphores: SlotStore {
     fn release_all_slots(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let name = semaphore.as_ref();
         name::check(Subject::Semaphore, name)?;
-        let released = self.give_all_back(name)?;
+        let released = Self::give_all_back(self, name)?;
         tracing::warn!(semaphore = name, released, "all slots released by force");
         Ok(released)
     }
@@ -251,7 +251,7 @@ pub trait Semaphores: SlotStore {
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
         let name = semaphore.as_ref();
         name::check(Subject::Semaphore, name)?;
-        let rows = self.held(name)?;
+        let rows = Self::held(self, name)?;
         Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
     }
 
@@ -303,7 +303,7 @@ pub trait Semaphores: SlotStore {
             });
         }
         name::check(Subject::Semaphore, &slot.semaphore)?;
-        if self.pin(slot)? {
+        if Self::pin(self, slot)? {
             Ok(())
         } else {
             Err(lost(slot))
@@ -411,8 +411,8 @@ pub trait Semaphores: SlotStore {
             "others would have to wait for its end",
         )?;
         for semaphore in &semaphores {
-            self.add_slots(semaphore.borrow(), true)?;
-            self.register(semaphore.borrow())?;
+            Self::add_slots(self, semaphore.borrow(), true)?;
+            Self::register(self, semaphore.borrow())?;
         }
         Ok(())
     }
@@ -438,7 +438,7 @@ pub trait Semaphores: SlotStore {
                 why: "no slot can be unused for longer than the longest lease",
             });
         }
-        self.purge_slots_older_than(lease::up_to_micros(unused_for))
+        Self::purge_slots_older_than(self, lease::up_to_micros(unused_for))
     }
 }
 

@@ -150,7 +150,7 @@ pub trait Sequences: SequenceStore {
     /// ```
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         sequence.check()?;
-        self.last(sequence)
+        Self::last(self, sequence)
     }
 }
 
@@ -176,7 +176,7 @@ fn draw<C: SequenceStore>(
         Some(last) => last,
         // Too many for the very first draw; a sequence that has begun goes on from where it is, and its row
         // is there: what would be inserted does not matter.
-        None if conn.last(sequence)?.is_some() => i64::MAX,
+        None if C::last(conn, sequence)?.is_some() => i64::MAX,
         None => return Err(exhausted(first - 1)),
     };
     let draw = Draw {
@@ -185,9 +185,9 @@ fn draw<C: SequenceStore>(
         first_last,
         before: i64::MAX - i64::from(count),
     };
-    if let Some(last) = conn.draw(&draw)? {
+    if let Some(last) = C::draw(conn, &draw)? {
         return Ok(last);
     }
-    let last = conn.last(sequence)?.unwrap_or(first - 1);
+    let last = C::last(conn, sequence)?.unwrap_or(first - 1);
     Err(exhausted(last))
 }

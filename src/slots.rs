@@ -60,7 +60,7 @@ pub(crate) fn lease<C: SlotStore>(
     let mut begun = Instant::now();
     let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
         begun = Instant::now();
-        conn.try_lease(&wanted, place)
+        C::try_lease(conn, &wanted, place)
     })?;
     Ok(granted.map(|granted| Slot {
         semaphore: semaphore.name().to_owned(),
@@ -96,7 +96,7 @@ fn decide<C: SlotStore>(
                     // Locked for longer: by transactions that hold slots, or by whoever changes rows.
                     let others_turn = !in_transaction
                         && begun.elapsed() < effort.change
-                        && conn.slots_change()?;
+                        && C::slots_change(conn)?;
                     if !others_turn {
                         return Ok(None);
                     }
@@ -106,7 +106,7 @@ fn decide<C: SlotStore>(
             }
             Attempt::Missing if in_transaction => return Err(not_registered(semaphore)),
             Attempt::Missing => {
-                if conn.add_slots(semaphore, false)? {
+                if C::add_slots(conn, semaphore, false)? {
                     // What was locked has been purged.
                     looked = 0;
                 } else {
@@ -117,7 +117,7 @@ fn decide<C: SlotStore>(
                     look_again_later(looked);
                 }
             }
-            Attempt::Surplus => place.open = Some(conn.open_slots(semaphore, in_transaction)?),
+            Attempt::Surplus => place.open = Some(C::open_slots(conn, semaphore, in_transaction)?),
         }
     }
 }
@@ -257,12 +257,12 @@ fn begin_holding<C: SlotStore>(
             transaction::begin_savepoint(conn)?;
             true
         } else {
-            conn.begin_to_hold()?
+            C::begin_to_hold(conn)?
         };
         if !begun {
             return Ok(Attempt::Locked);
         }
-        let attempt = conn.try_hold(semaphore, place);
+        let attempt = C::try_hold(conn, semaphore, place);
         if !matches!(attempt, Ok(Attempt::Granted(_))) {
             transaction::roll_back(conn);
         }

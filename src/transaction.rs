@@ -19,7 +19,7 @@ pub(crate) fn lock<C: Engine>(
     if depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    events::told(request, conn.lock_here(request))
+    events::told(request, C::lock_here(conn, request))
 }
 
 /// Opens a transaction, or a savepoint in the one that is open, takes the locks in it, and runs the
@@ -34,7 +34,7 @@ where
     let grant = if nested {
         lock_in_savepoint(conn, request)
     } else {
-        conn.begin_locked(request)
+        C::begin_locked(conn, request)
     };
     if events::told(request, grant)? == Grant::Held {
         return Ok(None);
@@ -66,9 +66,9 @@ where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let before = conn.begin(transaction).map_err(Failed::Around)?;
+    let before = C::begin(conn, transaction).map_err(Failed::Around)?;
     finish_in(conn, transaction.isolation, work, |conn| {
-        if let Err(error) = conn.set_back(before) {
+        if let Err(error) = C::set_back(conn, before) {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
             tracing::warn!(%error, "the connection can't be used any more");
         }
@@ -103,7 +103,7 @@ where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let scope = level.map(|level| conn.enter(level));
+    let scope = level.map(|level| C::enter(conn, level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(scope);
     let result = match outcome {
@@ -141,7 +141,7 @@ pub(crate) fn roll_back<C: Engine>(conn: &mut C) {
 /// Inside the savepoint, so that its rollback frees the lock where the engine allows it.
 fn lock_in_savepoint<C: Engine>(conn: &mut C, request: &Request) -> Result<Grant, Error> {
     AnsiTransactionManager::begin_transaction(conn)?;
-    let grant = conn.lock_here(request);
+    let grant = C::lock_here(conn, request);
     if !matches!(grant, Ok(Grant::Locked)) {
         roll_back(conn);
     }

@@ -166,7 +166,7 @@ where
 {
     let retry = transaction.retry.unwrap_or(Retry::up_to(1));
     retry.check()?;
-    conn.check(&transaction)?;
+    C::check(&transaction)?;
     if nesting::depth(conn)? > 0 {
         return Err(E::from(Error::InTransaction {
             method,
@@ -193,7 +193,7 @@ where
         let Some((reason, pause)) = pause else {
             return Err(failed.into_error());
         };
-        conn.before_retry();
+        C::before_retry(conn);
         events::retried(reason, number, pause);
         sleep(pause);
     }

@@ -30,20 +30,20 @@ const PURGED_AT_ONCE: i64 = 500;
 impl Engine for MysqlConnection {
     type Scope = scope::Scope;
 
-    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
-        if !request.kept() && request.wait != Wait::No && begin_if_free(self, request)? {
+    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
+        if !request.kept() && request.wait != Wait::No && begin_if_free(conn, request)? {
             return Ok(Grant::Locked);
         }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
         let mut gate = !request.kept();
         loop {
-            AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
+            AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
             let transaction = acquire::Transaction::Begun { gate };
-            let refusal = match acquire::acquire(self, request, transaction) {
+            let refusal = match acquire::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
             };
-            AnsiTransactionManager::rollback_transaction(self)?;
+            AnsiTransactionManager::rollback_transaction(conn)?;
             match refusal {
                 Refusal::Held => return Ok(Grant::Held),
                 Refusal::NoRow => gate = true,
@@ -58,11 +58,11 @@ impl Engine for MysqlConnection {
         }
     }
 
-    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let transaction = acquire::Transaction::Open {
-            level: scope::entered(self),
+            level: scope::entered(conn),
         };
-        match acquire::acquire(self, request, transaction) {
+        match acquire::acquire(conn, request, transaction) {
             Ok(()) => Ok(Grant::Locked),
             Err(Refusal::Held | Refusal::NoRow) => Ok(Grant::Held),
             Err(Refusal::Failed(error)) => Err(error),
@@ -71,7 +71,7 @@ impl Engine for MysqlConnection {
 
     type Before = ();
 
-    fn check(&self, transaction: &Transaction) -> Result<(), Error> {
+    fn check(transaction: &Transaction) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -82,29 +82,29 @@ impl Engine for MysqlConnection {
         Ok(())
     }
 
-    fn begin(&mut self, transaction: &Transaction) -> Result<(), Error> {
+    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<(), Error> {
         let begun =
-            AnsiTransactionManager::begin_transaction_sql(self, &statements::begin(transaction));
+            AnsiTransactionManager::begin_transaction_sql(conn, &statements::begin(transaction));
         Ok(begun?)
     }
 
-    fn set_back(&mut self, (): ()) -> Result<(), Error> {
+    fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
         Ok(())
     }
 
     /// The statement that failed may be one of the closure's.
-    fn before_retry(&mut self) {
-        run::forget_statements(self);
+    fn before_retry(conn: &mut Self) {
+        run::forget_statements(conn);
     }
 
-    fn enter(&mut self, level: Isolation) -> Self::Scope {
-        scope::enter(self, level)
+    fn enter(conn: &mut Self, level: Isolation) -> Self::Scope {
+        scope::enter(conn, level)
     }
 
-    fn purge(&mut self) -> Result<usize, Error> {
+    fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            match purge_some(self) {
+            match purge_some(conn) {
                 Ok(0) => return Ok(purged),
                 Ok(removed) => purged += removed,
                 Err(Error::Deadlock { .. }) => {}
@@ -113,16 +113,16 @@ impl Engine for MysqlConnection {
         }
     }
 
-    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         let forever = i32::MAX;
-        while run(self, None, |conn| {
+        while run(conn, None, |conn| {
             statements::TakeMigrations { seconds: forever }.get_result::<Option<i64>>(conn)
         })
         .map_err(Failure::into_error)?
             != Some(1)
         {}
-        let ran = migrations::run_pending(self, migrations::MYSQL);
-        statements::LeaveMigrations {}.get_result::<Option<i64>>(self)?;
+        let ran = migrations::run_pending(conn, migrations::MYSQL);
+        statements::LeaveMigrations {}.get_result::<Option<i64>>(conn)?;
         ran
     }
 }

@@ -24,21 +24,21 @@ impl Engine for PgConnection {
 
     /// One message, and so one round trip, for BEGIN and the locks. Its result can't be read, so that a
     /// request that is not to wait, whose answer may be "held", takes two.
-    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
+    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         loop {
             let time_is_up = request.time_is_up();
             let grant = match request.wait {
                 Wait::Forever | Wait::AtMost(_) => {
-                    begin(self, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
+                    begin(conn, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
                 }
                 Wait::No => {
-                    begin(self, statements::BEGIN).and_then(|()| try_or_roll_back(self, request))
+                    begin(conn, statements::BEGIN).and_then(|()| try_or_roll_back(conn, request))
                 }
             };
             match grant {
                 Ok(Grant::Locked) => return Ok(Grant::Locked),
                 Ok(Grant::Held) => {
-                    AnsiTransactionManager::rollback_transaction(self)?;
+                    AnsiTransactionManager::rollback_transaction(conn)?;
                     return Ok(Grant::Held);
                 }
                 // It has done nothing yet and may start over without anyone noticing.
@@ -49,12 +49,12 @@ impl Engine for PgConnection {
         }
     }
 
-    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let refusal = match request.wait {
-            Wait::Forever => acquire(self, request),
-            Wait::AtMost(_) => acquire_in_time(self, request),
+            Wait::Forever => acquire(conn, request),
+            Wait::AtMost(_) => acquire_in_time(conn, request),
             Wait::No => {
-                return try_acquire(self, request).map_err(|error| failed(request, error));
+                return try_acquire(conn, request).map_err(|error| failed(request, error));
             }
         };
         match refusal.map_err(|error| failed(request, error))? {
@@ -65,26 +65,26 @@ impl Engine for PgConnection {
 
     type Before = ();
 
-    fn check(&self, _: &Transaction) -> Result<(), Error> {
+    fn check(_: &Transaction) -> Result<(), Error> {
         Ok(())
     }
 
-    fn begin(&mut self, transaction: &Transaction) -> Result<(), Error> {
-        Ok(begin(self, &statements::begin(transaction))?)
+    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<(), Error> {
+        Ok(begin(conn, &statements::begin(transaction))?)
     }
 
-    fn set_back(&mut self, (): ()) -> Result<(), Error> {
+    fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
         Ok(())
     }
 
-    fn before_retry(&mut self) {}
+    fn before_retry(_: &mut Self) {}
 
-    fn enter(&mut self, _: Isolation) -> Self::Scope {}
+    fn enter(_: &mut Self, _: Isolation) -> Self::Scope {}
 
-    fn purge(&mut self) -> Result<usize, Error> {
+    fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            let (found, removed) = self.build_transaction().read_committed().run(|conn| {
+            let (found, removed) = conn.build_transaction().read_committed().run(|conn| {
                 let free: Vec<(String, i32)> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
                 let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
                 let removed = statements::delete(&ids, &keys).execute(conn)?;
@@ -98,10 +98,10 @@ impl Engine for PgConnection {
         }
     }
 
-    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, for the advisory lock to end with it however it ends, and behind a
         // transaction pooler too.
-        self.transaction(|conn| {
+        conn.transaction(|conn| {
             statements::lock_migrations().execute(conn)?;
             migrations::run_pending(conn, migrations::POSTGRES)
         })

@@ -10,10 +10,10 @@ use crate::{Error, Sequence};
 pub trait SequenceStore: Engine {
     /// Adds to the number drawn last, or makes the row. `None`, and nothing changed, when the row has more
     /// than [`before`](Draw::before). Waits for the transaction that drew before.
-    fn draw(&mut self, draw: &Draw<'_>) -> Result<Option<i64>, Error>;
+    fn draw(conn: &mut Self, draw: &Draw<'_>) -> Result<Option<i64>, Error>;
 
     /// The number drawn last, of the draws that are committed and our own.
-    fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error>;
+    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
 }
 
 /// A draw that is asked for, checked.

@@ -16,14 +16,14 @@ pub trait SlotStore: Engine {
     const CLOCK_STEP: Duration = Duration::ZERO;
 
     /// Leases a free slot, if there is one. One attempt; never waits for another session's transaction.
-    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
+    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
 
     /// Opens a transaction for [`try_hold`](Self::try_hold). `false` when another writes and the engine
     /// has one writer.
-    fn begin_to_hold(&mut self) -> Result<bool, Error>;
+    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error>;
 
     /// Locks a free slot until the open transaction ends, if there is one. One attempt.
-    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error>;
+    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error>;
 
     /// After [`Attempt::Surplus`]: the slots that may be taken although slots above the number of
     /// permits may be held.
@@ -31,20 +31,20 @@ pub trait SlotStore: Engine {
     /// Every holder, wherever, leaves one slot fewer. Of the free ones only the lowest are open, so that
     /// two who count at the same time can't both take what only one may.
     fn open_slots(
-        &mut self,
+        conn: &mut Self,
         semaphore: &Semaphore,
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error>;
 
     /// Whether somebody adds or removes slots at this moment, and may have them locked for as long as a
     /// COMMIT takes. Outside of a transaction.
-    fn slots_change(&mut self) -> Result<bool, Error>;
+    fn slots_change(conn: &mut Self) -> Result<bool, Error>;
 
     /// Makes the slots up to the number of permits that are not there yet, in transactions of its own. One
     /// who adds or removes slots at this moment is waited for, or not: then the answer is `false`.
-    fn add_slots(&mut self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
+    fn add_slots(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
         loop {
-            match self.add_batch(semaphore, waits)? {
+            match Self::add_batch(conn, semaphore, waits)? {
                 Added::All => return Ok(true),
                 Added::Part => {}
                 Added::Nothing => return Ok(false),
@@ -53,40 +53,40 @@ pub trait SlotStore: Engine {
     }
 
     /// Makes the next of them, in one transaction.
-    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
+    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
 
     /// Notes that the slots of the semaphore are to stay.
-    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error>;
+    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error>;
 
     /// Gives the slot another end, if it is still that of this token; says how many rows that were.
-    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error>;
+    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error>;
 
     /// Frees the slot, or has it end when it need not be kept any longer; as [`extend`](Self::extend).
-    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error>;
+    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error>;
 
     /// Keeps the slot from being granted to another until the transaction ends; `false` when it is not
     /// of this token any more.
-    fn pin(&mut self, slot: &Slot) -> Result<bool, Error>;
+    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
 
     /// Whether the slot is of this token, its lease ended or not. Changes and locks nothing.
-    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error>;
+    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
 
     /// The slots that are held.
-    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error>;
+    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
 
     /// Takes every slot from its holder; says how many there were.
-    fn give_all_back(&mut self, name: &str) -> Result<usize, Error>;
+    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error>;
 
     /// Removes slots that have been free since `age_us` ago and that nobody has registered.
-    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error>;
+    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error>;
 
     /// Gives back many slots in one statement, which waits for nobody. The answer has the tokens of those
     /// that are still theirs because another session had the row locked.
-    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error>;
+    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error>;
 
     /// Renews many leases in one statement. The answer has, for each that is still its token's, how long
     /// it lasts from now on.
-    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error>;
+    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 }
 
 /// A lease that is asked for, checked.

@@ -27,18 +27,18 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 impl Engine for SqliteConnection {
     type Scope = ();
 
-    fn begin_locked(&mut self, request: &Request) -> Result<Grant, Error> {
-        let grant = with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, request))?;
+    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
+        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
         if grant == Grant::Locked
-            && let Err(error) = touch(self, request)
+            && let Err(error) = touch(conn, request)
         {
-            AnsiTransactionManager::rollback_transaction(self)?;
+            AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error);
         }
         Ok(grant)
     }
 
-    fn lock_here(&mut self, request: &Request) -> Result<Grant, Error> {
+    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let step = request
             .left()
             .unwrap_or(STEP)
@@ -46,9 +46,9 @@ impl Engine for SqliteConnection {
         // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let grant = with_busy_timeout(self, step, |conn| become_writer(conn, request, step))?;
+        let grant = with_busy_timeout(conn, step, |conn| become_writer(conn, request, step))?;
         if grant == Grant::Locked {
-            touch(self, request)?;
+            touch(conn, request)?;
         }
         Ok(grant)
     }
@@ -56,7 +56,7 @@ impl Engine for SqliteConnection {
     /// Whether `query_only` is to be switched off again.
     type Before = bool;
 
-    fn check(&self, transaction: &Transaction) -> Result<(), Error> {
+    fn check(transaction: &Transaction) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
@@ -76,39 +76,39 @@ impl Engine for SqliteConnection {
         Ok(())
     }
 
-    fn begin(&mut self, transaction: &Transaction) -> Result<bool, Error> {
+    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<bool, Error> {
         if transaction.access != Some(Access::ReadOnly) {
-            AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")?;
+            AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE")?;
             return Ok(false);
         }
-        let already: bool = statements::QueryOnly.get_result::<i32>(self)? != 0;
-        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN")?;
-        if !already && let Err(error) = self.batch_execute("PRAGMA query_only = 1") {
-            AnsiTransactionManager::rollback_transaction(self)?;
+        let already: bool = statements::QueryOnly.get_result::<i32>(conn)? != 0;
+        AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN")?;
+        if !already && let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
+            AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error.into());
         }
         Ok(!already)
     }
 
-    fn set_back(&mut self, switch_off: bool) -> Result<(), Error> {
+    fn set_back(conn: &mut Self, switch_off: bool) -> Result<(), Error> {
         if switch_off {
-            self.batch_execute("PRAGMA query_only = 0")?;
+            conn.batch_execute("PRAGMA query_only = 0")?;
         }
         Ok(())
     }
 
-    fn before_retry(&mut self) {}
+    fn before_retry(_: &mut Self) {}
 
-    fn enter(&mut self, _: Isolation) -> Self::Scope {}
+    fn enter(_: &mut Self, _: Isolation) -> Self::Scope {}
 
-    fn purge(&mut self) -> Result<usize, Error> {
-        in_turn(self, &nothing(Wait::Forever)?, |conn| {
+    fn purge(conn: &mut Self) -> Result<usize, Error> {
+        in_turn(conn, &nothing(Wait::Forever)?, |conn| {
             Ok(statements::delete_kept().execute(conn)?)
         })
     }
 
-    fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        in_turn(self, &nothing(Wait::Forever)?, |conn| {
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
+        in_turn(conn, &nothing(Wait::Forever)?, |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
         })
     }

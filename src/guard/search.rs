@@ -139,7 +139,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Search<C> {
             return Look::GivenUp;
         }
         // Read, not renewed: nobody may hold the slot any more when the answer comes.
-        if conn.is_of_token(&self.slot).unwrap_or(false) {
+        if C::is_of_token(&mut conn, &self.slot).unwrap_or(false) {
             Look::Found
         } else {
             Look::NotThere

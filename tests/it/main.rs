@@ -6,6 +6,7 @@
 
 mod crash;
 mod least_privilege;
+mod method_names;
 mod mysql;
 mod peer;
 mod pgbouncer;

@@ -30,11 +30,11 @@ const AT_THE_GATE: i32 = 5;
 const OUT_OF_RANGE: i64 = 1690;
 
 impl SequenceStore for MysqlConnection {
-    fn draw(&mut self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+    fn draw(conn: &mut Self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
         let last = if is_known(draw.sequence) {
-            add(self, draw)?
+            add(conn, draw)?
         } else {
-            add_behind_gate(self, draw)?
+            add_behind_gate(conn, draw)?
         };
         // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
         if last != Some(draw.first_last) {
@@ -43,9 +43,9 @@ impl SequenceStore for MysqlConnection {
         Ok(last)
     }
 
-    fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
-        told(self, |conn| last.get_result(conn).optional())
+        told(conn, |conn| last.get_result(conn).optional())
     }
 }
 

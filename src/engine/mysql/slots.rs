@@ -23,76 +23,76 @@ use crate::{Error, Isolation, Semaphore, Slot};
 const TRIES: usize = 4;
 
 impl SlotStore for MysqlConnection {
-    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         if place.in_transaction {
-            assert_fresh(self, wanted.semaphore)?;
+            assert_fresh(conn, wanted.semaphore)?;
         }
-        let seen = look(self, wanted.semaphore, place)?;
+        let seen = look(conn, wanted.semaphore, place)?;
         if seen.free.is_empty() {
             return Ok(seen.judged(wanted.semaphore, place));
         }
         // What the look saw may be old: the update asks for the same fence.
         for &(number, last) in seen.free.iter().take(TRIES) {
-            if let Some(granted) = take(self, wanted, &seen, number, last)? {
+            if let Some(granted) = take(conn, wanted, &seen, number, last)? {
                 return Ok(Attempt::Granted(granted));
             }
         }
         // Many are locked, or many want one. Which free slot is not locked?
-        if let Some((number, last, _)) = lock_one(self, wanted.semaphore, place, &seen)?
-            && let Some(granted) = take(self, wanted, &seen, number, last)?
+        if let Some((number, last, _)) = lock_one(conn, wanted.semaphore, place, &seen)?
+            && let Some(granted) = take(conn, wanted, &seen, number, last)?
         {
             return Ok(Attempt::Granted(granted));
         }
         Ok(seen.nothing_to_be_had(wanted.semaphore, place))
     }
 
-    fn begin_to_hold(&mut self) -> Result<bool, Error> {
-        AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
+    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
+        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
         Ok(true)
     }
 
-    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
         if place.in_transaction {
-            assert_fresh(self, semaphore)?;
+            assert_fresh(conn, semaphore)?;
         }
-        let seen = look(self, semaphore, place)?;
+        let seen = look(conn, semaphore, place)?;
         if seen.free.is_empty() {
             return Ok(seen.judged(semaphore, place));
         }
-        let Some((number, fence, leased)) = lock_one(self, semaphore, place, &seen)? else {
+        let Some((number, fence, leased)) = lock_one(conn, semaphore, place, &seen)? else {
             return Ok(seen.nothing_to_be_had(semaphore, place));
         };
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
             let clear = sql::clear_token(semaphore.name().as_bytes(), number);
-            told(self, |conn| conn.execute_returning_count(&clear))?;
+            told(conn, |conn| conn.execute_returning_count(&clear))?;
         }
         Ok(Attempt::Granted(Granted { number, fence }))
     }
 
-    fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+    fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let slots: i64 = told(self, |conn| sql::count(name).get_result(conn))?;
-        let free: Vec<i32> = run_rows(self, None, |conn| sql::FreeAndUnlocked { name }.load(conn))
+        let slots: i64 = told(conn, |conn| sql::count(name).get_result(conn))?;
+        let free: Vec<i32> = run_rows(conn, None, |conn| sql::FreeAndUnlocked { name }.load(conn))
             .map_err(Failure::into_error)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
-    fn slots_change(&mut self) -> Result<bool, Error> {
-        let floor: Option<i64> = told(self, |conn| {
+    fn slots_change(conn: &mut Self) -> Result<bool, Error> {
+        let floor: Option<i64> = told(conn, |conn| {
             sql::lock_fence_floor_if_free().get_result(conn).optional()
         })?;
         Ok(floor.is_none())
     }
 
-    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
+    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        at_read_committed(self, |conn| sql::add_batch(conn, name, permits, waits))
+        at_read_committed(conn, |conn| sql::add_batch(conn, name, permits, waits))
     }
 
-    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
+    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         let name = semaphore.name().as_bytes();
-        at_read_committed(self, |conn| {
+        at_read_committed(conn, |conn| {
             // Those who register at the same time, one after the other.
             let _: i64 = sql::lock_fence_floor().get_result(conn)?;
             conn.execute_returning_count(&sql::register(name, semaphore.permits_i32()))
@@ -100,8 +100,8 @@ impl SlotStore for MysqlConnection {
         Ok(())
     }
 
-    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
-        counted(self, |conn| match state {
+    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+        counted(conn, |conn| match state {
             Expiry::Unexpired => sql::ExtendUnexpired {
                 key: key(slot),
                 lease_us,
@@ -115,20 +115,20 @@ impl SlotStore for MysqlConnection {
         })
     }
 
-    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        counted(self, |conn| match state {
+    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        counted(conn, |conn| match state {
             Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
             Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 
-    fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let sql::Key {
             name,
             number,
             token,
         } = key(slot);
-        let pinned = run_rows(self, None, |conn| {
+        let pinned = run_rows(conn, None, |conn| {
             let pin = sql::Pin {
                 name,
                 number,
@@ -139,19 +139,19 @@ impl SlotStore for MysqlConnection {
         Ok(pinned.map_err(Failure::into_error)?.is_some())
     }
 
-    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
+    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let sql::Key {
             name,
             number,
             token,
         } = key(slot);
-        let mine: i64 = told(self, |conn| sql::mine(name, number, token).get_result(conn))?;
+        let mine: i64 = told(conn, |conn| sql::mine(name, number, token).get_result(conn))?;
         Ok(mine == 1)
     }
 
-    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
+    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Vec<u8>>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = told(self, |conn| sql::held(name.as_bytes()).load(conn))?;
+        let rows: Vec<Row> = told(conn, |conn| sql::held(name.as_bytes()).load(conn))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(rows
             .into_iter()
@@ -159,12 +159,12 @@ impl SlotStore for MysqlConnection {
             .collect())
     }
 
-    fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
+    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
-        let taken: Vec<(i32, bool)> = told(self, |conn| sql::taken_numbers(name).load(conn))?;
+        let taken: Vec<(i32, bool)> = told(conn, |conn| sql::taken_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = counted(self, |conn| {
+            let freed = counted(conn, |conn| {
                 conn.execute_returning_count(&sql::take_away(name, number))
             })?;
             held += if unexpired { freed } else { 0 };
@@ -172,13 +172,13 @@ impl SlotStore for MysqlConnection {
         Ok(held)
     }
 
-    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
+    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         let semaphores: Vec<(Vec<u8>, Option<i32>)> =
-            told(self, |conn| sql::semaphores().load(conn))?;
+            told(conn, |conn| sql::semaphores().load(conn))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
-                let removed = at_read_committed(self, |conn| {
+                let removed = at_read_committed(conn, |conn| {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 purged += removed;
@@ -190,22 +190,22 @@ impl SlotStore for MysqlConnection {
         Ok(purged)
     }
 
-    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
         let asked = Renewal::as_json(leases);
-        let freed = counted(self, |conn| {
+        let freed = counted(conn, |conn| {
             sql::GiveBackMany { asked: &asked }.execute(conn)
         })?;
         if freed == leases.len() {
             return Ok(Vec::new());
         }
         let rows: Vec<(Option<Vec<u8>>, i64)> =
-            told(self, |conn| sql::Mine { asked: &asked }.load(conn))?;
+            told(conn, |conn| sql::Mine { asked: &asked }.load(conn))?;
         Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
     }
 
-    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let asked = Renewal::as_json(leases);
-        let renewed = counted(self, |conn| sql::Renew { asked: &asked }.execute(conn))?;
+        let renewed = counted(conn, |conn| sql::Renew { asked: &asked }.execute(conn))?;
         if renewed == leases.len() {
             return Ok(leases
                 .iter()
@@ -217,7 +217,7 @@ impl SlotStore for MysqlConnection {
         }
         // Some are lost, or were locked by another session: which?
         let rows: Vec<(Option<Vec<u8>>, i64)> =
-            told(self, |conn| sql::Mine { asked: &asked }.load(conn))?;
+            told(conn, |conn| sql::Mine { asked: &asked }.load(conn))?;
         Ok(rows
             .into_iter()
             .filter_map(|(token, left_us)| {

@@ -11,12 +11,12 @@ upsert_and_return!(diesel::pg::Pg, PgConnection);
 last_drawn!(postgres, str);
 
 impl SequenceStore for PgConnection {
-    fn draw(&mut self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-        Ok(Draw { draw }.get_result(self).optional()?)
+    fn draw(conn: &mut Self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+        Ok(Draw { draw }.get_result(conn).optional()?)
     }
 
-    fn last(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name(), sequence.scope());
-        Ok(last.get_result(self).optional()?)
+        Ok(last.get_result(conn).optional()?)
     }
 }

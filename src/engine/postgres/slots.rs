@@ -16,8 +16,8 @@ use crate::messages::{Class, classify};
 use crate::{Error, Semaphore, Slot, nesting};
 
 impl SlotStore for PgConnection {
-    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
-        let answer = alone(self, |conn| match (&place.open, place.in_transaction) {
+    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+        let answer = alone(conn, |conn| match (&place.open, place.in_transaction) {
             (None, false) => lease::<_, false>(conn, wanted, sql::Any),
             (None, true) => lease::<_, true>(conn, wanted, sql::Any),
             (Some(open), false) => lease::<_, false>(conn, wanted, sql::These(open)),
@@ -26,60 +26,60 @@ impl SlotStore for PgConnection {
         attempt(answer, wanted.semaphore, place)
     }
 
-    fn begin_to_hold(&mut self) -> Result<bool, Error> {
-        AnsiTransactionManager::begin_transaction_sql(self, statements::BEGIN)?;
+    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
+        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
         Ok(true)
     }
 
-    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
         let answer = match &place.open {
-            None => hold(self, semaphore, sql::Any),
-            Some(open) => hold(self, semaphore, sql::These(open)),
+            None => hold(conn, semaphore, sql::Any),
+            Some(open) => hold(conn, semaphore, sql::These(open)),
         }?;
         attempt(answer, semaphore, place)
     }
 
     fn open_slots(
-        &mut self,
+        conn: &mut Self,
         semaphore: &Semaphore,
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error> {
         // What was only looked at is not to stay locked until the transaction ends.
         if in_transaction {
-            self.batch_execute(sql::SAVEPOINT)?;
+            conn.batch_execute(sql::SAVEPOINT)?;
         }
-        let looked = alone(self, |conn| {
+        let looked = alone(conn, |conn| {
             let slots: i64 = sql::count(semaphore.name()).get_result(conn)?;
             let free: Vec<i32> = sql::free_and_unlocked(semaphore.name()).load(conn)?;
             Ok(open_among(free, slots, semaphore.permits_i32()))
         });
         if in_transaction {
-            self.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
+            conn.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
         }
         looked
     }
 
-    fn slots_change(&mut self) -> Result<bool, Error> {
-        let floor: Option<i64> = alone(self, |conn| {
+    fn slots_change(conn: &mut Self) -> Result<bool, Error> {
+        let floor: Option<i64> = alone(conn, |conn| {
             sql::lock_fence_floor_if_free().get_result(conn).optional()
         })?;
         Ok(floor.is_none())
     }
 
-    fn add_batch(&mut self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
+    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        at_read_committed(self, |conn| sql::add_batch(conn, name, permits, waits))
+        at_read_committed(conn, |conn| sql::add_batch(conn, name, permits, waits))
     }
 
-    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
-        alone(self, |conn| {
+    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
+        alone(conn, |conn| {
             conn.execute_returning_count(&sql::register(semaphore.name(), semaphore.permits_i32()))
         })?;
         Ok(())
     }
 
-    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
-        alone(self, |conn| match state {
+    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+        alone(conn, |conn| match state {
             Expiry::Unexpired => sql::ExtendUnexpired {
                 key: key(slot),
                 lease_us,
@@ -93,9 +93,9 @@ impl SlotStore for PgConnection {
         })
     }
 
-    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        let own_transaction = nesting::depth(self)? == 0;
-        alone(self, |conn| match state {
+    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        let own_transaction = nesting::depth(conn)? == 0;
+        alone(conn, |conn| match state {
             Expiry::Unexpired if own_transaction => {
                 sql::GiveBackAlone { key: key(slot) }.execute(conn)
             }
@@ -104,30 +104,30 @@ impl SlotStore for PgConnection {
         })
     }
 
-    fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
+    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let pinned: Option<i32> =
             sql::pin(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
-                .get_result(self)
+                .get_result(conn)
                 .optional()?;
         Ok(pinned.is_some())
     }
 
-    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = alone(self, |conn| {
+    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+        let mine: i64 = alone(conn, |conn| {
             sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes()).get_result(conn)
         })?;
         Ok(mine == 1)
     }
 
-    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        alone(self, |conn| sql::held(name).load(conn))
+    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
+        alone(conn, |conn| sql::held(name).load(conn))
     }
 
-    fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
-        let taken: Vec<(i32, bool)> = alone(self, |conn| sql::taken_numbers(name).load(conn))?;
+    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
+        let taken: Vec<(i32, bool)> = alone(conn, |conn| sql::taken_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = alone(self, |conn| {
+            let freed = alone(conn, |conn| {
                 conn.execute_returning_count(&sql::take_away(name, number))
             })?;
             held += if unexpired { freed } else { 0 };
@@ -135,13 +135,13 @@ impl SlotStore for PgConnection {
         Ok(held)
     }
 
-    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
+    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         let semaphores: Vec<(String, Option<i32>)> =
-            alone(self, |conn| sql::semaphores().load(conn))?;
+            alone(conn, |conn| sql::semaphores().load(conn))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
-                let removed = at_read_committed(self, |conn| {
+                let removed = at_read_committed(conn, |conn| {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 purged += removed;
@@ -153,12 +153,12 @@ impl SlotStore for PgConnection {
         Ok(purged)
     }
 
-    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
-        alone(self, |conn| sql::GiveBackMany::of(leases).load(conn))
+    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+        alone(conn, |conn| sql::GiveBackMany::of(leases).load(conn))
     }
 
-    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let rows: Vec<(Vec<u8>, i64)> = alone(self, |conn| sql::Renew::of(leases).load(conn))?;
+    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let rows: Vec<(Vec<u8>, i64)> = alone(conn, |conn| sql::Renew::of(leases).load(conn))?;
         Ok(rows
             .into_iter()
             .map(|(token, left_us)| Renewed { token, left_us })

@@ -24,16 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl SlotStore for SqliteConnection {
     const CLOCK_STEP: Duration = Duration::from_millis(1);
 
-    fn try_lease(&mut self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         // Full costs no write. In a transaction that is open a look would come at a price: one that has
         // read can't wait for another that writes.
         if !place.in_transaction {
-            let seen = attempt(self, wanted.semaphore, place, |_, free| Ok(free))?;
+            let seen = attempt(conn, wanted.semaphore, place, |_, free| Ok(free))?;
             if !matches!(seen, Attempt::Granted(_)) {
                 return Ok(seen);
             }
         }
-        write(self, |conn| {
+        write(conn, |conn| {
             attempt(conn, wanted.semaphore, place, |conn, free| {
                 // The clock counts milliseconds, in which there may be several grants. One writer at a time
                 // can count fences in their order.
@@ -50,38 +50,38 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn begin_to_hold(&mut self) -> Result<bool, Error> {
+    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
         let request = nothing(Wait::No)?;
         let grant =
-            with_busy_timeout(self, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
+            with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
         Ok(grant == Grant::Locked)
     }
 
     /// Whoever has the right to write is alone, so that any free slot will do.
-    fn try_hold(&mut self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        if nesting::depth(self)? > 1 {
-            become_sole_writer(self)?;
+    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+        if nesting::depth(conn)? > 1 {
+            become_sole_writer(conn)?;
         }
-        attempt(self, semaphore, place, |conn, free| {
+        attempt(conn, semaphore, place, |conn, free| {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
             conn.execute_returning_count(&sql::clear_token(semaphore.name(), free.number))?;
             Ok(free)
         })
     }
 
-    fn open_slots(&mut self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
-        let slots: i64 = sql::count(semaphore.name()).get_result(self)?;
-        let free: Vec<i32> = sql::free(semaphore.name()).load(self)?;
+    fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+        let slots: i64 = sql::count(semaphore.name()).get_result(conn)?;
+        let free: Vec<i32> = sql::free(semaphore.name()).load(conn)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
-    fn slots_change(&mut self) -> Result<bool, Error> {
+    fn slots_change(_: &mut Self) -> Result<bool, Error> {
         Ok(false)
     }
 
-    fn add_batch(&mut self, semaphore: &Semaphore, _: bool) -> Result<Added, Error> {
+    fn add_batch(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        write(self, |conn| {
+        write(conn, |conn| {
             let fence: i64 = sql::fence_floor().get_result(conn)?;
             let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
             for number in last.unwrap_or(0) + 1..=permits {
@@ -91,8 +91,8 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn register(&mut self, semaphore: &Semaphore) -> Result<(), Error> {
-        write(self, |conn| {
+    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
+        write(conn, |conn| {
             conn.execute_returning_count(&sql::register(
                 semaphore.name(),
                 semaphore.permits_i32(),
@@ -101,8 +101,8 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn extend(&mut self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
-        write(self, |conn| {
+    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+        write(conn, |conn| {
             Ok(match state {
                 Expiry::Unexpired => sql::ExtendUnexpired {
                     key: key(slot),
@@ -118,8 +118,8 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn give_back(&mut self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        write(self, |conn| {
+    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+        write(conn, |conn| {
             Ok(match state {
                 Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?,
                 Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn)?,
@@ -127,23 +127,23 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn pin(&mut self, slot: &Slot) -> Result<bool, Error> {
-        become_sole_writer(self)?;
-        self.is_of_token(slot)
+    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+        become_sole_writer(conn)?;
+        Self::is_of_token(conn, slot)
     }
 
-    fn is_of_token(&mut self, slot: &Slot) -> Result<bool, Error> {
+    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
-            .get_result(self)?;
+            .get_result(conn)?;
         Ok(mine == 1)
     }
 
-    fn held(&mut self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(sql::held(name).load(self)?)
+    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
+        Ok(sql::held(name).load(conn)?)
     }
 
-    fn give_all_back(&mut self, name: &str) -> Result<usize, Error> {
-        write(self, |conn| {
+    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
+        write(conn, |conn| {
             let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(conn)?;
             for (number, _) in &taken {
                 conn.execute_returning_count(&sql::take_away(name, *number))?;
@@ -152,8 +152,8 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn purge_slots_older_than(&mut self, age_us: i64) -> Result<usize, Error> {
-        write(self, |conn| {
+    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+        write(conn, |conn| {
             let semaphores: Vec<(String, Option<i32>)> = sql::semaphores().load(conn)?;
             let mut purged = 0;
             for (name, permits) in semaphores {
@@ -174,16 +174,16 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn give_back_many(&mut self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
-        write(self, |conn| {
+    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+        write(conn, |conn| {
             let asked = Renewal::as_json(leases);
             sql::GiveBackMany { asked: &asked }.execute(conn)?;
             Ok(Vec::new())
         })
     }
 
-    fn renew(&mut self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        write(self, |conn| {
+    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        write(conn, |conn| {
             let asked = Renewal::as_json(leases);
             let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Renew { asked: &asked }.load(conn)?;
             Ok(rows

@@ -28,7 +28,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             .pool
             .get_timeout(Duration::from_millis(50))
             .map_err(Error::from)
-            .and_then(|mut conn| conn.give_back_many(&slots));
+            .and_then(|mut conn| C::give_back_many(&mut conn, &slots));
         match still_ours {
             Ok(still_ours) => {
                 leaving.retain(|one| {
@@ -66,7 +66,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             .pool
             .get()
             .map_err(Error::from)
-            .and_then(|mut conn| conn.give_back_many(&slots));
+            .and_then(|mut conn| C::give_back_many(&mut conn, &slots));
         match still_ours {
             Ok(still_ours) => all
                 .iter()

@@ -69,7 +69,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
     fn renew(&self, leases: &[Renewal], patience: Duration) -> Result<bool, Error> {
         let mut conn = self.pool.get_timeout(patience)?;
         let begun = Instant::now();
-        let answers = conn.renew(leases)?;
+        let answers = C::renew(&mut conn, leases)?;
         drop(conn);
         let mut left: HashMap<Vec<u8>, i64> = answers
             .into_iter()
