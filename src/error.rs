@@ -160,6 +160,24 @@ pub enum Error {
         why: &'static str,
     },
 
+    /// The transaction can't be committed as the whole that it should be: the server has ended it, or will
+    /// only roll it back. A statement before failed and its error was not handed on (a deadlock, any error on
+    /// PostgreSQL), or COMMIT or ROLLBACK was sent as text, or `INSERT OR ROLLBACK` ended it on SQLite, or the
+    /// closure left another number of transactions open than there were when it began.
+    ///
+    /// A method returns it instead of locking or drawing. At the end of a closure it is returned instead of
+    /// `Ok`, and the transaction is rolled back. It is not tried again.
+    #[error(
+        "the transaction can't be committed: {why}; hand on the error of each statement, and let only the \
+         method that began a transaction end it"
+    )]
+    TransactionAborted {
+        /// What is known of how it came.
+        why: String,
+        /// The database's error, if there was one.
+        source: Option<diesel::result::Error>,
+    },
+
     /// Another holds the lock, or others hold all slots, and the request was not to wait
     /// ([`Wait::No`]).
     #[error("{what}: held by another")]
@@ -310,6 +328,11 @@ impl Error {
         self.is_deadlock() || self.is_serialization_failure()
     }
 
+    /// The server has ended the transaction, or will only roll it back ([`Error::TransactionAborted`]).
+    pub fn is_transaction_aborted(&self) -> bool {
+        matches!(self, Self::TransactionAborted { .. })
+    }
+
     /// The transaction, the user or the server may not write.
     pub fn is_read_only(&self) -> bool {
         matches!(self, Self::ReadOnly { .. })
@@ -341,6 +364,10 @@ impl Error {
                 source,
             },
             Class::StatementsMixedUp => Self::StatementsMixedUp { source },
+            Class::TransactionAborted => Self::TransactionAborted {
+                why: "a statement before has failed".to_owned(),
+                source: Some(source),
+            },
             Class::Other => Self::Database(source),
         }
     }

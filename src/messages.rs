@@ -25,6 +25,7 @@ pub(crate) enum Class {
     TablesMissing,
     Denied(Needed),
     StatementsMixedUp,
+    TransactionAborted,
     Other,
 }
 

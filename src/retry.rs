@@ -147,6 +147,7 @@ impl Reason {
             | Class::TablesMissing
             | Class::Denied(_)
             | Class::StatementsMixedUp
+            | Class::TransactionAborted
             | Class::Other => None,
         }
     }

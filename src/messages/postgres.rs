@@ -7,8 +7,8 @@
 mod catalogue;
 
 use catalogue::{
-    DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TIMEOUT, NO_FUNCTION, NO_RELATION, STATEMENT,
-    STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
+    ABORTED, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TIMEOUT, NO_FUNCTION, NO_RELATION,
+    STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
 use super::Class;
@@ -23,6 +23,8 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::LockTimeout)
     } else if is(STATEMENT_TIMEOUT) {
         Some(Class::StatementTimeout)
+    } else if is(ABORTED) {
+        Some(Class::TransactionAborted)
     } else if is(LOCK_NOT_AVAILABLE) {
         Some(Class::LockNotAvailable)
     } else if is(UNLOGGED_IN_RECOVERY) {
@@ -72,6 +74,17 @@ mod tests {
     }
 
     #[test]
+    fn an_aborted_transaction_is_known_in_english_and_french() {
+        for message in [
+            "current transaction is aborted, commands ignored until end of transaction block",
+            "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\n\
+             de la transaction",
+        ] {
+            assert_eq!(classify(message), Some(Class::TransactionAborted));
+        }
+    }
+
+    #[test]
     fn somebody_elses_missing_table_is_not_ours() {
         assert_eq!(classify("relation \"bonds\" does not exist"), None);
         let archive = "relation \"diesel_slots_archive\" does not exist";
@@ -114,6 +127,7 @@ mod tests {
     #[test]
     fn no_message_has_two_meanings() {
         let all = [
+            ABORTED,
             DEADLOCK,
             LOCK_TIMEOUT,
             STATEMENT_TIMEOUT,

@@ -20,6 +20,21 @@ pub(super) const DEADLOCK: &[&str] = &[
     "çıkmaz (deadlock) durumu saptandı",
 ];
 
+pub(super) const ABORTED: &[&str] = &[
+    "current transaction is aborted, commands ignored until end of transaction block",
+    "aktuelle Transaktion wurde abgebrochen, Befehle werden bis zum Ende der Transaktion ignoriert",
+    "transacción abortada, las órdenes serán ignoradas hasta el fin de bloque de transacción",
+    "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\nde la transaction",
+    "la transazione corrente è interrotta, i comandi saranno ignorati fino alla fine del blocco della transazione",
+    "現在のトランザクションがアボートしました。トランザクションブロックが終わるまでコマンドは無視されます",
+    "현재 트랜잭션은 중지되어 있습니다. 이 트랜잭션을 종료하기 전까지는 모든 명령이 무시될 것입니다",
+    "текущая транзакция прервана, команды до конца блока транзакции игнорируются",
+    "aktuella transaktionen har avbrutits, alla kommandon ignoreras tills slutet på transaktionen",
+    "поточна транзакція перервана, команди до кінця блока транзакції пропускаються",
+    "当前事务已中止，事务块结束之前的命令将被忽略",
+    "目前交易已中止，忽略指令直到交易區塊結尾",
+];
+
 pub(super) const LOCK_TIMEOUT: &[&str] = &[
     "canceling statement due to lock timeout",
     "storniere Anfrage wegen Zeitüberschreitung einer Sperre",
