@@ -41,6 +41,8 @@ pub trait Sequences: SequenceStore {
     /// transaction's: used with its commit, free again with its rollback, the end of the connection or a
     /// crash.
     ///
+    /// `LAST_INSERT_ID()` and `last_insert_rowid()` stay those of the application's last INSERT.
+    ///
     /// After a draw that failed on MariaDB the connection's cached statements are prepared anew, as with
     /// [`run_transaction`](crate::Transactions::run_transaction).
     ///

@@ -57,6 +57,11 @@ macro_rules! all_promises {
             semaphore_machine::{
                 semaphores_do_what_their_model_says,
             },
+            session_state::{
+                drawing_a_number_keeps_the_last_inserted_id,
+                locking_an_object_keeps_the_last_inserted_id,
+                semaphores_keep_the_last_inserted_id,
+            },
         );
         mod properties {
             use super::$backend;

@@ -96,6 +96,45 @@ fn round_trips_of_a_draw_are_one_on_mariadb_and_two_on_mysql() {
     assert_eq!(round_trips_of(&database, &late), [draw, 1]);
 }
 
+/// What a transaction at REPEATABLE READ reads after a draw is as new as its first read, not as the draw.
+#[test]
+fn a_draw_begins_no_snapshot() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    // The statement of a connection's first draw differs from that of the others on MariaDB.
+    for expected in 1..=2 {
+        conn.transaction(|conn| {
+            assert_eq!(conn.next_number(&Sequence::named("invoice"))?, expected);
+            Mysql::count_up(&mut database.connect(), 0);
+            assert_eq!(Mysql::counter(conn, 0), expected);
+            Ok::<_, Error>(())
+        })
+        .expect("commit");
+    }
+}
+
+/// A number too large is an error in a session that cuts off what does not fit, too.
+#[test]
+fn the_end_of_the_numbers_is_an_error_without_strict_mode() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
+    let end = Sequence::named("end").starting_at(i64::MAX - 1);
+    conn.transaction(|conn| {
+        assert_eq!(conn.next_number(&end)?, i64::MAX - 1);
+        for _ in 0..2 {
+            let error = conn.next_numbers(&end, 2).expect_err("one is left");
+            assert!(
+                matches!(error, Error::SequenceExhausted { .. }),
+                "{error:?}"
+            );
+        }
+        assert_eq!(conn.next_number(&end)?, i64::MAX);
+        Ok::<_, Error>(())
+    })
+    .expect("usable");
+}
+
 /// Each is three, since Diesel switches several statements in one message on and off again.
 #[test]
 fn round_trips_of_a_transaction_are_diesels() {

@@ -29,6 +29,22 @@ fn read(conn: &mut PgConnection) -> QueryResult<()> {
 }
 
 /// At top level the lock rides with BEGIN, time-out included; inside a transaction it is one statement.
+/// Not `currval`, nor what RETURNING returns.
+#[test]
+fn first_kept_lock_of_an_id_changes_lastval_alone() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    Postgres::sql(&mut conn, "CREATE SEQUENCE own START WITH 1000");
+    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    for (own, last) in [(1000, 1), (1001, 1001)] {
+        Postgres::number(&mut conn, "SELECT nextval('own')");
+        conn.with_object_lock(&kept, |_| Ok::<_, Error>(()))
+            .expect("free");
+        assert_eq!(Postgres::number(&mut conn, "SELECT lastval()"), last);
+        assert_eq!(Postgres::number(&mut conn, "SELECT currval('own')"), own);
+    }
+}
+
 #[test]
 fn round_trips_are_none_at_top_level_and_one_inside() {
     let database = Postgres::new();

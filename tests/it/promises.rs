@@ -13,6 +13,7 @@ pub(crate) mod refusals;
 pub(crate) mod retention;
 pub(crate) mod semaphore_machine;
 pub(crate) mod sequences;
+pub(crate) mod session_state;
 pub(crate) mod slots;
 pub(crate) mod tables;
 pub(crate) mod transactions;

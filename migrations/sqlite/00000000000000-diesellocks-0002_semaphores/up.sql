@@ -21,10 +21,10 @@ CREATE TABLE diesel_semaphores (
     permits INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One row: no fence was larger.
+-- One row: no fence was larger. WITHOUT ROWID, as all of these tables: an INSERT leaves last_insert_rowid() as it was.
 CREATE TABLE diesel_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL
-);
+) WITHOUT ROWID;
 
 INSERT INTO diesel_fences (id, fence) VALUES (1, 0);

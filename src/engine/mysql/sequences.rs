@@ -54,7 +54,7 @@ last_drawn!(mysql, [u8]);
 statement! {
     Mysql, MysqlConnection;
     /// Makes the row or adds to it. Raw: Diesel prepares an upsert of the DSL's anew each time. Only
-    /// MariaDB returns the number.
+    /// MariaDB returns the number. Not by `LAST_INSERT_ID(..)`, which is the application's.
     Add<'a> { draw: &'a Wanted<'a> } -> BigInt,
     |self, out| {
         let sequence = self.draw.sequence;
@@ -62,19 +62,10 @@ statement! {
             "INSERT INTO diesel_sequences (name, scope, last) VALUES (",
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
-            ", LAST_INSERT_ID(", BigInt = &self.draw.first_last;
-            ")) ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(last + ", BigInt = &self.draw.count;
-            ") /*M!100500 RETURNING last */";
+            ", ", BigInt = &self.draw.first_last;
+            ") ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
+            " /*M!100500 RETURNING last */";
         );
-    }
-}
-
-statement! {
-    Mysql, MysqlConnection;
-    /// What the session's last [`Add`] handed back.
-    Added {} -> BigInt,
-    |self, out| {
-        out.push_sql("SELECT CAST(LAST_INSERT_ID() AS SIGNED)");
     }
 }
 
@@ -88,7 +79,10 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
             answer => return answer,
         }
         Add { draw }.execute(conn)?;
-        Added {}.get_result(conn)
+        let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
+        // A plain read would begin the snapshot of the transaction's later reads.
+        let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
+        last.get_result(conn)
     });
     match added {
         Ok(last) => Ok(Some(last)),

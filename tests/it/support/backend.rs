@@ -42,6 +42,14 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// The clock, in microseconds since 1970 UTC.
     const NOW_US: &'static str;
 
+    /// What an application reads the id with that its session inserted last.
+    const LAST_INSERTED_ID: &'static str;
+    /// Whether the first kept lock of an id changes it.
+    const NEW_KEPT_ROW_CHANGES_LAST_INSERTED_ID: bool = false;
+
+    /// The statement that makes `own_ids(id, n)`, whose ids are drawn by the database from the first one on.
+    fn own_ids(first: i64) -> String;
+
     /// An empty database.
     fn empty() -> Self;
 

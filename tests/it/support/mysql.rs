@@ -77,8 +77,15 @@ impl Backend for Mysql {
     const COUNTING_LOCKS_FREE_SLOTS: bool = true;
     const LOST_SLOTS_STAY_LOCKED: bool = true;
     const NOW_US: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    const LAST_INSERTED_ID: &'static str = "LAST_INSERT_ID()";
 
     read_tables!(mysql, Vec<u8>);
+
+    fn own_ids(first: i64) -> String {
+        format!(
+            "CREATE TABLE own_ids (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, n INTEGER) AUTO_INCREMENT = {first}"
+        )
+    }
 
     fn empty() -> Self {
         Self::empty_on(&server("MYSQL_DATABASE_URL"))

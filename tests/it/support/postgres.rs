@@ -77,8 +77,16 @@ impl Backend for Postgres {
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
     const SHARED: &'static str = "FOR SHARE";
     const NOW_US: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const LAST_INSERTED_ID: &'static str = "lastval()";
+    const NEW_KEPT_ROW_CHANGES_LAST_INSERTED_ID: bool = true;
 
     read_tables!(postgres, String);
+
+    fn own_ids(first: i64) -> String {
+        format!(
+            "CREATE TABLE own_ids (id BIGINT GENERATED ALWAYS AS IDENTITY (START WITH {first}), n INTEGER)"
+        )
+    }
 
     fn empty() -> Self {
         Self::empty_on(&server("PG_DATABASE_URL"))

@@ -34,8 +34,16 @@ impl Backend for Sqlite {
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
     const SHARED: &'static str = "";
     const NOW_US: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const LAST_INSERTED_ID: &'static str = "last_insert_rowid()";
 
     read_tables!(sqlite, String);
+
+    fn own_ids(first: i64) -> String {
+        format!(
+            "CREATE TABLE own_ids (id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER); \
+             INSERT INTO sqlite_sequence VALUES ('own_ids', {first})"
+        )
+    }
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -50,8 +50,15 @@ impl<W: Way> Backend for Via<W> {
     const SAVEPOINT_FREES_KEPT: Option<bool> = W::To::SAVEPOINT_FREES_KEPT;
     const SHARED: &'static str = W::To::SHARED;
     const NOW_US: &'static str = W::To::NOW_US;
+    const LAST_INSERTED_ID: &'static str = W::To::LAST_INSERTED_ID;
+    const NEW_KEPT_ROW_CHANGES_LAST_INSERTED_ID: bool =
+        W::To::NEW_KEPT_ROW_CHANGES_LAST_INSERTED_ID;
     const COUNTING_LOCKS_FREE_SLOTS: bool = W::To::COUNTING_LOCKS_FREE_SLOTS;
     const LOST_SLOTS_STAY_LOCKED: bool = W::To::LOST_SLOTS_STAY_LOCKED;
+
+    fn own_ids(first: i64) -> String {
+        W::To::own_ids(first)
+    }
 
     fn empty() -> Self {
         let database = W::To::empty();
