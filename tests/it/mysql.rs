@@ -10,6 +10,7 @@ use diesel_locks::prelude::*;
 
 use crate::promises;
 use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
 use crate::support::mysql::{Mysql, words};
 use crate::support::proxy::{
     Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
@@ -417,4 +418,104 @@ fn a_retried_transaction_does_not_hang_on_the_statement_that_failed() {
     AnsiTransactionManager::commit_transaction(&mut holder).expect("commit");
     let rows = result_of(&theirs).expect("in the end");
     assert_eq!((rows.len(), rows[5]), (10, 1));
+}
+
+macro_rules! script {
+    ($name:literal, $way:literal) => {
+        include_str!(concat!(
+            "../../migrations/mysql/00000000000000-diesellocks-",
+            $name,
+            "/",
+            $way,
+            ".sql"
+        ))
+    };
+}
+
+macro_rules! scripts {
+    ($name:literal) => {
+        (script!($name, "up"), script!($name, "down"))
+    };
+}
+
+/// The migrations, what makes and what removes the tables.
+const SCRIPTS: [(&str, &str); MIGRATIONS] = [
+    scripts!("0001_object_locks"),
+    scripts!("0002_semaphores"),
+    scripts!("0003_sequences"),
+];
+
+/// The statements of a script, without comments.
+fn statements(script: &str) -> Vec<String> {
+    let lines = script
+        .lines()
+        .map(|line| line.split("--").next().unwrap_or_default());
+    let script = lines.collect::<Vec<_>>().join("\n");
+    let statements = script
+        .split(';')
+        .map(str::trim)
+        .filter(|statement| !statement.is_empty());
+    statements.map(str::to_owned).collect()
+}
+
+/// All columns and indices of the crate's tables.
+fn tables(conn: &mut MysqlConnection) -> String {
+    Mysql::sql(conn, "SET SESSION group_concat_max_len = 100000");
+    let columns = words(
+        conn,
+        "SELECT COALESCE(GROUP_CONCAT(CONCAT_WS(' ', table_name, column_name, column_type, is_nullable) \
+         ORDER BY table_name, ordinal_position SEPARATOR '; '), '') FROM information_schema.columns \
+         WHERE table_schema = DATABASE() AND table_name LIKE 'diesel%'",
+    );
+    let indices = words(
+        conn,
+        "SELECT COALESCE(GROUP_CONCAT(CONCAT_WS(' ', table_name, index_name, column_name) \
+         ORDER BY table_name, index_name, seq_in_index SEPARATOR '; '), '') FROM information_schema.statistics \
+         WHERE table_schema = DATABASE() AND table_name LIKE 'diesel%'",
+    );
+    format!("{columns} {indices}")
+}
+
+/// Each statement commits by itself there, so that a killed server leaves those that it has run.
+#[test]
+fn migrating_goes_on_after_it_was_killed_at_any_statement() {
+    let complete = tables(&mut Mysql::new().connect());
+    let up: Vec<String> = SCRIPTS.iter().flat_map(|(up, _)| statements(up)).collect();
+    let down: Vec<String> = SCRIPTS
+        .iter()
+        .rev()
+        .flat_map(|(_, down)| statements(down))
+        .collect();
+    assert_eq!((up.len(), down.len()), (6, 5));
+    for ran in 0..=up.len() {
+        let database = Mysql::empty();
+        let mut conn = database.connect();
+        for statement in &up[..ran] {
+            Mysql::sql(&mut conn, statement);
+        }
+        let versions = diesel_locks::migrate(&mut conn).expect("migrate");
+        assert_eq!(versions.len(), MIGRATIONS, "after {ran} statements");
+        assert_eq!(tables(&mut conn), complete, "after {ran} statements");
+        let fences = Mysql::number(&mut conn, "SELECT COUNT(*) FROM diesel_fences");
+        assert_eq!(fences, 1, "after {ran} statements");
+    }
+    for ran in 0..=up.len() {
+        let database = Mysql::empty();
+        let mut conn = database.connect();
+        for statement in up[..ran].iter().chain(&down) {
+            Mysql::sql(&mut conn, statement);
+        }
+        assert_eq!(tables(&mut conn), " ", "after {ran} statements");
+    }
+    for ran in 0..=down.len() {
+        let database = Mysql::new();
+        let mut conn = database.connect();
+        for statement in &down[..ran] {
+            Mysql::sql(&mut conn, statement);
+        }
+        Mysql::revert_all(&mut conn);
+        assert_eq!(tables(&mut conn), " ", "after {ran} statements");
+        diesel_locks::migrate(&mut conn).expect("migrate again");
+        assert_eq!(tables(&mut conn), complete, "after {ran} statements");
+    }
 }

@@ -1,1 +1,1 @@
-DROP TABLE diesel_object_locks;
+DROP TABLE IF EXISTS diesel_object_locks;

@@ -1,3 +1,3 @@
-DROP TABLE diesel_fences;
-DROP TABLE diesel_semaphores;
-DROP TABLE diesel_slots;
+DROP TABLE IF EXISTS diesel_fences;
+DROP TABLE IF EXISTS diesel_semaphores;
+DROP TABLE IF EXISTS diesel_slots;

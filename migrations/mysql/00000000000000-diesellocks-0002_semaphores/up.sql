@@ -1,8 +1,9 @@
+-- Each statement commits by itself, and can be run again: a migration may be ended between two of them.
 -- One row per slot of a semaphore, numbered from 1 without gaps. A slot is free when expires_us has passed
 -- and no transaction has its row locked. All times are microseconds since 1970 UTC by this server's clock;
 -- FROM_UNIXTIME(expires_us / 1e6) shows one.
 -- VARBINARY: names are compared as bytes.
-CREATE TABLE diesel_slots (
+CREATE TABLE IF NOT EXISTS diesel_slots (
     name VARBINARY(1020) NOT NULL,
     number INTEGER NOT NULL,
     token VARBINARY(16),             -- of the holder; NULL when nobody holds the slot
@@ -17,15 +18,15 @@ CREATE TABLE diesel_slots (
 ) ENGINE = InnoDB;
 
 -- Semaphores that applications have registered, whose slots stay.
-CREATE TABLE diesel_semaphores (
+CREATE TABLE IF NOT EXISTS diesel_semaphores (
     name VARBINARY(1020) NOT NULL PRIMARY KEY,
     permits INTEGER NOT NULL
 ) ENGINE = InnoDB;
 
 -- One row: no fence of a slot that was removed was larger. Locked by whoever adds or removes slots.
-CREATE TABLE diesel_fences (
+CREATE TABLE IF NOT EXISTS diesel_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL
 ) ENGINE = InnoDB;
 
-INSERT INTO diesel_fences (id, fence) VALUES (1, 0);
+INSERT IGNORE INTO diesel_fences (id, fence) VALUES (1, 0);

@@ -1,1 +1,1 @@
-DROP TABLE diesel_sequences;
+DROP TABLE IF EXISTS diesel_sequences;
