@@ -100,8 +100,9 @@ impl Engine for PgConnection {
 
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, for the advisory lock to end with it however it ends, and behind a
-        // transaction pooler too.
-        conn.transaction(|conn| {
+        // transaction pooler too. At a higher level it would not see the migrations of the session that it
+        // has waited for.
+        conn.build_transaction().read_committed().run(|conn| {
             statements::lock_migrations().execute(conn)?;
             migrations::run_pending(conn, migrations::POSTGRES)
         })

@@ -14,6 +14,7 @@ use diesel_locks::prelude::*;
 
 use crate::promises;
 use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::{Postgres, knows_no_german, words};
 use crate::support::proxy::{
     Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
@@ -334,7 +335,7 @@ fn kept_held(conn: &mut PgConnection) -> String {
         conn,
         "SELECT coalesce(string_agg(coalesce(id, '?'), ' ' ORDER BY id), '') \
          FROM pg_locks LEFT JOIN diesel_object_locks ON advisory_key::bigint & 4294967295 = objid::bigint \
-         WHERE locktype = 'advisory' AND classid = 1684828011 AND objsubid = 2 AND granted \
+         WHERE locktype = 'advisory' AND classid = 'diesel_object_locks'::regclass AND objsubid = 2 AND granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
     )
 }
@@ -342,14 +343,150 @@ fn kept_held(conn: &mut PgConnection) -> String {
 /// Returns when somebody waits for the lock of a kept row with that key.
 fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
     let waiting = format!(
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1684828011 \
-         AND objid = {key} AND objsubid = 2 AND NOT granted \
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+         AND classid = 'diesel_object_locks'::regclass AND objid = {key} AND objsubid = 2 AND NOT granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     );
     let begun = Instant::now();
     while Postgres::number(conn, &waiting) == 0 {
         assert!(begun.elapsed() < LONG, "nobody waits for {key}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> ObjectLock {
+    ObjectLock::on_all(ids).retention(Retention::Kept)
+}
+
+/// Makes 300 kept rows, `row:0` to `row:299`, in a table that is never analyzed.
+fn make_kept_rows(conn: &mut PgConnection) {
+    Postgres::sql(
+        conn,
+        "ALTER TABLE diesel_object_locks SET (autovacuum_enabled = off)",
+    );
+    let rows: Vec<_> = (0..300).map(|row| ObjectId::new("row", row)).collect();
+    conn.with_object_locks(kept(&rows), read).expect("free");
+}
+
+/// The planner is free to evaluate a function before a condition beside it, and plans anew after some calls.
+#[test]
+fn try_locks_no_object_that_was_not_asked_for() {
+    let database = Postgres::new();
+    make_kept_rows(&mut database.connect());
+    let own_advisory_locks =
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+    for (ids, kept_rows) in [
+        (vec!["a"], 0),
+        (vec!["a", "b", "c"], 0),
+        (vec!["row:7"], 1),
+        (vec!["a", "row:7", "row:8"], 2),
+    ] {
+        let mut conn = database.connect();
+        for call in 0..12 {
+            let locks = conn
+                .try_with_object_locks(ids.iter().copied(), |conn| {
+                    Ok::<_, Error>(Postgres::number(conn, own_advisory_locks))
+                })
+                .expect("an answer");
+            assert_eq!(locks, Some(kept_rows), "{ids:?}, call {call}");
+        }
+    }
+    let mut conn = database.connect();
+    for call in 0..12 {
+        let locks = conn
+            .try_with_object_locks(kept(["a", "row:7", "row:8"]), |conn| {
+                Ok::<_, Error>(Postgres::number(conn, own_advisory_locks))
+            })
+            .expect("an answer");
+        assert_eq!(locks, Some(3), "call {call}");
+    }
+}
+
+/// Its SELECT locks what it returns, a batch at a time, and no other row.
+#[test]
+fn purge_locks_one_batch_at_a_time() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    make_kept_rows(&mut conn);
+    Postgres::sql(
+        &mut conn,
+        "BEGIN; SELECT FROM diesel_object_locks FOR UPDATE",
+    );
+    let purge = {
+        let database = Arc::clone(&database);
+        meanwhile(move || database.connect().purge_object_locks())
+    };
+    database.await_waiting(1);
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(Postgres::number(&mut conn, locks), 100);
+    Postgres::sql(&mut conn, "COMMIT");
+    assert_eq!(result_of(&purge).expect("purged"), 300);
+}
+
+/// Each schema has a table of its own, whose keys start at 1.
+#[test]
+fn kept_locks_of_two_schemas_are_independent() {
+    let database = Postgres::empty();
+    let in_schema = |schema: &str| {
+        let mut conn = database.connect();
+        Postgres::sql(&mut conn, &format!("SET search_path = {schema}"));
+        conn
+    };
+    let [mut one, mut two] = ["one", "two"].map(|schema| {
+        let mut conn = in_schema(schema);
+        Postgres::sql(&mut conn, &format!("CREATE SCHEMA {schema}"));
+        diesel_locks::migrate(&mut conn).expect("migrate");
+        conn.with_object_locks(kept(["a"]), read).expect("free");
+        let key = words(&mut conn, "SELECT advisory_key FROM diesel_object_locks");
+        assert_eq!(key, "1");
+        conn
+    });
+    one.with_object_locks(kept(["a"]), |one| {
+        for wait in [Wait::No, Wait::AtMost(Duration::from_secs(5))] {
+            two.with_object_locks(kept(["a"]).wait(wait), read)?;
+            two.transaction(|two| two.lock_object(ObjectLock::on("a").wait(wait)))?;
+        }
+        assert_eq!(two.purge_object_locks()?, 1);
+        // The lock is the table's, whatever its schema is called.
+        Postgres::sql(&mut two, "ALTER SCHEMA one RENAME TO three");
+        let mut three = in_schema("three");
+        assert_eq!(three.try_with_object_locks(["a"], read)?, None);
+        assert_eq!(three.purge_object_locks()?, 0);
+        assert_eq!(kept_held(&mut three), "a");
+        assert_eq!(kept_held(&mut two), "");
+        let _ = one;
+        Ok::<_, Error>(())
+    })
+    .expect("no wait");
+}
+
+/// At a higher level than READ COMMITTED who waits for another's migration would not see it afterwards.
+#[test]
+fn servers_that_wait_for_each_other_migrate_at_any_default_level() {
+    for level in ["repeatable read", "serializable"] {
+        let database = Arc::new(Postgres::empty());
+        let mut conn = database.connect();
+        let name = words(&mut conn, "SELECT current_database()");
+        Postgres::sql(
+            &mut conn,
+            &format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"),
+        );
+        let key = i64::from_be_bytes(*b"diesel-l");
+        Postgres::sql(&mut conn, &format!("SELECT pg_advisory_lock({key})"));
+        let servers: Vec<_> = (0..3)
+            .map(|_| {
+                let database = Arc::clone(&database);
+                meanwhile(move || diesel_locks::migrate(&mut database.connect()))
+            })
+            .collect();
+        database.await_waiting(3);
+        Postgres::sql(&mut conn, &format!("SELECT pg_advisory_unlock({key})"));
+        let ran: usize = servers
+            .iter()
+            .map(|server| result_of(server).expect("migrate").len())
+            .sum();
+        assert_eq!(ran, MIGRATIONS, "{level}");
     }
 }
 
@@ -395,7 +532,7 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
         Postgres::sql(
             &mut purge,
             "BEGIN; DELETE FROM diesel_object_locks \
-             WHERE pg_try_advisory_xact_lock(1684828011, advisory_key)",
+             WHERE pg_try_advisory_xact_lock(tableoid::integer, advisory_key)",
         );
         let waiter = {
             let database = Arc::clone(&database);
@@ -405,7 +542,8 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
             })
         };
         database.await_waiting(1);
-        let holder_of_the_new_one = "BEGIN; SELECT pg_advisory_xact_lock(1684828011, 7)";
+        let holder_of_the_new_one =
+            "BEGIN; SELECT pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, 7)";
         Postgres::sql(&mut conn, holder_of_the_new_one);
         Postgres::sql(
             &mut purge,

@@ -3,8 +3,9 @@
 -- advisory_key: nothing in them has to survive a crash, and a transaction that wrote nothing else need
 -- not wait for the log to reach the disk.
 -- COLLATE "C": ids are compared as bytes.
--- advisory_key: who holds pg_advisory_xact_lock(1684828011, advisory_key) holds the kept row's object
--- (1684828011 is "dlok" in ASCII). Drawn from the sequence when a kept row is made, 0 in transient rows.
+-- advisory_key: a transaction that holds pg_advisory_xact_lock(tableoid::integer, advisory_key) holds the
+-- kept row's object. The table is part of the lock: each schema may have one, whose keys start at 1.
+-- Drawn from the sequence when a kept row is made, 0 in transient rows.
 -- So a held row is not locked as a row: nobody but purge_object_locks may delete kept rows.
 CREATE UNLOGGED TABLE diesel_object_locks (
     id VARCHAR(255) COLLATE "C" PRIMARY KEY,
@@ -20,6 +21,7 @@ CREATE UNLOGGED TABLE diesel_object_locks (
 CREATE FUNCTION diesel_locks_acquire_one(object_id TEXT, keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
+    class INTEGER;
     key INTEGER;
     key_now INTEGER;
     row_at TID;
@@ -33,7 +35,7 @@ BEGIN
     END IF;
     -- A kept lock expects the row to be there, a transient one to be absent.
     IF keep THEN
-        SELECT advisory_key INTO key FROM diesel_object_locks WHERE id = object_id;
+        SELECT tableoid::integer, advisory_key INTO class, key FROM diesel_object_locks WHERE id = object_id;
     END IF;
     LOOP
         IF key IS NULL THEN
@@ -42,7 +44,7 @@ BEGIN
             IF keep THEN
                 INSERT INTO diesel_object_locks (id, kept) VALUES (object_id, true)
                     ON CONFLICT (id) DO NOTHING
-                    RETURNING advisory_key INTO key;
+                    RETURNING tableoid::integer, advisory_key INTO class, key;
             ELSE
                 INSERT INTO diesel_object_locks (id, kept, advisory_key) VALUES (object_id, false, 0)
                     ON CONFLICT (id) DO NOTHING
@@ -54,14 +56,15 @@ BEGIN
                 END IF;
             END IF;
             IF key IS NULL THEN
-                SELECT advisory_key INTO key FROM diesel_object_locks WHERE id = object_id;
+                SELECT tableoid::integer, advisory_key INTO class, key
+                    FROM diesel_object_locks WHERE id = object_id;
                 -- Purged since the INSERT met it.
                 CONTINUE WHEN key IS NULL;
             END IF;
         END IF;
         -- Mostly it is free: an expression costs less than a statement.
-        IF NOT pg_try_advisory_xact_lock(1684828011, key) THEN
-            PERFORM pg_advisory_xact_lock(1684828011, key);
+        IF NOT pg_try_advisory_xact_lock(class, key) THEN
+            PERFORM pg_advisory_xact_lock(class, key);
         END IF;
         -- As long as the lock is ours nobody purges the row; before, somebody may have.
         SELECT advisory_key INTO key_now FROM diesel_object_locks WHERE id = object_id;
@@ -100,9 +103,13 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- Kept rows can be asked.
-    PERFORM 1 FROM diesel_object_locks
-        WHERE id = ANY (object_ids) AND NOT pg_try_advisory_xact_lock(1684828011, advisory_key)
+    -- Kept rows can be asked. OFFSET 0 keeps the planner from merging the two queries: it would be free
+    -- to ask for the lock of each row of the table before it compares the ids.
+    PERFORM 1 FROM (
+            SELECT tableoid::integer AS class, advisory_key AS key
+            FROM diesel_object_locks WHERE id = ANY (object_ids) OFFSET 0
+        ) AS asked
+        WHERE NOT pg_try_advisory_xact_lock(class, key)
         LIMIT 1;
     IF FOUND THEN
         RAISE lock_not_available;

@@ -343,7 +343,9 @@ statement! {
         set_free(&mut out);
         where_key(&mut out, &self.key)?;
         and_unexpired(&mut out);
-        // For this transaction alone.
+        // For this transaction alone, which is this statement: a function with an effect among conditions, right in
+        // whatever order they are evaluated. A row that is updated has met all of them, this one too; without such
+        // a row the transaction writes nothing for which the server could wait.
         out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
     }
 }

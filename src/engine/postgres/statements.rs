@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use diesel::dsl::{auto_type, delete as delete_from, select};
+use diesel::dsl::{auto_type, case_when, delete as delete_from, select, sql};
+use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
 
@@ -26,8 +27,9 @@ extern "SQL" {
 /// "diesel-l", so that no application takes the same number by chance.
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
-/// The first number of each kept row's advisory lock; 1684828011 in the migration.
-const KEPT_CLASS: i32 = i32::from_be_bytes(*b"dlok");
+/// The first number of each kept row's advisory lock: the table, by its object identifier. A column of
+/// the server's own, which `table!` does not declare.
+const KEPT_CLASS: &str = "tableoid::integer";
 
 /// Milliseconds within which what is free is had when the time is up. Without it a lock that changes hands
 /// faster than [`short_wait`] would be waited for on and on.
@@ -83,13 +85,17 @@ pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
 }
 
 /// Kept rows that nobody has locked, locked now.
+///
+/// CASE, because the planner is free to call the function before it evaluates a condition beside it. There
+/// is no ORDER BY: LIMIT ends the scan, so that no more rows are locked than are returned.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
-    let class: i32 = KEPT_CLASS;
+    let class: SqlLiteral<Integer> = sql(KEPT_CLASS);
+    let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
+        pg_try_advisory_xact_lock(class, dsl::advisory_key);
     diesel_object_locks::table
         .select((dsl::id, dsl::advisory_key))
-        .filter(dsl::kept)
-        .filter(pg_try_advisory_xact_lock(class, dsl::advisory_key))
+        .filter(case_when(dsl::kept, lock).otherwise(false))
         .limit(limit)
 }
 
@@ -139,6 +145,8 @@ fn push_acquire_in_time(sql: &mut String, request: &Request) {
         0 => (WITHOUT_WAITING, short_wait(request.ids.len())),
         left => (left, 0),
     };
+    // The values are read before they are set: PostgreSQL evaluates a list of results from left to right
+    // (test `the_sessions_limits_are_as_before_after_a_wait`).
     let _ = write!(
         sql,
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \

@@ -11,6 +11,12 @@ use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 
 pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
+    eight_servers_migrate::<B>(|_| ());
+    eight_servers_migrate::<B>(B::serializable);
+}
+
+/// Each after it has prepared its session.
+fn eight_servers_migrate<B: Backend>(prepare: fn(&mut B::Conn)) {
     let database = Arc::new(B::empty());
     let together = Arc::new(Barrier::new(8));
     let servers: Vec<_> = (0..8)
@@ -19,6 +25,7 @@ pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
             std::thread::spawn(move || {
                 together.wait();
                 let mut conn = database.connect();
+                prepare(&mut conn);
                 let ran = diesel_locks::migrate(&mut conn).expect("migrate");
                 conn.with_object_lock("a", |_| Ok::<_, Error>(()))
                     .expect("the table is there");
