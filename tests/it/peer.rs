@@ -3,14 +3,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::pgbouncer::Pooled;
 use crate::support::rights::{ApplicationRole, ApplicationUser};
-use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
@@ -58,40 +58,22 @@ impl Peer {
 
     /// Returns when none of its threads runs any more.
     pub(crate) fn stop(&self) {
-        self.signal("STOP");
-        let begun = Instant::now();
-        while !self.is_stopped() {
-            assert!(begun.elapsed() < LONG, "it runs on");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.signal(Signal::STOP);
+        // Told when its last thread has stopped.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(Pid::from_child(&self.0)), stopped).expect("our child");
+        assert!(
+            status.is_some_and(|status| status.stopped()),
+            "it has ended"
+        );
     }
 
     pub(crate) fn go_on(&self) {
-        self.signal("CONT");
+        self.signal(Signal::CONT);
     }
 
-    fn is_stopped(&self) -> bool {
-        let id = self.0.id().to_string();
-        if !cfg!(target_os = "linux") {
-            let listed = Command::new("ps").args(["-o", "stat=", "-p", &id]).output();
-            let state = listed.expect("ps").stdout;
-            return state.trim_ascii_start().starts_with(b"T");
-        }
-        std::fs::read_dir(format!("/proc/{id}/task"))
-            .expect("a list of threads")
-            .all(|thread| {
-                let status = thread.expect("a thread").path().join("status");
-                // One that has just ended has none, and is not listed the next time.
-                std::fs::read_to_string(status).is_ok_and(|status| status.contains("State:\tT"))
-            })
-    }
-
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill")
-            .args([format!("-{signal}"), self.0.id().to_string()])
-            .status()
-            .expect("kill");
-        assert!(sent.success(), "{sent}");
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
     /// Tells it to go on, and returns what it says next.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::cargo::{PACKAGE, Workspace, cargo};
-use crate::{interrupt, package, programs, run, setup};
+use crate::{interrupt, package, programs, run, setup, slim};
 
 /// How a check ended.
 pub(crate) enum Outcome {
@@ -51,6 +51,7 @@ pub(crate) fn check() -> Result<u8> {
     checked("every combination of features", &mut || {
         combinations(&workspace.features())
     })?;
+    checked("programs that the sources run", &mut slim::check)?;
     checked("package", &mut || package::check(&workspace))?;
     checked("oldest supported Rust", &mut || oldest_rust(&workspace))?;
     checked("licences and sources (cargo deny)", &mut || {

@@ -21,6 +21,7 @@ mod purpose;
 mod run;
 mod servers;
 mod setup;
+mod slim;
 mod test;
 mod torture;
 mod workplace;

@@ -7,6 +7,8 @@ mod json_run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;
+#[path = "../../../ingest/tests/program/processes.rs"]
+mod processes;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;

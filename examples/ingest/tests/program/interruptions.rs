@@ -1,11 +1,13 @@
 //! Runs that are stopped half-way, and the same command again.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::processes::{alive, children, signal};
 use crate::run::{Run, ingest};
 use diesel::prelude::*;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// Long enough to be interrupted.
@@ -55,17 +57,6 @@ impl Started {
         ingest_documents::table.count().get_result(&mut conn)
     }
 
-    /// The ids of the writers' processes.
-    fn writers(&self) -> Vec<String> {
-        let parent = self.child.id().to_string();
-        let listed = Command::new("ps")
-            .args(["-o", "pid=", "--ppid", &parent])
-            .output();
-        let listed = listed.expect("ps").stdout;
-        let pids = String::from_utf8_lossy(&listed);
-        pids.split_whitespace().map(str::to_owned).collect()
-    }
-
     /// The run's end, how long it took, and the same command again.
     fn end_and_repeat(self) -> (Run, Duration, Run) {
         let now = Instant::now();
@@ -74,24 +65,22 @@ impl Started {
     }
 }
 
-fn signal(name: &str, process: &str) {
-    let status = Command::new("kill").args(["-s", name, process]).status();
-    assert!(status.expect("kill").success());
-}
-
 #[test]
 fn a_killed_writer_is_an_error_and_the_next_run_completes() {
     let run = Started::new();
-    let writers = run.writers();
+    let writers = children(run.child.id());
     assert_eq!(writers.len(), 3);
-    signal("KILL", &writers[1]);
+    signal(writers[1], Signal::KILL);
     let (killed, _, repeated) = run.end_and_repeat();
 
     assert_eq!(killed.code, Some(1), "{killed:?}");
     assert_eq!(killed.number("writers_died"), 1);
     assert_eq!(killed.number("errors"), 1);
     assert_eq!(killed.number("duplicates"), 0);
-    assert!(killed.messages.contains(&writers[1]), "{killed:?}");
+    assert!(
+        killed.messages.contains(&writers[1].to_string()),
+        "{killed:?}"
+    );
     assert!(
         killed.number("handled") < killed.number("documents"),
         "{killed:?}"
@@ -104,7 +93,7 @@ fn a_killed_writer_is_an_error_and_the_next_run_completes() {
 #[test]
 fn interrupting_ends_soon_with_what_was_done_and_the_next_run_completes() {
     let run = Started::new();
-    signal("INT", &run.child.id().to_string());
+    signal(run.child.id(), Signal::INT);
     let (interrupted, ending, repeated) = run.end_and_repeat();
 
     assert!(ending < Duration::from_secs(20), "{ending:?}");
@@ -121,18 +110,10 @@ fn interrupting_ends_soon_with_what_was_done_and_the_next_run_completes() {
 #[test]
 fn writers_end_with_a_killed_coordinator() {
     let run = Started::new();
-    let writers = run.writers();
-    signal("KILL", &run.child.id().to_string());
+    let writers = children(run.child.id());
+    signal(run.child.id(), Signal::KILL);
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Signal 0 asks whether the process is there.
-    let is_alive = |process: &String| {
-        let asked = Command::new("kill")
-            .args(["-0", process])
-            .stderr(Stdio::null())
-            .status();
-        asked.expect("kill").success()
-    };
-    while writers.iter().any(is_alive) {
+    while !alive(&writers).is_empty() {
         assert!(Instant::now() < deadline, "writers outlive the coordinator");
         thread::sleep(Duration::from_millis(20));
     }

@@ -4,6 +4,7 @@ mod interruptions;
 mod json_run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod own_database;
+mod processes;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;

@@ -1,11 +1,12 @@
 //! Runs that end before all passes are issued.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{Run, passes};
 use diesel::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +23,7 @@ fn stored(path: &str) -> QueryResult<i64> {
 }
 
 /// A run that would take long is ended by the signal when it is at work; how it ended, and the file.
-fn ended_by(signal: &str, directory: &TempDir) -> (std::process::Output, String) {
+fn ended_by(signal: Signal, directory: &TempDir) -> (std::process::Output, String) {
     let path = directory.path().join("passes.sqlite");
     let path = path.to_str().expect("UTF-8").to_owned();
     let child = passes(&["--passes", "100000", "--database-url", &path])
@@ -35,17 +36,14 @@ fn ended_by(signal: &str, directory: &TempDir) -> (std::process::Output, String)
         assert!(Instant::now() < deadline, "no passes are issued");
         thread::yield_now();
     }
-    let sent = Command::new("kill")
-        .args(["-s", signal, &child.id().to_string()])
-        .status();
-    assert!(sent.expect("kill").success());
+    kill_process(Pid::from_child(&child), signal).expect("it runs");
     (child.wait_with_output().expect("passes ends"), path)
 }
 
 #[test]
 fn an_interrupted_run_is_right_as_far_as_it_came() {
     let directory = TempDir::new().expect("a directory");
-    let run = Run::from(ended_by("INT", &directory).0);
+    let run = Run::from(ended_by(Signal::INT, &directory).0);
     assert_eq!(run.code, Some(130), "{run:?}");
     assert_eq!(run.outcome["interrupted"], true);
     assert!(run.number("issued") > 0, "{run:?}");
@@ -65,7 +63,7 @@ fn a_killed_run_leaves_no_gaps() {
         }
     }
     let directory = TempDir::new().expect("a directory");
-    let (_, path) = ended_by("KILL", &directory);
+    let (_, path) = ended_by(Signal::KILL, &directory);
     let mut conn = SqliteConnection::establish(&path).expect("the file");
     let numbers: Vec<(i64, i64)> = pass::table
         .order((pass::meeting_id, pass::number))

@@ -1,0 +1,87 @@
+//! Which programs the sources run: only those that a small image has, or that `cargo xtask setup` installs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::cargo::root;
+use crate::check::Outcome;
+
+/// What the sources may run by name.
+const PROGRAMS: [&str; 7] = ["cargo", "docker", "git", "rustup", "sh", "sudo", "tar"];
+/// What shell scripts may not run. `kill` is part of the shell.
+const NOT_IN_SCRIPTS: [&str; 6] = ["killall", "pgrep", "pidof", "pkill", "ps", "top"];
+/// Directories of the workspace that have sources.
+const DIRECTORIES: [&str; 7] = [
+    ".ci", ".github", "benches", "examples", "src", "tests", "xtask",
+];
+
+/// The check.
+pub(crate) fn check() -> Result<Outcome> {
+    let mut problems = Vec::new();
+    for directory in DIRECTORIES {
+        look_through(&root().join(directory), &mut problems)?;
+    }
+    Ok(if problems.is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(problems.join("; "))
+    })
+}
+
+fn look_through(directory: &Path, problems: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            look_through(&path, problems)?;
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let others = match path.extension().and_then(OsStr::to_str) {
+            Some("rs") => other_programs(&text),
+            None | Some("sh" | "yml") => in_script(&text),
+            Some(_) => continue,
+        };
+        let name = path.strip_prefix(root()).unwrap_or(&path).display();
+        problems.extend(others.iter().map(|other| format!("{name} runs {other}")));
+    }
+    Ok(())
+}
+
+/// Programs that Rust code names where it runs them, and may not run.
+fn other_programs(text: &str) -> Vec<&str> {
+    text.split("Command::new(")
+        .skip(1)
+        .filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next())
+        .filter(|program| program.starts_with(char::is_alphanumeric))
+        .filter(|program| !PROGRAMS.contains(program))
+        .collect()
+}
+
+/// Programs that a script may not run.
+fn in_script(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(|line| line.split(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))))
+        .filter(|word| NOT_IN_SCRIPTS.contains(word))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_script, other_programs};
+
+    #[test]
+    fn programs_that_may_be_missing_are_found() {
+        let new = "Command::new";
+        let code =
+            format!("{new}(\"ps\").arg(1); {new}(\n    \"kill\"\n); {new}(\"sh\"); {new}(path)");
+        assert_eq!(other_programs(&code), ["ps", "kill"]);
+        assert_eq!(in_script("# ps\nkill -9 $(pgrep x)"), ["pgrep"]);
+        assert_eq!(in_script("apt-get; steps; a.ps"), [""; 0]);
+    }
+}
