@@ -5,7 +5,7 @@
 //! made behind a gate (`GET_LOCK`), which is held while acquiring and no longer.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
-use diesel::prelude::*;
+use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant};
 use crate::request::Request;
@@ -22,7 +22,7 @@ mod slots;
 mod statements;
 
 use acquire::Refusal;
-use run::{Failure, run};
+use run::{Failure, Run};
 
 /// Rows that one transaction of a purge removes.
 const PURGED_AT_ONCE: i64 = 500;
@@ -107,18 +107,15 @@ impl Engine for MysqlConnection {
             match purge_some(conn) {
                 Ok(0) => return Ok(purged),
                 Ok(removed) => purged += removed,
-                Err(Error::Deadlock { .. }) => {}
-                Err(error) => return Err(error),
+                Err(failure) if failure.is_retryable() => {}
+                Err(failure) => return Err(failure.into()),
             }
         }
     }
 
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         let forever = i32::MAX;
-        while run(conn, None, |conn| {
-            statements::TakeMigrations { seconds: forever }.get_result::<Option<i64>>(conn)
-        })
-        .map_err(Failure::into_error)?
+        while (statements::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
             != Some(1)
         {}
         let ran = migrations::run_pending(conn, migrations::MYSQL);
@@ -146,25 +143,26 @@ fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, 
 }
 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.
-fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Error> {
+fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
     AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
-    let removed = run::run_rows(conn, None, |conn| {
-        let ids: Vec<Vec<u8>> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        statements::delete_all(&ids).execute(conn)
-    });
-    match removed {
+    match delete_some(conn) {
         Ok(removed) => {
             AnsiTransactionManager::commit_transaction(conn)?;
             Ok(removed)
         }
         Err(failure) => {
             AnsiTransactionManager::rollback_transaction(conn)?;
-            Err(failure.into_error())
+            Err(failure)
         }
     }
+}
+
+fn delete_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
+    let ids: Vec<Vec<u8>> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    statements::delete_all(&ids).execute(conn)
 }
 
 /// The levels at which a statement sees what was committed before it.

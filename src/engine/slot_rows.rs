@@ -3,7 +3,10 @@
 /// `$text`, `$sql_text`: how the engine's names are bound.
 macro_rules! slot_rows {
     ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
-        use diesel::prelude::*;
+        // Without `RunQueryDsl`: MySQL has its own way to run statements.
+        use diesel::prelude::{
+            BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
+        };
         use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
         use crate::engine::clock::{Ago, Left, Now};
@@ -206,10 +209,11 @@ macro_rules! slot_rows {
 pub(in crate::engine) use slot_rows;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
-/// and locks on rows.
+/// and locks on rows. `$run`: the trait with `load`, by which the engine runs statements; `$count`: how it runs
+/// one without rows; `$failure`: what both fail with.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
-    ($conn:ty, $text:ty) => {
+    ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty) => {
         use crate::engine::slot_batches::to_add;
         use crate::engine::slot_store::Added;
 
@@ -220,20 +224,22 @@ macro_rules! locked_slot_rows {
             name: &$text,
             permits: i32,
             waits: bool,
-        ) -> QueryResult<Added> {
+        ) -> Result<Added, $failure> {
+            use $run as _;
+
             let floor: Option<i64> = if waits {
                 Some(lock_fence_floor().get_result(conn)?)
             } else {
-                lock_fence_floor_if_free().get_result(conn).optional()?
+                lock_fence_floor_if_free().load(conn)?.pop()
             };
             let Some(fence) = floor else {
                 return Ok(Added::Nothing);
             };
-            let last: Option<i32> = last_number(name).get_result(conn).optional()?;
+            let last: Option<i32> = last_number(name).load(conn)?.pop();
             let numbers = to_add(last, permits);
             let is_last = *numbers.end() == permits;
             if !numbers.is_empty() {
-                conn.execute_returning_count(&insert(name, numbers, fence))?;
+                $count(insert(name, numbers, fence), conn)?;
             }
             Ok(if is_last { Added::All } else { Added::Part })
         }

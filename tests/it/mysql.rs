@@ -205,12 +205,15 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
 /// `innodb_lock_wait_timeout` is not the end of a wait without limit.
 #[test]
 fn a_wait_without_limit_outlasts_innodbs() {
-    let database = Arc::new(Mysql::new());
+    outlasts_innodbs_limit(&Arc::new(Mysql::new()));
+}
+
+fn outlasts_innodbs_limit(database: &Arc<Mysql>) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = ObjectLock::on("a").retention(retention);
-        let holder = Holder::of(&database, lock.clone());
+        let holder = Holder::of(database, lock.clone());
         let waiter = {
-            let database = Arc::clone(&database);
+            let database = Arc::clone(database);
             meanwhile(move || {
                 let mut conn = database.connect();
                 Mysql::sql(&mut conn, "SET SESSION innodb_lock_wait_timeout = 1");
@@ -517,5 +520,59 @@ fn migrating_goes_on_after_it_was_killed_at_any_statement() {
         assert_eq!(tables(&mut conn), " ", "after {ran} statements");
         diesel_locks::migrate(&mut conn).expect("migrate again");
         assert_eq!(tables(&mut conn), complete, "after {ran} statements");
+    }
+}
+
+/// With an index that is not unique InnoDB looks for the object's row after it has announced the columns, so that an
+/// error comes in place of the row, as that of an abort does on Galera.
+fn with_rows_found_late() -> Arc<Mysql> {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    conn.with_object_lock(kept, |_| Ok::<_, Error>(()))
+        .expect("free");
+    conn.batch_execute(
+        "ALTER TABLE diesel_object_locks DROP PRIMARY KEY; \
+         CREATE INDEX by_id ON diesel_object_locks (id)",
+    )
+    .expect("another index");
+    Arc::new(database)
+}
+
+#[test]
+fn wait_without_limit_outlasts_errors_in_place_of_the_row() {
+    outlasts_innodbs_limit(&with_rows_found_late());
+}
+
+#[test]
+fn connection_goes_on_after_errors_in_place_of_the_row() {
+    let database = with_rows_found_late();
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on("a").retention(retention);
+        let holder = Holder::of(&database, lock.clone());
+        let mut conn = database.connect();
+        let session = Mysql::number(&mut conn, "SELECT CONNECTION_ID()");
+        let ends = {
+            let lock = lock.clone();
+            meanwhile(move || {
+                let killed = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+                // The time's end comes in place of the row too, twice.
+                let wait = Wait::AtMost(Duration::from_millis(100));
+                let in_time = lock.wait(wait);
+                let ended =
+                    [(); 2].map(|()| conn.with_object_lock(&in_time, |_| Ok::<_, Error>(())));
+                (conn, killed, ended)
+            })
+        };
+        database.await_waiting(1);
+        Mysql::sql(&mut database.connect(), &format!("KILL QUERY {session}"));
+        let (mut conn, killed, ended) = result_of(&ends);
+        assert!(matches!(killed, Err(Error::Database(_))), "{killed:?}");
+        for ended in ended {
+            assert!(ended.expect_err("held").is_timeout());
+        }
+        holder.let_go();
+        let after = meanwhile(move || conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
+        result_of(&after).expect("free");
     }
 }

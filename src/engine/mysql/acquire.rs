@@ -7,9 +7,8 @@
 use std::time::{Duration, Instant};
 
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 
-use super::run::{Failure, run, run_rows};
+use super::run::{Failure, Run, within};
 use super::{isolation, reads_what_is_committed, statements};
 use crate::messages::Class;
 use crate::request::Request;
@@ -58,7 +57,7 @@ impl From<Error> for Refusal {
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self::Failed(failure.into_error())
+        Self::Failed(failure.into())
     }
 }
 
@@ -97,8 +96,7 @@ pub(super) fn acquire(
             }
         }
         if !level_known {
-            let level: String =
-                run_rows(conn, None, |conn| statements::Isolation {}.get_result(conn))?;
+            let level: String = statements::Isolation {}.get_result(conn)?;
             if !reads_what_is_committed(&level) {
                 return Err(isolation(request, &level).into());
             }
@@ -164,13 +162,13 @@ fn lock_row(
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(bool, String)>, Failure> = run(conn, limit, |conn| {
+        let row: Result<Option<(bool, String)>, Failure> = within(conn, limit, |conn| {
             // The statement alone: the limit is not one of those around it.
             let begun = Instant::now();
             let row = if waits {
-                statements::lock_row(id).get_result(conn).optional()
+                statements::lock_row(id).get_if_any(conn)
             } else {
-                statements::lock_row_now(id).get_result(conn).optional()
+                statements::lock_row_now(id).get_if_any(conn)
             };
             took = begun.elapsed();
             row
@@ -215,9 +213,7 @@ fn after_wait(
 
 /// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
 fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
-    let set: i64 = run_rows(conn, None, |conn| {
-        statements::RollbackOnTimeout {}.get_result(conn)
-    })?;
+    let set: i64 = statements::RollbackOnTimeout {}.get_result(conn)?;
     Ok(set == 1)
 }
 
@@ -225,9 +221,7 @@ fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
 /// transaction ends. `false` when a row was there after all.
 fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
     let id = id.as_str().as_bytes();
-    let made = run(conn, None, |conn| {
-        statements::insert(id, request.kept()).execute(conn)
-    });
+    let made = statements::insert(id, request.kept()).execute(conn);
     match made {
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),
@@ -237,7 +231,7 @@ fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Res
         }
     }
     if !request.kept() {
-        run(conn, None, |conn| statements::delete(id).execute(conn))?;
+        statements::delete(id).execute(conn)?;
     }
     Ok(true)
 }
@@ -258,7 +252,7 @@ fn take_gate(
                 left.map(|left| left.max(SHORTEST_LIMIT)),
             ),
         };
-        let taken: Result<Option<i64>, Failure> = run_rows(conn, limit, |conn| {
+        let taken: Result<Option<i64>, Failure> = within(conn, limit, |conn| {
             statements::TakeGate { id, seconds }.get_result(conn)
         });
         let error = match taken {
@@ -282,8 +276,6 @@ fn take_gate(
 
 fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
     let id = id.as_str().as_bytes();
-    let _: Option<i64> = run_rows(conn, None, |conn| {
-        statements::LeaveGate { id }.get_result(conn)
-    })?;
+    let _: Option<i64> = statements::LeaveGate { id }.get_result(conn)?;
     Ok(())
 }

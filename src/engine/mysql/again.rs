@@ -2,9 +2,8 @@
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 
-use super::run::{run, run_rows};
+use super::run::Failure;
 use super::statements;
 use crate::messages::Class;
 use crate::{Error, nesting};
@@ -12,16 +11,14 @@ use crate::{Error, nesting};
 /// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
 pub(super) fn counted(
     conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> QueryResult<usize>,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
 ) -> Result<usize, Error> {
     let alone = nesting::depth(conn)? == 0;
     loop {
-        match run(conn, None, &statement) {
+        match statement(conn) {
             Ok(rows) => return Ok(rows),
-            Err(failure) => match failure.into_error() {
-                Error::Deadlock { .. } if alone => {}
-                error => return Err(error),
-            },
+            Err(failure) if failure.is_retryable() && alone => {}
+            Err(failure) => return Err(failure.into()),
         }
     }
 }
@@ -30,16 +27,14 @@ pub(super) fn counted(
 /// has changed nothing.
 pub(super) fn unless_locked(
     conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> QueryResult<usize>,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
 ) -> Result<usize, Error> {
     loop {
-        match run(conn, None, &statement) {
+        match statement(conn) {
             Ok(rows) => return Ok(rows),
             Err(failure) if failure.class == Class::LockTimeout => return Ok(0),
-            Err(failure) => match failure.into_error() {
-                Error::Deadlock { .. } => {}
-                error => return Err(error),
-            },
+            Err(failure) if failure.is_retryable() => {}
+            Err(failure) => return Err(failure.into()),
         }
     }
 }
@@ -48,22 +43,24 @@ pub(super) fn unless_locked(
 /// sees what was committed before each of its statements.
 pub(super) fn at_read_committed<T>(
     conn: &mut MysqlConnection,
-    work: impl Fn(&mut MysqlConnection) -> QueryResult<T>,
+    work: impl Fn(&mut MysqlConnection) -> Result<T, Failure>,
 ) -> Result<T, Error> {
     loop {
         AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
-        match run_rows(conn, None, &work) {
-            Ok(value) => {
-                AnsiTransactionManager::commit_transaction(conn)?;
-                return Ok(value);
-            }
+        // A conflict with a transaction on another node comes with COMMIT.
+        let done = match work(conn) {
+            Ok(value) => AnsiTransactionManager::commit_transaction(conn)
+                .map(|()| value)
+                .map_err(Failure::from),
             Err(failure) => {
                 AnsiTransactionManager::rollback_transaction(conn)?;
-                match failure.into_error() {
-                    Error::Deadlock { .. } => {}
-                    error => return Err(error),
-                }
+                Err(failure)
             }
+        };
+        match done {
+            Ok(value) => return Ok(value),
+            Err(failure) if failure.is_retryable() => {}
+            Err(failure) => return Err(failure.into()),
         }
     }
 }

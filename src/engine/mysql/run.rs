@@ -1,8 +1,12 @@
-//! Runs one statement, within a time, and learns the number of its error.
+//! Runs statements, within a time, and learns the numbers of their errors.
+//!
+//! Everything that this engine runs goes through [`Run`], whose methods have the names of Diesel's own
+//! (`RunQueryDsl`): a module that has both in scope does not compile. So do not import `diesel::prelude::*`.
 
-use diesel::connection::{CacheSize, SimpleConnection};
-use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
+use diesel::connection::{CacheSize, Connection, SimpleConnection};
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_dsl::LoadQuery;
 
 use super::statements;
 use crate::Error;
@@ -15,14 +19,36 @@ pub(super) struct Failure {
     pub(super) error: diesel::result::Error,
 }
 
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::classed(failure.class, failure.error)
+    }
+}
+
+/// Of BEGIN, COMMIT and ROLLBACK: known by its text alone.
+impl From<diesel::result::Error> for Failure {
+    fn from(error: diesel::result::Error) -> Self {
+        Self {
+            class: classify(&error),
+            number: None,
+            error,
+        }
+    }
+}
+
 impl Failure {
-    pub(super) fn into_error(self) -> Error {
-        Error::classed(self.class, self.error)
+    pub(super) fn is_retryable(&self) -> bool {
+        matches!(self.class, Class::Deadlock | Class::SerializationFailure)
     }
 
     /// The user lacks a right.
     pub(super) fn is_denied(&self) -> bool {
         matches!(self.class, Class::Denied(_))
+    }
+
+    /// A statement that returns no rows was run for its rows.
+    pub(super) fn is_without_rows(&self) -> bool {
+        matches!(self.error, diesel::result::Error::DeserializationError(_))
     }
 
     /// Another row with this key is there.
@@ -31,60 +57,71 @@ impl Failure {
     }
 }
 
+/// How this engine runs a statement. The error has its number asked for, and hangs no later statement.
+pub(super) trait Run: Sized {
+    /// All rows.
+    fn load<'q, T>(self, conn: &mut MysqlConnection) -> Result<Vec<T>, Failure>
+    where
+        Self: LoadQuery<'q, MysqlConnection, T>,
+    {
+        let rows = diesel::RunQueryDsl::load(self, conn);
+        rows.map_err(|error| {
+            // The number is to be asked for before the next statement.
+            let failure = numbered(conn, error);
+            if let diesel::result::Error::DatabaseError(..) = failure.error {
+                forget_statements(conn);
+            }
+            failure
+        })
+    }
+
+    /// The first row; without one [`NotFound`](diesel::result::Error::NotFound).
+    fn get_result<'q, T>(self, conn: &mut MysqlConnection) -> Result<T, Failure>
+    where
+        Self: LoadQuery<'q, MysqlConnection, T>,
+    {
+        Run::get_if_any(self, conn)?.ok_or_else(|| diesel::result::Error::NotFound.into())
+    }
+
+    /// The first row, if there is one.
+    fn get_if_any<'q, T>(self, conn: &mut MysqlConnection) -> Result<Option<T>, Failure>
+    where
+        Self: LoadQuery<'q, MysqlConnection, T>,
+    {
+        Ok(Run::load(self, conn)?.into_iter().next())
+    }
+
+    /// The number of rows that a statement has changed which returns none.
+    fn execute(self, conn: &mut MysqlConnection) -> Result<usize, Failure>
+    where
+        Self: QueryFragment<Mysql> + QueryId,
+    {
+        let count = conn.execute_returning_count(&self);
+        count.map_err(|error| numbered(conn, error))
+    }
+}
+
+impl<T> Run for T {}
+
 /// Runs `statement`; with a limit, no longer than so many milliseconds.
-pub(super) fn run<T>(
+pub(super) fn within<T>(
     conn: &mut MysqlConnection,
     limit: Option<i32>,
-    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
+    statement: impl FnOnce(&mut MysqlConnection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let plain = |error: diesel::result::Error| Failure {
-        class: classify(&error),
-        number: None,
-        error,
-    };
     if let Some(millis) = limit {
-        statements::SetLimit { millis }
-            .execute(conn)
-            .map_err(plain)?;
+        (statements::SetLimit { millis }).execute(conn)?;
     }
-    // The number is to be asked for before the next statement.
-    let result = statement(conn).map_err(|error| numbered(conn, error));
+    let result = statement(conn);
     if limit.is_some() {
         // MariaDB's limit is this statement's too.
-        while let Err(error) = (statements::RestoreLimit {}).execute(conn) {
-            if classify(&error) != Class::StatementTimeout {
-                return Err(plain(error));
+        while let Err(failure) = (statements::RestoreLimit {}).execute(conn) {
+            if failure.class != Class::StatementTimeout {
+                return Err(failure);
             }
         }
     }
     result
-}
-
-/// [`run_rows`] without a limit: what its error means is in the error.
-pub(super) fn told<T>(
-    conn: &mut MysqlConnection,
-    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
-) -> Result<T, Error> {
-    run_rows(conn, None, statement).map_err(Failure::into_error)
-}
-
-/// [`run`] for a statement that returns rows and can fail while it looks for them: waiting for a lock, as a
-/// deadlock's victim, at the end of its time. Not needed where a row is found by its whole key: that is done
-/// before anything is announced.
-pub(super) fn run_rows<T>(
-    conn: &mut MysqlConnection,
-    limit: Option<i32>,
-    statement: impl FnOnce(&mut MysqlConnection) -> QueryResult<T>,
-) -> Result<T, Failure> {
-    let result = run(conn, limit, statement);
-    if matches!(&result, Err(failure) if is_the_databases(&failure.error)) {
-        forget_statements(conn);
-    }
-    result
-}
-
-fn is_the_databases(error: &diesel::result::Error) -> bool {
-    matches!(error, diesel::result::Error::DatabaseError(..))
 }
 
 /// Has the connection prepare its statements anew.
@@ -92,6 +129,9 @@ fn is_the_databases(error: &diesel::result::Error) -> bool {
 /// The server announces the columns of a statement that returns rows before it looks for rows, so that an
 /// error can come in their place. MariaDB's client library, as Diesel uses it, goes on to expect rows
 /// then: when the same prepared statement is executed again, it waits for them for ever.
+///
+/// A row that is found by its whole key is locked before anything is announced; but on Galera the abort of a
+/// transaction comes in place of the row all the same.
 ///
 /// Diesel can't forget one statement alone, nor tell how many it was to remember: it remembers all again.
 pub(super) fn forget_statements(conn: &mut MysqlConnection) {
@@ -120,5 +160,12 @@ fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure
 /// The number of the last statement's error; `None` when the connection does not answer any more.
 fn number(conn: &mut MysqlConnection) -> Option<i64> {
     conn.batch_execute(statements::KEEP_ERROR_NUMBER).ok()?;
-    statements::ErrorNumber {}.get_result(conn).ok().flatten()
+    // Not by `Run`, which would ask for the number of this statement's error.
+    match diesel::RunQueryDsl::get_result(statements::ErrorNumber {}, conn) {
+        Ok(number) => number,
+        Err(_) => {
+            forget_statements(conn);
+            None
+        }
+    }
 }

@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use diesel::QueryDsl;
 use diesel::mysql::{Mysql, MysqlConnection};
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::run::{Failure, run_rows, told};
+use super::run::{Failure, Run};
 use super::statements;
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
@@ -45,7 +45,7 @@ impl SequenceStore for MysqlConnection {
 
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
-        told(conn, |conn| last.get_result(conn).optional())
+        Ok(last.get_if_any(conn)?)
     }
 }
 
@@ -71,40 +71,36 @@ statement! {
 
 /// `None` when too few are left.
 fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    let added = run_rows(conn, None, |conn| {
-        match (Add { draw }).get_result(conn) {
-            // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
-            // before the connection's first draw.
-            Err(diesel::result::Error::DeserializationError(_)) => {}
-            answer => return answer,
-        }
-        Add { draw }.execute(conn)?;
-        let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
-        // A plain read would begin the snapshot of the transaction's later reads.
-        let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-        last.get_result(conn)
-    });
-    match added {
+    match add_or_fail(conn, draw) {
         Ok(last) => Ok(Some(last)),
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
-        Err(failure) => Err(failure.into_error()),
+        Err(failure) => Err(failure.into()),
     }
 }
 
+fn add_or_fail(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<i64, Failure> {
+    match (Add { draw }).get_result(conn) {
+        // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
+        // before the connection's first draw.
+        Err(failure) if failure.is_without_rows() => {}
+        answer => return answer,
+    }
+    Add { draw }.execute(conn)?;
+    let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
+    // A plain read would begin the snapshot of the transaction's later reads.
+    let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
+    last.get_result(conn)
+}
+
 fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    let taken: Option<i64> = run_rows(conn, None, |conn| {
-        let take = statements::TakeGate {
-            id: GATE,
-            seconds: AT_THE_GATE,
-        };
-        take.get_result(conn)
-    })
-    .map_err(Failure::into_error)?;
+    let take = statements::TakeGate {
+        id: GATE,
+        seconds: AT_THE_GATE,
+    };
+    let taken: Option<i64> = take.get_result(conn)?;
     let added = add(conn, draw);
     if taken == Some(1) {
-        let left: Result<Option<i64>, Error> = told(conn, |conn| {
-            statements::LeaveGate { id: GATE }.get_result(conn)
-        });
+        let left = statements::LeaveGate { id: GATE }.get_result::<Option<i64>>(conn);
         // The draw's error says more.
         if added.is_ok() {
             left?;

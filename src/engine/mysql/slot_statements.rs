@@ -3,13 +3,14 @@
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
+use super::run::{Failure, Run};
 use crate::engine::clock::Clock;
 use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
 slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary);
-locked_slot_rows!(MysqlConnection, [u8]);
+locked_slot_rows!(MysqlConnection, [u8], Run, Run::execute, Failure);
 
 impl Clock for Mysql {
     // Not by UNIX_TIMESTAMP, which goes through the session's time zone and its change of the clocks.

@@ -4,10 +4,9 @@
 use std::cell::Cell;
 
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 
 use super::again::{counted, unless_locked};
-use super::run::{Failure, run_rows, told};
+use super::run::Run;
 use super::slot_statements as sql;
 use crate::engine::slot_store::{Attempt, Granted, Place, Wanted, judge};
 use crate::{Error, Semaphore, fence, nesting, pause};
@@ -49,11 +48,10 @@ pub(super) fn look(
 ) -> Result<Seen, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let rows: Vec<(sql::LookRow, i32)> = match &place.open {
-        None if permits <= FEW => told(conn, |conn| sql::LookAtFew { name, permits }.load(conn))?,
-        None => told(conn, |conn| sql::LookAtMany { name }.load(conn))?,
+        None if permits <= FEW => sql::LookAtFew { name, permits }.load(conn)?,
+        None => sql::LookAtMany { name }.load(conn)?,
         Some(open) => {
-            let rows: Vec<sql::LookRow> =
-                told(conn, |conn| sql::look_among(name, open).load(conn))?;
+            let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
             rows.into_iter().map(|row| (row, 0)).collect()
         }
     };
@@ -97,17 +95,14 @@ pub(super) fn lock_one(
         Some(open) => open,
     };
     for &number in named {
-        let locked = sql::LockFree { name, number };
-        let locked = run_rows(conn, None, |conn| locked.get_result(conn).optional());
-        if let Some(locked) = locked.map_err(Failure::into_error)? {
+        if let Some(locked) = (sql::LockFree { name, number }).get_if_any(conn)? {
             return Ok(Some(locked));
         }
     }
     if place.open.is_some() {
         return Ok(None);
     }
-    let first = sql::FirstUnlocked { name, permits };
-    run_rows(conn, None, |conn| first.get_result(conn).optional()).map_err(Failure::into_error)
+    Ok(sql::FirstUnlocked { name, permits }.get_if_any(conn)?)
 }
 
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
@@ -130,7 +125,7 @@ pub(super) fn take(
             granted,
             last,
         };
-        unless_locked(conn, |conn| conn.execute_returning_count(&take))?
+        unless_locked(conn, |conn| (&take).execute(conn))?
     } else {
         let take = sql::Take {
             wanted,
@@ -138,7 +133,7 @@ pub(super) fn take(
             granted,
             last,
         };
-        counted(conn, |conn| conn.execute_returning_count(&take))?
+        counted(conn, |conn| (&take).execute(conn))?
     };
     if taken != 1 {
         return Ok(None);

@@ -3,12 +3,11 @@
 //! Every statement that changes a slot names its row by the whole key, so that InnoDB locks that row and
 //! no gap beside it, at any isolation level, and nobody waits for two rows.
 
-use diesel::connection::{AnsiTransactionManager, Connection};
+use diesel::connection::AnsiTransactionManager;
 use diesel::mysql::MysqlConnection;
-use diesel::prelude::*;
 
 use super::again::{at_read_committed, counted};
-use super::run::{Failure, run_rows, told};
+use super::run::{Failure, Run};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{isolation_of, reads_what_is_committed, scope, statements};
@@ -65,23 +64,20 @@ impl SlotStore for MysqlConnection {
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
             let clear = sql::clear_token(semaphore.name().as_bytes(), number);
-            told(conn, |conn| conn.execute_returning_count(&clear))?;
+            clear.execute(conn)?;
         }
         Ok(Attempt::Granted(Granted { number, fence }))
     }
 
     fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let slots: i64 = told(conn, |conn| sql::count(name).get_result(conn))?;
-        let free: Vec<i32> = run_rows(conn, None, |conn| sql::FreeAndUnlocked { name }.load(conn))
-            .map_err(Failure::into_error)?;
+        let slots: i64 = sql::count(name).get_result(conn)?;
+        let free: Vec<i32> = sql::FreeAndUnlocked { name }.load(conn)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
-        let floor: Option<i64> = told(conn, |conn| {
-            sql::lock_fence_floor_if_free().get_result(conn).optional()
-        })?;
+        let floor: Option<i64> = sql::lock_fence_floor_if_free().get_if_any(conn)?;
         Ok(floor.is_none())
     }
 
@@ -95,7 +91,7 @@ impl SlotStore for MysqlConnection {
         at_read_committed(conn, |conn| {
             // Those who register at the same time, one after the other.
             let _: i64 = sql::lock_fence_floor().get_result(conn)?;
-            conn.execute_returning_count(&sql::register(name, semaphore.permits_i32()))
+            sql::register(name, semaphore.permits_i32()).execute(conn)
         })?;
         Ok(())
     }
@@ -128,15 +124,12 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         } = key(slot);
-        let pinned = run_rows(conn, None, |conn| {
-            let pin = sql::Pin {
-                name,
-                number,
-                token,
-            };
-            pin.get_result::<i32>(conn).optional()
-        });
-        Ok(pinned.map_err(Failure::into_error)?.is_some())
+        let pin = sql::Pin {
+            name,
+            number,
+            token,
+        };
+        Ok(pin.get_if_any::<i32>(conn)?.is_some())
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
@@ -145,13 +138,13 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         } = key(slot);
-        let mine: i64 = told(conn, |conn| sql::mine(name, number, token).get_result(conn))?;
+        let mine: i64 = sql::mine(name, number, token).get_result(conn)?;
         Ok(mine == 1)
     }
 
     fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Vec<u8>>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = told(conn, |conn| sql::held(name.as_bytes()).load(conn))?;
+        let rows: Vec<Row> = sql::held(name.as_bytes()).load(conn)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(rows
             .into_iter()
@@ -161,20 +154,17 @@ impl SlotStore for MysqlConnection {
 
     fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
-        let taken: Vec<(i32, bool)> = told(conn, |conn| sql::taken_numbers(name).load(conn))?;
+        let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(conn)?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = counted(conn, |conn| {
-                conn.execute_returning_count(&sql::take_away(name, number))
-            })?;
+            let freed = counted(conn, |conn| sql::take_away(name, number).execute(conn))?;
             held += if unexpired { freed } else { 0 };
         }
         Ok(held)
     }
 
     fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        let semaphores: Vec<(Vec<u8>, Option<i32>)> =
-            told(conn, |conn| sql::semaphores().load(conn))?;
+        let semaphores: Vec<(Vec<u8>, Option<i32>)> = sql::semaphores().load(conn)?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
@@ -198,8 +188,7 @@ impl SlotStore for MysqlConnection {
         if freed == leases.len() {
             return Ok(Vec::new());
         }
-        let rows: Vec<(Option<Vec<u8>>, i64)> =
-            told(conn, |conn| sql::Mine { asked: &asked }.load(conn))?;
+        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
         Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
     }
 
@@ -216,8 +205,7 @@ impl SlotStore for MysqlConnection {
                 .collect());
         }
         // Some are lost, or were locked by another session: which?
-        let rows: Vec<(Option<Vec<u8>>, i64)> =
-            told(conn, |conn| sql::Mine { asked: &asked }.load(conn))?;
+        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
         Ok(rows
             .into_iter()
             .filter_map(|(token, left_us)| {
@@ -253,12 +241,10 @@ fn remove_last(
     name: &[u8],
     age_us: i64,
     permits: i32,
-) -> QueryResult<usize> {
+) -> Result<usize, Failure> {
     let floor: i64 = sql::lock_fence_floor().get_result(conn)?;
-    let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
-    let stays: Option<i32> = sql::last_to_stay(name, age_us, permits)
-        .get_result(conn)
-        .optional()?;
+    let last: Option<i32> = sql::last_number(name).get_if_any(conn)?;
+    let stays: Option<i32> = sql::last_to_stay(name, age_us, permits).get_if_any(conn)?;
     let rows: Vec<(i32, i64)> = sql::LockFreeAbove {
         name,
         above: stays.unwrap_or(0),
@@ -269,7 +255,7 @@ fn remove_last(
         return Ok(0);
     };
     if removal.fence > floor {
-        conn.execute_returning_count(&sql::set_fence_floor(removal.fence))?;
+        sql::set_fence_floor(removal.fence).execute(conn)?;
     }
     let above = removal.above;
     sql::RemoveAbove { name, above }.execute(conn)

@@ -1,6 +1,8 @@
 //! What is sent to PostgreSQL for slots.
 
-use diesel::pg::Pg;
+use diesel::RunQueryDsl;
+use diesel::connection::Connection;
+use diesel::pg::{Pg, PgConnection};
 use diesel::query_builder::Query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
@@ -11,7 +13,17 @@ use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
 
 slot_rows!(postgres, Pg, PgConnection, str, Text);
-locked_slot_rows!(PgConnection, str);
+locked_slot_rows!(
+    PgConnection,
+    str,
+    RunQueryDsl,
+    counted,
+    diesel::result::Error
+);
+
+fn counted(statement: impl Counted, conn: &mut PgConnection) -> QueryResult<usize> {
+    conn.execute_returning_count(&statement)
+}
 
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

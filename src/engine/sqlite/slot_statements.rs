@@ -1,7 +1,7 @@
 //! What is sent to SQLite for slots.
 
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
-use diesel::sqlite::Sqlite;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::engine::clock::{After, Clock};
 use crate::engine::slot_rows::slot_rows;
