@@ -13,3 +13,7 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 /// The longest lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+
+/// Up to so many slots are read one after the other; above that number the largest fence is found in an index.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) const FEW_SLOTS: i32 = 100;

@@ -46,6 +46,7 @@ diesel::table! {
         acquired_us -> Bigint,
         expires_us -> Bigint,
         keep_us -> Bigint,
+        upper_fence -> Nullable<Bigint>,
     }
 }
 

@@ -12,9 +12,13 @@ CREATE TABLE IF NOT EXISTS diesel_slots (
     acquired_us BIGINT NOT NULL,
     expires_us BIGINT NOT NULL,
     keep_us BIGINT NOT NULL,         -- a release before that keeps the slot until then
+    upper_fence BIGINT GENERATED ALWAYS AS (CASE WHEN number > 100 THEN fence END) STORED,
     PRIMARY KEY (name, number),
     -- Finds a free slot among many that are held.
-    KEY diesel_slots_expiry (name, expires_us)
+    KEY diesel_slots_expiry (name, expires_us),
+    -- Finds the largest fence where there are too many rows to read them all. The entries of the first 100
+    -- never change.
+    KEY diesel_slots_fences (name, upper_fence)
 ) ENGINE = InnoDB;
 
 -- Semaphores that applications have registered, whose slots stay.
@@ -23,7 +27,8 @@ CREATE TABLE IF NOT EXISTS diesel_semaphores (
     permits INTEGER NOT NULL
 ) ENGINE = InnoDB;
 
--- One row: no fence of a slot that was removed was larger. Locked by whoever adds or removes slots.
+-- One row: each grant has a larger fence, and no slot that was removed had one. Locked by whoever adds or
+-- removes slots.
 CREATE TABLE IF NOT EXISTS diesel_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL

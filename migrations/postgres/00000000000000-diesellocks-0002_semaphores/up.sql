@@ -17,13 +17,17 @@ CREATE TABLE diesel_slots (
 -- Finds a free slot among many that are held.
 CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us);
 
+-- Finds the largest fence where there are too many rows to read them all.
+CREATE INDEX diesel_slots_fences ON diesel_slots (name, fence) WHERE number > 100;
+
 -- Semaphores that applications have registered, whose slots stay.
 CREATE TABLE diesel_semaphores (
     name VARCHAR(255) COLLATE "C" PRIMARY KEY,
     permits INTEGER NOT NULL
 );
 
--- One row: no fence of a slot that was removed was larger. Locked by whoever adds or removes slots.
+-- One row: each grant has a larger fence, and no slot that was removed had one. Locked by whoever adds or
+-- removes slots.
 CREATE TABLE diesel_fences (
     id INTEGER PRIMARY KEY,
     fence BIGINT NOT NULL

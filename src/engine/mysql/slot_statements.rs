@@ -8,6 +8,7 @@ use crate::engine::clock::Clock;
 use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
+use crate::limits::FEW_SLOTS;
 
 slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary);
 locked_slot_rows!(MysqlConnection, [u8], Run, Run::execute, Failure);
@@ -18,7 +19,8 @@ impl Clock for Mysql {
     const GREATEST: &'static str = "GREATEST";
 }
 
-/// The last slot's number, the clock, and number and fence of a free slot.
+/// The clock, and number and fence of a free slot; or, without a number, the last slot's number and the largest
+/// fence.
 pub(super) type LookRow = (Option<i32>, i64, Option<i32>, Option<i64>);
 
 type Look = (
@@ -31,13 +33,30 @@ type Look = (
     Integer,
 );
 
+/// No fence of a slot that was removed was larger.
+const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_fences WHERE id = 1), 0)";
+
+/// The largest fence of a semaphore with many slots.
+fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
+    const { assert!(FEW_SLOTS == 100) };
+    push!(out;
+        "GREATEST("; {FLOOR};
+        ", IFNULL((SELECT MAX(fence) FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
+        " AND number <= 100), 0), IFNULL((SELECT MAX(upper_fence) FROM diesel_slots \
+         FORCE INDEX (diesel_slots_fences) WHERE name = ", Binary = name;
+        "), 0))";
+    );
+    Ok(())
+}
+
 // What a look reads has just been changed by others, and InnoDB works out the version that this look is to
 // see: for an entry of the other index from all versions of the row, which is ten times the work of a row.
 // So a look goes through the rows while they are few.
 
 statement! {
     Mysql, MysqlConnection;
-    /// Up to eight free slots, and a row without a slot for the last number. And whether this is MariaDB.
+    /// Up to eight free slots, and a row for the last number (or one that is too large) and the largest fence.
+    /// And whether this is MariaDB.
     ///
     /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
     /// the rest.
@@ -50,8 +69,10 @@ statement! {
             " AND number <= ", Integer = &self.permits;
             " AND expires_us <= "; {Mysql::NOW};
             " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
-            ", NULL, NULL, /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
-            ")";
+            ", NULL, GREATEST(MAX(fence), "; {FLOOR};
+            "), /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number <= ", Integer = &self.permits;
+            " + 1)";
         );
     }
 }
@@ -66,8 +87,11 @@ statement! {
             " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (diesel_slots_expiry) \
              WHERE name = ", Binary = self.name;
             " AND expires_us <= "; {Mysql::NOW};
-            " ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
-            ", NULL, NULL, /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
+            " ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+        );
+        last_of_many(&mut out, self.name)?;
+        push!(out;
+            ", /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
             ")";
         );
     }
@@ -128,6 +152,16 @@ statement! {
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= "; {Mysql::NOW};
         );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// The largest fence.
+    LastFence<'a> { name: &'a [u8] } -> BigInt,
+    |self, out| {
+        out.push_sql("SELECT ");
+        last_of_many(&mut out, self.name)?;
     }
 }
 

@@ -9,10 +9,8 @@ use super::again::{counted, unless_locked};
 use super::run::Run;
 use super::slot_statements as sql;
 use crate::engine::slot_store::{Attempt, Granted, Place, Wanted, judge};
+use crate::limits::FEW_SLOTS;
 use crate::{Error, Semaphore, fence, nesting, pause};
-
-/// Up to so many slots are read one after the other to find a free one.
-const FEW: i32 = 100;
 
 thread_local! {
     /// The number of the slot that this thread took last. Who takes slots again and again in turn with others
@@ -24,6 +22,8 @@ thread_local! {
 pub(super) struct Seen {
     slots: Option<i32>,
     now_us: i64,
+    /// No grant that was finished before had a larger one.
+    fence: i64,
     pub(super) free: Vec<(i32, i64)>,
     mariadb: bool,
 }
@@ -47,8 +47,14 @@ pub(super) fn look(
     place: &Place,
 ) -> Result<Seen, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+    // Before the rest, so that whoever finishes meanwhile may be later.
+    let fence: i64 = if place.open.is_some() {
+        sql::LastFence { name }.get_result(conn)?
+    } else {
+        0
+    };
     let rows: Vec<(sql::LookRow, i32)> = match &place.open {
-        None if permits <= FEW => sql::LookAtFew { name, permits }.load(conn)?,
+        None if permits <= FEW_SLOTS => sql::LookAtFew { name, permits }.load(conn)?,
         None => sql::LookAtMany { name }.load(conn)?,
         Some(open) => {
             let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
@@ -58,14 +64,16 @@ pub(super) fn look(
     let mut seen = Seen {
         slots: None,
         now_us: 0,
+        fence,
         free: Vec::new(),
         mariadb: false,
     };
-    for ((slots, now_us, number, fence), mariadb) in rows {
+    for ((slots, now_us, number, last), mariadb) in rows {
         seen.mariadb = mariadb == 1;
         seen.slots = seen.slots.or(slots);
         seen.now_us = now_us;
-        seen.free.extend(number.zip(fence));
+        seen.fence = seen.fence.max(last.unwrap_or(0));
+        seen.free.extend(number.zip(last));
     }
     if place.open.is_none() && seen.slots > Some(permits) {
         seen.free.clear();
@@ -115,7 +123,7 @@ pub(super) fn take(
 ) -> Result<Option<Granted>, Error> {
     let granted = Granted {
         number,
-        fence: fence::next(last, seen.now_us, number),
+        fence: fence::next(last.max(seen.fence), seen.now_us, number),
     };
     let holder = wanted.holder.map(str::as_bytes);
     let taken = if seen.mariadb && nesting::depth(conn)? == 0 {

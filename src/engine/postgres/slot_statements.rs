@@ -11,6 +11,7 @@ use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Renewal, Wanted};
 use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
+use crate::limits::FEW_SLOTS;
 
 slot_rows!(postgres, Pg, PgConnection, str, Text);
 locked_slot_rows!(
@@ -130,11 +131,14 @@ impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let (wanted, name) = (self.wanted, self.free.name);
         // The unit and the shift are constants of `fence`.
-        const { assert!(UNIT_US == 64 && NUMBER_BITS == 17) };
+        const { assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100) };
         push!(out;
             "WITH got AS (UPDATE diesel_slots SET token = ", Binary = wanted.token.as_slice();
             ", holder = ", Nullable<Text> = &wanted.holder;
-            ", fence = (greatest(us / 64, (fence >> 17) + 1) << 17) | number, acquired_us = us, \
+            ", fence = (greatest(us / 64, (greatest(fence, "; {FLOOR};
+            ", (SELECT max(fence) FROM diesel_slots WHERE name = ", Text = name;
+            " AND number <= 100), (SELECT fence FROM diesel_slots WHERE name = ", Text = name;
+            " AND number > 100 ORDER BY fence DESC LIMIT 1)) >> 17) + 1) << 17) | number, acquired_us = us, \
              expires_us = us + ", BigInt = &wanted.lease_us;
             ", keep_us = us + ", BigInt = &wanted.at_least_us;
             " FROM (SELECT "; {Pg::NOW};
@@ -160,6 +164,9 @@ impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
         answer(&mut out, self.free.name, true)
     }
 }
+
+/// No fence of a slot that was removed was larger.
+const FLOOR: &str = "(SELECT fence FROM diesel_fences WHERE id = 1)";
 
 /// A free slot, locked; none at an isolation level that keeps to an old snapshot.
 ///

@@ -107,7 +107,19 @@ macro_rules! read_tables {
                 i64,
                 i64,
             );
-            let rows: Vec<Row> = diesel_slots::table.load(conn).expect("slots");
+            let rows: Vec<Row> = diesel_slots::table
+                .select((
+                    diesel_slots::name,
+                    diesel_slots::number,
+                    diesel_slots::token,
+                    diesel_slots::holder,
+                    diesel_slots::fence,
+                    diesel_slots::acquired_us,
+                    diesel_slots::expires_us,
+                    diesel_slots::keep_us,
+                ))
+                .load(conn)
+                .expect("slots");
             rows.into_iter()
                 .map(|row| {
                     let slot = SlotRow {

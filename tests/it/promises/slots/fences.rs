@@ -8,6 +8,9 @@ use diesel_locks::prelude::*;
 use super::{acquire, is_full, let_expire, one};
 use crate::support::Backend;
 
+/// The year 2100, in the unit of fences.
+const FUTURE: i64 = 4_102_444_800_000_000 / 64;
+
 pub(crate) fn fences_grow_and_never_repeat<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
@@ -37,9 +40,7 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     let mut conn = database.connect();
     let slot = acquire::<B>(&mut conn, &one());
     conn.release_slot(&slot).expect("ours");
-    // As if granted in the year 2100.
-    let future = 4_102_444_800_000_000_i64 / 64;
-    let fence = (future << 17) | 1;
+    let fence = (FUTURE << 17) | 1;
     B::sql(
         &mut conn,
         &format!("UPDATE diesel_slots SET fence = {fence}"),
@@ -47,9 +48,83 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
     assert_eq!(purged, 1);
     let slot = acquire::<B>(&mut conn, &one());
-    assert_eq!(slot.fence(), ((future + 1) << 17) | 1);
+    assert_eq!(slot.fence(), ((FUTURE + 1) << 17) | 1);
     let other = acquire::<B>(&mut conn, &Semaphore::new("another", 1));
     assert!(other.fence() > fence, "new rows begin above");
+}
+
+/// What the row looks like when the clock has been set back since the grant of the slot.
+fn grant_at<B: Backend>(conn: &mut B::Conn, unit: i64, semaphore: &Semaphore, number: u32) -> i64 {
+    let fence = unit << 17 | i64::from(number);
+    let name = semaphore.name();
+    B::sql(
+        conn,
+        &format!(
+            "UPDATE diesel_slots SET fence = {fence} WHERE name = '{name}' AND number = {number}"
+        ),
+    );
+    if B::ONE_WRITER {
+        // The last fence of all is kept there.
+        B::sql(conn, &format!("UPDATE diesel_fences SET fence = {fence}"));
+    }
+    fence
+}
+
+pub(crate) fn fences_grow_between_slots_after_the_clock_was_set_back<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for permits in [2, 8, 100, 101, 1100] {
+        let semaphore = Semaphore::named(format!("of-{permits}"), permits);
+        let first = acquire::<B>(&mut conn, &semaphore);
+        for (unit, number) in [(FUTURE, first.number()), (FUTURE + 100, permits)] {
+            let before = grant_at::<B>(&mut conn, unit, &semaphore, number);
+            let mut last = before;
+            for _ in 0..2 {
+                let slot = if permits > 2 {
+                    acquire::<B>(&mut conn, &semaphore)
+                } else {
+                    B::in_transaction(&mut conn, |conn| Ok(acquire::<B>(conn, &semaphore)))
+                        .expect("commit")
+                };
+                assert!(slot.fence() > last, "slot {number} of {permits}");
+                last = slot.fence();
+                conn.release_slot(slot).expect("ours");
+            }
+            // What comes now is not because of this one.
+            if !B::ONE_WRITER {
+                B::sql(&mut conn, "UPDATE diesel_slots SET fence = number");
+            }
+        }
+    }
+}
+
+pub(crate) fn fences_grow_over_a_slot_above_the_permits<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let five = Semaphore::new("changing", 5);
+    let two = Semaphore::new("changing", 2);
+    conn.register_semaphores([&five]).expect("register");
+    let future = grant_at::<B>(&mut conn, FUTURE, &two, 5);
+    let slot = acquire::<B>(&mut conn, &two);
+    assert!(slot.fence() > future);
+    let future = grant_at::<B>(&mut conn, FUTURE + 100, &two, 4);
+    B::in_transaction(&mut conn, |conn| {
+        assert!(acquire::<B>(conn, &two).fence() > future);
+        Ok(())
+    })
+    .expect("commit");
+}
+
+pub(crate) fn fences_grow_over_a_slot_that_was_purged<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let [five, two] = [5, 2].map(|permits| Semaphore::new("changing", permits));
+    conn.register_semaphores([&five]).expect("register");
+    conn.register_semaphores([&two]).expect("register");
+    let future = grant_at::<B>(&mut conn, FUTURE, &two, 5);
+    let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
+    assert_eq!(purged, 3);
+    assert!(acquire::<B>(&mut conn, &two).fence() > future);
 }
 
 /// Writes only if no later holder has written.
