@@ -273,6 +273,17 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
+    /// Nobody knows whether the transaction is committed: COMMIT failed on a node of Galera or Group Replication
+    /// that had lost the others, or whose replication failed. It is never tried again by this crate: what it was to
+    /// write is to be looked for first.
+    #[error(
+        "nobody knows whether the transaction is committed: look for what it wrote before it is run again"
+    )]
+    OutcomeUnknown {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
     /// A limit of the session's ended another statement: `lock_timeout`, `statement_timeout`,
     /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`.
     #[error("a limit of the session's on waiting ended a statement")]
@@ -364,6 +375,7 @@ impl Error {
                 source,
             },
             Class::StatementsMixedUp => Self::StatementsMixedUp { source },
+            Class::OutcomeUnknown => Self::OutcomeUnknown { source },
             Class::TransactionAborted => Self::TransactionAborted {
                 why: "a statement before has failed".to_owned(),
                 source: Some(source),
@@ -396,6 +408,7 @@ impl From<Error> for diesel::result::Error {
             Error::Database(source)
             | Error::Deadlock { source }
             | Error::SerializationFailure { source }
+            | Error::OutcomeUnknown { source }
             | Error::StatementTimedOut { source } => source,
             error => Self::QueryBuilderError(Box::new(error)),
         }

@@ -26,6 +26,7 @@ pub(crate) enum Class {
     Denied(Needed),
     StatementsMixedUp,
     TransactionAborted,
+    OutcomeUnknown,
     Other,
 }
 
@@ -50,10 +51,18 @@ const MESSAGES: &[fn(&str) -> Option<Class>] = &[
 
 /// What an error means, whichever engine it comes from: messages of different engines differ.
 pub(crate) fn classify(error: &diesel::result::Error) -> Class {
-    use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
+    use diesel::result::DatabaseErrorKind;
+    use diesel::result::Error::{DatabaseError, RollbackErrorOnCommit};
 
-    let DatabaseError(kind, information) = error else {
-        return Class::Other;
+    let (kind, information) = match error {
+        DatabaseError(kind, information) => (kind, information),
+        // The ROLLBACK after it failed as well.
+        RollbackErrorOnCommit { commit_error, .. }
+            if classify(commit_error) == Class::OutcomeUnknown =>
+        {
+            return Class::OutcomeUnknown;
+        }
+        _ => return Class::Other,
     };
     let known = MESSAGES
         .iter()

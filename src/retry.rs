@@ -12,7 +12,7 @@ use crate::messages::{self, Class};
 ///
 /// These are tried again: deadlocks; serialization failures, at COMMIT too; SQLite's busy; and, if asked
 /// for, waits for a lock that came to their end. No other error of the database's is, none of the
-/// application's own, and no COMMIT of which nobody knows how it ended.
+/// application's own, and no COMMIT of which nobody knows how it ended ([`Error::OutcomeUnknown`]).
 ///
 /// Before the next attempt it sleeps for a random time from zero up to a limit that starts at 10 ms and
 /// doubles each time up to 1 s ("full jitter"): so those who got in each other's way do not meet again.
@@ -148,6 +148,7 @@ impl Reason {
             | Class::Denied(_)
             | Class::StatementsMixedUp
             | Class::TransactionAborted
+            | Class::OutcomeUnknown
             | Class::Other => None,
         }
     }
@@ -216,6 +217,24 @@ mod tests {
         // All of 500 in the lower half is less likely than a broken machine.
         assert!(longest[0] > Duration::from_millis(5), "{longest:?}");
         assert!(longest[4] > Duration::from_millis(35), "{longest:?}");
+    }
+
+    #[test]
+    fn transactions_of_unknown_outcome_are_not_tried_again() {
+        let reason = |message: &str| {
+            Reason::of(&diesel::result::Error::DatabaseError(
+                diesel::result::DatabaseErrorKind::Unknown,
+                Box::new(message.to_owned()),
+            ))
+        };
+        let unknown = "Got error 5 - 'Transaction not registered' during COMMIT";
+        assert_eq!(reason(unknown), None);
+        let no_quorum = "WSREP has not yet prepared node for application use";
+        assert_eq!(reason(no_quorum), None);
+        let certified = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
+        assert_eq!(reason(certified), Some(Reason::Deadlock));
+        let plugin = "Plugin instructed the server to rollback the current transaction.";
+        assert_eq!(reason(plugin), Some(Reason::SerializationFailure));
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub(crate) fn class_of(number: i64, message: &str) -> Class {
         1205 => Class::LockTimeout,
         // A cycle of row locks; a cycle through GET_LOCK (MySQL).
         1213 | 3058 => Class::Deadlock,
-        // MariaDB 11: the row has changed since the snapshot.
-        1020 => Class::SerializationFailure,
+        // MariaDB 11: the row has changed since the snapshot. Group Replication: another member has changed it.
+        1020 | 3101 => Class::SerializationFailure,
         // NOWAIT on MySQL.
         3572 => Class::LockNotAvailable,
         // max_execution_time on MySQL, max_statement_time on MariaDB.
@@ -25,6 +25,10 @@ pub(crate) fn class_of(number: i64, message: &str) -> Class {
         // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
         1792 | 1290 | 1836 => Class::ReadOnly,
         1146 => Class::TablesMissing,
+        // COMMIT, or a statement that commits by itself.
+        1180 => during_commit(message).unwrap_or(Class::OutcomeUnknown),
+        // Galera: the node has lost the others.
+        1047 => Class::OutcomeUnknown,
         // A right on a table; on a column.
         1142 | 1143 => denied(message).unwrap_or(Class::Other),
         _ => Class::Other,
@@ -39,8 +43,14 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::LockTimeout)
     } else if STATEMENT_TIMEOUT.contains(&message) {
         Some(Class::StatementTimeout)
-    } else if message.starts_with("Record has changed since last read in table ") {
+    } else if message.starts_with("Record has changed since last read in table ")
+        || message == CERTIFICATION_FAILED
+    {
         Some(Class::SerializationFailure)
+    } else if message == NOT_READY {
+        Some(Class::OutcomeUnknown)
+    } else if let Some(class) = during_commit(message) {
+        Some(class)
     } else if message
         .strip_suffix("' doesn't exist")
         .and_then(|message| message.rsplit_once('.'))
@@ -61,6 +71,48 @@ fn denied(message: &str) -> Option<Class> {
         .and_then(|(_, rest)| rest.split_once('\''));
     named_in(rest.map_or(message, |(_, rest)| rest), ON_MYSQL)
 }
+
+/// Group Replication's, in all languages.
+const CERTIFICATION_FAILED: &str =
+    "Plugin instructed the server to rollback the current transaction.";
+
+/// Galera's, in all languages.
+const NOT_READY: &str = "WSREP has not yet prepared node for application use";
+
+/// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
+fn during_commit(message: &str) -> Option<Class> {
+    DURING_COMMIT.iter().find_map(|(before, after)| {
+        let what = message.strip_prefix(before)?.strip_suffix(after)?;
+        let number = what.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some(match number.parse().ok()? {
+            149 => Class::Deadlock,
+            0_u32.. => Class::OutcomeUnknown,
+        })
+    })
+}
+
+/// What stands before and after the number and its text.
+const DURING_COMMIT: &[(&str, &str)] = &[
+    ("Got error ", " during COMMIT"),
+    ("Chyba ", " při COMMIT"),
+    ("Erreur ", " lors du COMMIT"),
+    ("Fehler ", " beim COMMIT"),
+    ("Fick fel ", " vid COMMIT"),
+    ("Greška ", " za vreme izvršavanja komande 'COMMIT'"),
+    ("Kreeg fout ", " tijdens COMMIT"),
+    ("Modtog fejl ", " mens kommandoen COMMIT blev udført"),
+    ("Obtenido error ", " durante COMMIT"),
+    ("Obteve erro ", " durante COMMIT"),
+    ("Rilevato l'errore ", " durante il COMMIT"),
+    ("Viga ", " käsu COMMIT täitmisel"),
+    ("", " hiba a COMMIT vegrehajtasa soran"),
+    ("Отримано помилку ", " під час COMMIT"),
+    ("Получена ошибка ", " в процессе COMMIT"),
+    ("შეცდომა ", " COMMIT-ის დროს"),
+    ("COMMIT के दौरान ", " त्रुटि हुई"),
+    ("COMMIT中にエラー ", " が発生しました。"),
+    ("COMMIT时发生错误 ", ""),
+];
 
 const STATEMENT_TIMEOUT: &[&str] = &[
     "Query execution was interrupted, maximum statement execution time exceeded",
@@ -123,6 +175,43 @@ mod tests {
             classify("Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"),
             Some(Class::LockTimeout)
         );
+    }
+
+    #[test]
+    fn commit_that_failed_is_a_deadlock_or_of_unknown_outcome() {
+        for (message, class) in [
+            (
+                "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
+                Class::Deadlock,
+            ),
+            (
+                "Got error 149 \"Lock deadlock; Retry transaction\" during COMMIT",
+                Class::Deadlock,
+            ),
+            (
+                "Fehler 149 - 'Lock deadlock; Retry transaction' beim COMMIT",
+                Class::Deadlock,
+            ),
+            (
+                "Got error 6 \"No such device or address\" during COMMIT",
+                Class::OutcomeUnknown,
+            ),
+            (
+                "Got error 1490 - 'Unknown' during COMMIT",
+                Class::OutcomeUnknown,
+            ),
+            (
+                "COMMIT时发生错误 6 \"No such device or address\" ",
+                Class::OutcomeUnknown,
+            ),
+        ] {
+            assert_eq!(classify(message), Some(class), "{message}");
+            assert_eq!(class_of(1180, message), class, "{message}");
+        }
+        assert_eq!(class_of(1180, "in another language"), Class::OutcomeUnknown);
+        assert_eq!(class_of(1047, ""), Class::OutcomeUnknown);
+        assert_eq!(class_of(3101, ""), Class::SerializationFailure);
+        assert_eq!(classify("Got error 149 from storage engine"), None);
     }
 
     #[test]

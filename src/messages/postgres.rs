@@ -8,7 +8,7 @@ mod catalogue;
 
 use catalogue::{
     ABORTED, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TIMEOUT, NO_FUNCTION, NO_RELATION,
-    STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
+    NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
 use super::Class;
@@ -27,7 +27,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::TransactionAborted)
     } else if is(LOCK_NOT_AVAILABLE) {
         Some(Class::LockNotAvailable)
-    } else if is(UNLOGGED_IN_RECOVERY) {
+    } else if is(UNLOGGED_IN_RECOVERY) || is(NOT_ON_A_STANDBY) {
         Some(Class::ReadOnly)
     } else if (is(NO_RELATION) || is(NO_FUNCTION)) && named_in(message, ON_POSTGRES).is_some() {
         Some(Class::TablesMissing)
@@ -133,6 +133,7 @@ mod tests {
             STATEMENT_TIMEOUT,
             LOCK_NOT_AVAILABLE,
             UNLOGGED_IN_RECOVERY,
+            NOT_ON_A_STANDBY,
             NO_RELATION,
             NO_FUNCTION,
             DENIED,

@@ -25,24 +25,15 @@ impl SlotStore for MysqlConnection {
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         if place.in_transaction {
             assert_fresh(conn, wanted.semaphore)?;
+            return try_once(conn, wanted, place);
         }
-        let seen = look(conn, wanted.semaphore, place)?;
-        if seen.free.is_empty() {
-            return Ok(seen.judged(wanted.semaphore, place));
-        }
-        // What the look saw may be old: the update asks for the same fence.
-        for &(number, last) in seen.free.iter().take(TRIES) {
-            if let Some(granted) = take(conn, wanted, &seen, number, last)? {
-                return Ok(Attempt::Granted(granted));
+        loop {
+            // On Galera each of its statements may lose against one of another node's.
+            match try_once(conn, wanted, place) {
+                Err(error) if error.is_retryable() => {}
+                result => return result,
             }
         }
-        // Many are locked, or many want one. Which free slot is not locked?
-        if let Some((number, last, _)) = lock_one(conn, wanted.semaphore, place, &seen)?
-            && let Some(granted) = take(conn, wanted, &seen, number, last)?
-        {
-            return Ok(Attempt::Granted(granted));
-        }
-        Ok(seen.nothing_to_be_had(wanted.semaphore, place))
     }
 
     fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
@@ -77,8 +68,11 @@ impl SlotStore for MysqlConnection {
     }
 
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
-        let floor: Option<i64> = sql::lock_fence_floor_if_free().get_if_any(conn)?;
-        Ok(floor.is_none())
+        match sql::lock_fence_floor_if_free().get_if_any::<i64>(conn) {
+            Ok(floor) => Ok(floor.is_none()),
+            Err(failure) if failure.is_retryable() => Ok(true),
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
@@ -216,6 +210,30 @@ impl SlotStore for MysqlConnection {
             })
             .collect())
     }
+}
+
+fn try_once(
+    conn: &mut MysqlConnection,
+    wanted: &Wanted<'_>,
+    place: &Place,
+) -> Result<Attempt, Error> {
+    let seen = look(conn, wanted.semaphore, place)?;
+    if seen.free.is_empty() {
+        return Ok(seen.judged(wanted.semaphore, place));
+    }
+    // What the look saw may be old: the update asks for the same fence.
+    for &(number, last) in seen.free.iter().take(TRIES) {
+        if let Some(granted) = take(conn, wanted, &seen, number, last)? {
+            return Ok(Attempt::Granted(granted));
+        }
+    }
+    // Many are locked, or many want one. Which free slot is not locked?
+    if let Some((number, last, _)) = lock_one(conn, wanted.semaphore, place, &seen)?
+        && let Some(granted) = take(conn, wanted, &seen, number, last)?
+    {
+        return Ok(Attempt::Granted(granted));
+    }
+    Ok(seen.nothing_to_be_had(wanted.semaphore, place))
 }
 
 /// In a transaction that reads from an old snapshot, a look would show old slots.
