@@ -221,7 +221,7 @@ fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
 /// transaction ends. `false` when a row was there after all.
 fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
     let id = id.as_str().as_bytes();
-    let made = statements::insert(id, request.kept()).execute(conn);
+    let made = statements::insert(id, request.kept()).execute_without_rows(conn);
     match made {
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),

@@ -65,14 +65,7 @@ pub(super) trait Run: Sized {
         Self: LoadQuery<'q, MysqlConnection, T>,
     {
         let rows = diesel::RunQueryDsl::load(self, conn);
-        rows.map_err(|error| {
-            // The number is to be asked for before the next statement.
-            let failure = numbered(conn, error);
-            if let diesel::result::Error::DatabaseError(..) = failure.error {
-                forget_statements(conn);
-            }
-            failure
-        })
+        rows.map_err(|error| forgotten(conn, error))
     }
 
     /// The first row; without one [`NotFound`](diesel::result::Error::NotFound).
@@ -91,8 +84,18 @@ pub(super) trait Run: Sized {
         Ok(Run::load(self, conn)?.into_iter().next())
     }
 
-    /// The number of rows that a statement has changed which returns none.
+    /// The number of rows that a statement has changed.
     fn execute(self, conn: &mut MysqlConnection) -> Result<usize, Failure>
+    where
+        Self: QueryFragment<Mysql> + QueryId,
+    {
+        let count = conn.execute_returning_count(&self);
+        count.map_err(|error| forgotten(conn, error))
+    }
+
+    /// The same for a statement that returns no rows on any server and whose failure is nothing unusual: all
+    /// others stay prepared.
+    fn execute_without_rows(self, conn: &mut MysqlConnection) -> Result<usize, Failure>
     where
         Self: QueryFragment<Mysql> + QueryId,
     {
@@ -137,6 +140,15 @@ pub(super) fn within<T>(
 pub(super) fn forget_statements(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+}
+
+fn forgotten(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+    // The number is to be asked for before the next statement.
+    let failure = numbered(conn, error);
+    if let diesel::result::Error::DatabaseError(..) = failure.error {
+        forget_statements(conn);
+    }
+    failure
 }
 
 fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {

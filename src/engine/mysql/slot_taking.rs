@@ -133,7 +133,7 @@ pub(super) fn take(
             granted,
             last,
         };
-        unless_locked(conn, |conn| (&take).execute(conn))?
+        unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
     } else {
         let take = sql::Take {
             wanted,
@@ -141,7 +141,7 @@ pub(super) fn take(
             granted,
             last,
         };
-        counted(conn, |conn| (&take).execute(conn))?
+        counted(conn, |conn| (&take).execute_without_rows(conn))?
     };
     if taken != 1 {
         return Ok(None);
