@@ -27,11 +27,12 @@ pub const MAX_ID_CHARS: usize = 255;
 /// assert_eq!(bond.to_string(), "BondBO:DK0015966592");
 /// assert_eq!(bond, ObjectId::from("BondBO:DK0015966592"));
 /// assert_eq!(ObjectId::new("Order", 4711).to_string(), "Order:4711");
+/// assert_eq!(format!("{bond:?}"), r#"ObjectId::from("BondBO:DK0015966592")"#);
 ///
 /// let empty = ObjectId::from("");
 /// assert!(empty.check().unwrap_err().to_string().contains("1 to 255 characters"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     text: String,
     invalid: Option<InvalidObjectId>,
@@ -57,7 +58,21 @@ impl ObjectId {
         Self { text, invalid }
     }
 
-    /// The id's text, usable or not.
+    /// Entity and key of a pair that is no id: another pair, or a plain string, may have the same text.
+    fn refused_pair(&self) -> Option<(&str, &str)> {
+        match &self.invalid {
+            Some(InvalidObjectId::EntityWithColon { entity }) => {
+                let key = self.text.get(entity.len() + 1..).unwrap_or_default();
+                Some((entity, key))
+            }
+            // The entity has no ':'.
+            Some(InvalidObjectId::EmptyPart { .. }) => self.text.split_once(':'),
+            _ => None,
+        }
+    }
+
+    /// The id's text, usable or not. Of a pair that is refused it is both parts with a `:` between, which may be the
+    /// text of another id.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -88,9 +103,23 @@ fn check(text: &str) -> Option<InvalidObjectId> {
     })
 }
 
+/// The text. A pair that [`ObjectId::new`] refuses is no text's id: it shows as `ObjectId::new("a:b", "c")`.
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
+        match self.refused_pair() {
+            None => f.pad(&self.text),
+            Some(_) => f.pad(&format!("{self:?}")),
+        }
+    }
+}
+
+/// The expression that makes an equal id.
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refused_pair() {
+            None => write!(f, "ObjectId::from({:?})", self.text),
+            Some((entity, key)) => write!(f, "ObjectId::new({entity:?}, {key:?})"),
+        }
     }
 }
 
@@ -152,4 +181,48 @@ pub enum InvalidObjectId {
         /// Entity and key, with the `:` between.
         id: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts would be the same.
+    #[test]
+    fn a_refused_pair_is_not_shown_as_the_id_of_its_text() {
+        for (entity, key) in [("a:b", "c"), ("", "b:c"), ("a", ""), ("", ""), ("a:", "")] {
+            let pair = ObjectId::new(entity, key);
+            let text = ObjectId::from(format!("{entity}:{key}"));
+            assert!(pair.check().is_err(), "{pair}");
+            assert!(text.check().is_ok(), "{text}");
+            assert_ne!(pair, text);
+            assert_ne!(pair.to_string(), text.to_string());
+            assert_ne!(format!("{pair:?}"), format!("{text:?}"));
+            let shown = format!("ObjectId::new({entity:?}, {key:?})");
+            assert_eq!(pair.to_string(), shown);
+            assert_eq!(format!("{pair:?}"), shown);
+            assert_eq!(text.to_string(), text.as_str());
+        }
+    }
+
+    /// Usable or not, if it is not a pair that is refused.
+    #[test]
+    fn what_is_shown_makes_an_equal_id() {
+        let long = "y".repeat(300);
+        for id in [
+            ObjectId::new("a", "b:c"),
+            ObjectId::new("a", "\0"),
+            ObjectId::new("a", &long),
+            ObjectId::from("a:b:c"),
+            ObjectId::from(""),
+            ObjectId::from(&long),
+        ] {
+            assert_eq!(ObjectId::from(id.to_string()), id);
+            assert_eq!(
+                format!("{id:?}"),
+                format!("ObjectId::from({:?})", id.as_str())
+            );
+        }
+        assert_eq!(format!("{:>7}", ObjectId::from("a:b")), "    a:b");
+    }
 }
