@@ -7,7 +7,7 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
 use super::{Engine, Grant};
-use crate::messages::{Class, classify};
+use crate::messages::{self, Class, classify};
 use crate::request::Request;
 use crate::transaction_request::Access;
 use crate::{Error, Isolation, ObjectId, ObjectLock, Transaction, Wait, migrations, pause};
@@ -149,38 +149,59 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Gra
         if classify(&error) != Class::Busy {
             return Err(error.into());
         }
-        if request.wait == Wait::No {
+        if pause_while_held(request, attempt, error)? == Grant::Held {
             return Ok(Grant::Held);
-        }
-        let longest = pause::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
-        let pause = pause::jittered(longest);
-        match request.left() {
-            None => std::thread::sleep(pause),
-            Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
-            Some(left) => std::thread::sleep(pause.min(left)),
         }
     }
     unreachable!("attempts have no end")
 }
 
+/// Before the next attempt; [`Grant::Held`] when there is none to be, an error when the time is up.
+fn pause_while_held(
+    request: &Request,
+    attempt: u32,
+    error: diesel::result::Error,
+) -> Result<Grant, Error> {
+    if request.wait == Wait::No {
+        return Ok(Grant::Held);
+    }
+    let longest = pause::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
+    let pause = pause::jittered(longest);
+    match request.left() {
+        None => std::thread::sleep(pause),
+        Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
+        Some(left) => std::thread::sleep(pause.min(left)),
+    }
+    Ok(Grant::Locked)
+}
+
 /// Makes a writer of the transaction that is open, if it is not one yet.
 ///
-/// One that has read already gets SQLITE_BUSY at once, without the busy handler, while another writes
+/// One that has read already gets `SQLITE_BUSY` at once, without the busy handler, while another writes
 /// or when another has written since: what it reads may be old, and waiting would not make it newer.
 /// One that has not read yet gets it after the busy handler has waited for `step`. The time that
 /// passed is the only difference: both say "database is locked".
+///
+/// Connections that share a cache say so by `SQLITE_LOCKED`, always at once. What one of them has read no other can
+/// change before its transaction ends, so that there is nothing to compare: it waits.
 fn become_writer(
     conn: &mut SqliteConnection,
     request: &Request,
     step: Duration,
 ) -> Result<Grant, Error> {
-    loop {
+    for attempt in 0.. {
         let begun = std::time::Instant::now();
         let Err(error) = statements::become_writer().execute(conn) else {
             return Ok(Grant::Locked);
         };
         if classify(&error) != Class::Busy {
             return Err(error.into());
+        }
+        if is_locked_in_cache(&error) {
+            if pause_while_held(request, attempt, error)? == Grant::Held {
+                return Ok(Grant::Held);
+            }
+            continue;
         }
         if begun.elapsed() < step {
             return Err(Error::Isolation {
@@ -198,6 +219,14 @@ fn become_writer(
             return Err(request.timed_out(Some(error)));
         }
     }
+    unreachable!("attempts have no end")
+}
+
+fn is_locked_in_cache(error: &diesel::result::Error) -> bool {
+    let diesel::result::Error::DatabaseError(_, information) = error else {
+        return false;
+    };
+    messages::sqlite::locked_in_cache(information.message())
 }
 
 /// Writes kept rows. For the others it touches the table all the same: a missing table is an error on

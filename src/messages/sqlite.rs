@@ -5,10 +5,8 @@ use super::{Class, TABLES};
 /// `None` for a message that is not known.
 pub(super) fn classify(message: &str) -> Option<Class> {
     match message {
-        // SQLITE_BUSY, SQLITE_LOCKED
-        "database is locked" | "database table is locked" | "database schema is locked" => {
-            Some(Class::Busy)
-        }
+        // SQLITE_BUSY
+        "database is locked" => Some(Class::Busy),
         "attempt to write a readonly database" => Some(Class::ReadOnly),
         _ if message
             .strip_prefix("no such table: ")
@@ -16,8 +14,34 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         {
             Some(Class::TablesMissing)
         }
-        _ => message
-            .starts_with("database table is locked: ")
-            .then_some(Class::Busy),
+        _ => locked_in_cache(message).then_some(Class::Busy),
+    }
+}
+
+/// SQLITE_LOCKED: another connection that shares the cache of this one writes, or reads what is to be written.
+pub(crate) fn locked_in_cache(message: &str) -> bool {
+    ["database table is locked", "database schema is locked"]
+        .iter()
+        .filter_map(|locked| message.strip_prefix(locked))
+        .any(|rest| rest.is_empty() || rest.starts_with(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_in_a_shared_cache_are_busy() {
+        for message in [
+            "database table is locked",
+            "database table is locked: counters",
+            "database schema is locked: main",
+        ] {
+            assert_eq!(classify(message), Some(Class::Busy), "{message}");
+            assert!(locked_in_cache(message));
+        }
+        assert_eq!(classify("database is locked"), Some(Class::Busy));
+        assert!(!locked_in_cache("database is locked"));
+        assert_eq!(classify("database table is lockedup"), None);
     }
 }

@@ -9,7 +9,7 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
-use crate::support::threads::{meanwhile, result_of};
+use crate::support::threads::{begin, commit, meanwhile, result_of};
 
 crate::all_promises!(Sqlite);
 
@@ -61,6 +61,80 @@ fn a_deferred_transaction_that_locks_first_reads_fresh() {
     );
     writer.batch_execute("COMMIT").expect("commit");
     assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
+}
+
+/// Connections with a cache in common are told so at once, by another error and without the busy handler.
+#[test]
+fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
+    let database = Sqlite::new();
+    let in_memory = format!(
+        "file:{}?mode=memory&cache=shared",
+        database.url().replace('/', "_")
+    );
+    let in_a_file = format!("file:{}?cache=shared", database.url());
+    for url in [in_memory, in_a_file] {
+        let mut writer = SqliteConnection::establish(&url).expect("open");
+        diesel_locks::migrate(&mut writer).expect("migrate");
+        writer
+            .batch_execute("CREATE TABLE notes (n INTEGER); INSERT INTO notes VALUES (0)")
+            .expect("a table");
+        AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE")
+            .expect("begin");
+        writer
+            .batch_execute("UPDATE notes SET n = 7")
+            .expect("update");
+        let mut conn = SqliteConnection::establish(&url).expect("open");
+        conn.transaction(|conn| {
+            assert!(!conn.try_lock_object("a")?);
+            let held = conn.lock_object(ObjectLock::on("a").wait(Wait::No));
+            assert!(held.expect_err("held").is_held());
+            let wait = Wait::AtMost(std::time::Duration::from_millis(20));
+            let late = conn.lock_object(ObjectLock::on("a").wait(wait));
+            assert!(late.expect_err("held").is_timeout());
+            Ok::<_, Error>(())
+        })
+        .expect("an empty transaction");
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let waiter = meanwhile(move || {
+            conn.transaction(|conn| {
+                begun.send(()).expect("the test waits for it");
+                conn.lock_object("a")?;
+                Ok::<_, Error>(Sqlite::number(conn, "SELECT n FROM notes"))
+            })
+        });
+        has_begun.recv().expect("it begins");
+        assert!(
+            waiter
+                .recv_timeout(std::time::Duration::from_millis(50))
+                .is_err()
+        );
+        writer.batch_execute("COMMIT").expect("commit");
+        assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
+    }
+}
+
+/// What it has read no other of them can change.
+#[test]
+fn a_transaction_that_has_read_waits_for_the_writer_of_a_shared_cache() {
+    let database = Sqlite::new();
+    let url = format!("file:{}?cache=shared", database.url());
+    let mut conn = SqliteConnection::establish(&url).expect("open");
+    let mut writer = SqliteConnection::establish(&url).expect("open");
+    begin(&mut conn);
+    assert_eq!(Sqlite::counter(&mut conn, 0), 0);
+    AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
+    writer
+        .batch_execute("UPDATE counters SET n = 7")
+        .expect_err("it was read");
+    writer
+        .batch_execute("INSERT INTO drawn VALUES (1, 1)")
+        .expect("nobody has read it");
+    assert!(!conn.try_lock_object("a").expect("an answer"));
+    writer.batch_execute("COMMIT").expect("commit");
+    conn.lock_object("a").expect("free");
+    Sqlite::count_up(&mut conn, 0);
+    commit(&mut conn);
+    assert_eq!(Sqlite::counter(&mut writer, 0), 1);
 }
 
 #[test]
