@@ -26,6 +26,21 @@ pub enum Error {
     #[error(transparent)]
     InvalidObjectId(#[from] InvalidObjectId),
 
+    /// More kept objects than one request can lock: with [`Retention::Kept`](crate::Retention::Kept), and nothing was
+    /// sent to the database; or with [`Retention::Transient`](crate::Retention::Transient) on PostgreSQL, where their
+    /// rows are kept, and none was locked. Split the request, or lock them as transient and
+    /// [purge](crate::ObjectLocks::purge_object_locks) the rows.
+    #[error(
+        "{ids} of the objects to lock are kept; one request can lock {limit} of them: split it, or use \
+         Retention::Transient"
+    )]
+    TooManyIds {
+        /// How many were asked for.
+        ids: usize,
+        /// How many are possible: [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS).
+        limit: usize,
+    },
+
     /// A name or a holder's text can't be used; nothing was sent to the database.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
@@ -257,6 +272,17 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
+    /// PostgreSQL's table of locks is full, for all sessions: each object with a kept row takes a place in it while it is
+    /// locked, and so does each table that a transaction uses.
+    #[error(
+        "the server's table of locks is full: lock fewer kept objects at the same time, or raise \
+         max_locks_per_transaction"
+    )]
+    LockTableFull {
+        /// The database's error.
+        source: diesel::result::Error,
+    },
+
     /// The database broke a cycle of transactions that waited for each other, with this one as the
     /// victim. The whole transaction must be rolled back and may be tried again.
     #[error("the database broke a deadlock and chose this transaction as its victim")]
@@ -376,6 +402,8 @@ impl Error {
             },
             Class::StatementsMixedUp => Self::StatementsMixedUp { source },
             Class::OutcomeUnknown => Self::OutcomeUnknown { source },
+            Class::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
+            Class::LockTableFull => Self::LockTableFull { source },
             Class::TransactionAborted => Self::TransactionAborted {
                 why: "a statement before has failed".to_owned(),
                 source: Some(source),

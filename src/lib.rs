@@ -149,7 +149,7 @@ pub use error::Error;
 pub use guard::{SlotGuard, run_gated};
 pub use isolation::Isolation;
 pub use lease::Lease;
-pub use limits::MAX_PERMITS;
+pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
 pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, Subject};
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};

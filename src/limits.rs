@@ -5,6 +5,13 @@ use std::time::Duration;
 /// The most permits a semaphore can have.
 pub const MAX_PERMITS: u32 = 100_000;
 
+/// The most objects that one request can lock with [`Retention::Kept`](crate::Retention::Kept), or whose rows are kept
+/// on PostgreSQL: each takes a place in the server's table of locks, which has 6400 by default.
+pub const MAX_KEPT_IDS: usize = 1000;
+
+/// The ids that an error names.
+pub(crate) const NAMED_IDS: usize = 10;
+
 /// The first number that a sequence can start at; the last is `i64::MAX`.
 pub(crate) const FIRST_NUMBER: i64 = 1;
 

@@ -6,7 +6,7 @@ mod needed;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
-mod sqlite;
+pub(crate) mod sqlite;
 
 pub(crate) use needed::Needed;
 
@@ -27,6 +27,11 @@ pub(crate) enum Class {
     StatementsMixedUp,
     TransactionAborted,
     OutcomeUnknown,
+    TooManyIds {
+        ids: usize,
+        limit: usize,
+    },
+    LockTableFull,
     Other,
 }
 

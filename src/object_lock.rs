@@ -48,7 +48,8 @@ pub enum Retention {
     ///
     /// On PostgreSQL each takes a place in the server's table of locks while it is held. With the
     /// default settings that has 6400: many thousands at once, in all transactions together, are for
-    /// `Transient`, or for a greater `max_locks_per_transaction`. The first kept lock of an id changes
+    /// `Transient`, or for a greater `max_locks_per_transaction`. One request can have
+    /// [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS) (1,000) of them, on every engine. The first kept lock of an id changes
     /// `lastval()` of the session, and leaves `currval` of the application's sequences as it was.
     Kept,
 }

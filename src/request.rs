@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::limits::{MAX_KEPT_IDS, NAMED_IDS};
 use crate::{Error, ObjectId, ObjectLock, Retention, Wait};
 
 /// An [`ObjectLock`] with usable ids, in the one order in which everybody locks them, without
@@ -32,6 +33,12 @@ impl Request {
         // Order of bytes, whatever the database's collation: every process sorts alike.
         ids.sort();
         ids.dedup();
+        if retention == Retention::Kept && ids.len() > MAX_KEPT_IDS {
+            return Err(Error::TooManyIds {
+                ids: ids.len(),
+                limit: MAX_KEPT_IDS,
+            });
+        }
         Ok(Self {
             ids,
             retention,
@@ -79,10 +86,14 @@ impl Request {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// The ids as text, for errors and events.
+    /// The ids as text, for errors and events; the first of many.
     pub(crate) fn what(&self) -> String {
-        let ids: Vec<_> = self.ids.iter().map(ObjectId::as_str).collect();
-        ids.join(", ")
+        let named = self.ids.iter().take(NAMED_IDS).map(ObjectId::as_str);
+        let named = named.collect::<Vec<_>>().join(", ");
+        match self.ids.len().saturating_sub(NAMED_IDS) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
     }
 
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {

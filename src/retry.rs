@@ -149,6 +149,8 @@ impl Reason {
             | Class::StatementsMixedUp
             | Class::TransactionAborted
             | Class::OutcomeUnknown
+            | Class::TooManyIds { .. }
+            | Class::LockTableFull
             | Class::Other => None,
         }
     }

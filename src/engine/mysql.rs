@@ -31,7 +31,10 @@ impl Engine for MysqlConnection {
     type Scope = scope::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        if !request.kept() && request.wait != Wait::No && begin_if_free(conn, request)? {
+        let rides_with_begin = !request.kept()
+            && request.wait != Wait::No
+            && request.ids.len() <= statements::LOCKED_AT_ONCE;
+        if rides_with_begin && begin_if_free(conn, request)? {
             return Ok(Grant::Locked);
         }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.

@@ -195,6 +195,9 @@ pub struct Renewed {
     pub(crate) left_us: i64,
 }
 
+/// The slots of which one is asked for by its number.
+const OPEN_AT_MOST: usize = 1000;
+
 /// The answer to "what is there", which decides an attempt that granted nothing.
 pub(super) fn judge(slots: Option<i32>, permits: i32, any_free: bool, place: &Place) -> Attempt {
     let slots = slots.unwrap_or(0);
@@ -219,6 +222,8 @@ pub(super) fn judge(slots: Option<i32>, permits: i32, any_free: bool, place: &Pl
 ///
 /// `slots` was counted before `free` was looked at: slots that were removed between the two count as held,
 /// those that were added do not count.
+///
+/// Not more than a statement has bound values for: the lowest of the open ones will do.
 pub(super) fn open_among(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
     free.retain(|number| i64::from(*number) <= slots);
     free.sort_unstable();
@@ -226,7 +231,7 @@ pub(super) fn open_among(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i3
     let holders = slots - free_slots;
     let open = usize::try_from(i64::from(permits) - holders).unwrap_or(0);
     let within = free.iter().copied().filter(|number| *number <= permits);
-    within.take(open).collect()
+    within.take(open.min(OPEN_AT_MOST)).collect()
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 mod catalogue;
 
 use catalogue::{
-    ABORTED, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TIMEOUT, NO_FUNCTION, NO_RELATION,
-    NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
+    ABORTED, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TABLE_FULL, LOCK_TIMEOUT, NO_FUNCTION,
+    NO_RELATION, NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
 use super::Class;
@@ -35,9 +35,22 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::StatementsMixedUp)
     } else if is(DENIED) {
         named_in(message, ON_POSTGRES)
+    } else if is(LOCK_TABLE_FULL) {
+        Some(Class::LockTableFull)
     } else {
-        None
+        too_many_ids(message)
     }
+}
+
+/// The message of `diesel_locks_acquire`.
+fn too_many_ids(message: &str) -> Option<Class> {
+    let (ids, limit) = message
+        .strip_prefix("diesel_locks: ")?
+        .split_once(" kept objects, at most ")?;
+    Some(Class::TooManyIds {
+        ids: ids.parse().ok()?,
+        limit: limit.parse().ok()?,
+    })
 }
 
 fn matches(pattern: &str, message: &str) -> bool {
@@ -125,6 +138,18 @@ mod tests {
     }
 
     #[test]
+    fn too_many_locks_are_told_apart() {
+        for full in ["out of shared memory", "Shared Memory aufgebraucht"] {
+            assert_eq!(classify(full), Some(Class::LockTableFull));
+        }
+        let ids = 1200;
+        let limit = crate::MAX_KEPT_IDS;
+        let ours = format!("diesel_locks: {ids} kept objects, at most {limit}");
+        assert_eq!(classify(&ours), Some(Class::TooManyIds { ids, limit }));
+        assert_eq!(classify("diesel_locks: kept objects, at most"), None);
+    }
+
+    #[test]
     fn no_message_has_two_meanings() {
         let all = [
             ABORTED,
@@ -137,6 +162,7 @@ mod tests {
             NO_RELATION,
             NO_FUNCTION,
             DENIED,
+            LOCK_TABLE_FULL,
             STATEMENT,
         ];
         for (index, patterns) in all.iter().enumerate() {

@@ -51,6 +51,11 @@ macro_rules! all_promises {
                 a_missing_table_of_slots_names_migrate,
                 a_missing_table_of_sequences_names_migrate,
             },
+            large::{
+                fifty_thousand_transient_locks_are_one_request,
+                a_large_request_locks_all_or_none,
+                too_many_kept_locks_are_refused,
+            },
             events::{
                 acquired_refused_timed_out_and_freed_are_told,
             },

@@ -424,6 +424,39 @@ fn purge_locks_one_batch_at_a_time() {
     assert_eq!(result_of(&purge).expect("purged"), 300);
 }
 
+/// Transient locks take places in the server's table of locks too where rows are kept.
+#[test]
+fn transient_locks_on_too_many_kept_rows_are_refused() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    Postgres::sql(
+        &mut conn,
+        "INSERT INTO diesel_object_locks (id, kept) SELECT 'row:' || n, true FROM generate_series(1, 1200) AS n",
+    );
+    let ids: Vec<_> = (1..=1200).map(|row| ObjectId::new("row", row)).collect();
+    for _ in 0..2 {
+        let refusals = [
+            conn.with_object_locks(&ids, |_| Ok(())),
+            conn.try_with_object_locks(&ids, |_| Ok(())).map(drop),
+            conn.transaction(|conn| conn.lock_object(ObjectLock::on_all(&ids))),
+        ];
+        for refusal in refusals {
+            let error = refusal.expect_err("too many");
+            let expected = matches!(
+                error,
+                Error::TooManyIds {
+                    ids: 1200,
+                    limit: 1000
+                }
+            );
+            assert!(expected, "{error:?}");
+        }
+    }
+    assert_eq!(kept_held(&mut conn), "");
+    conn.with_object_locks(&ids[..1000], read)
+        .expect("all free");
+}
+
 /// Each schema has a table of its own, whose keys start at 1.
 #[test]
 fn kept_locks_of_two_schemas_are_independent() {

@@ -5,6 +5,7 @@ pub(crate) mod endings;
 pub(crate) mod events;
 pub(crate) mod exclusion;
 pub(crate) mod ids;
+pub(crate) mod large;
 pub(crate) mod many;
 pub(crate) mod neighbours;
 pub(crate) mod nesting;

@@ -82,9 +82,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     object_id TEXT;
     refusal TEXT;
+    kept_rows BIGINT;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
+    END IF;
+    -- The lock of a kept row takes a place in the server's table of locks, which has 6400 by default. When it
+    -- is full, other transactions fail too.
+    IF cardinality(object_ids) > 1000 THEN
+        SELECT count(*) INTO kept_rows FROM diesel_object_locks WHERE id = ANY (object_ids);
+        IF kept_rows > 1000 THEN
+            RAISE program_limit_exceeded
+                USING MESSAGE = format('diesel_locks: %s kept objects, at most 1000', kept_rows);
+        END IF;
     END IF;
     FOREACH object_id IN ARRAY object_ids LOOP
         refusal := diesel_locks_acquire_one(object_id, keep);
@@ -103,16 +113,19 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- Kept rows can be asked. OFFSET 0 keeps the planner from merging the two queries: it would be free
-    -- to ask for the lock of each row of the table before it compares the ids.
-    PERFORM 1 FROM (
-            SELECT tableoid::integer AS class, advisory_key AS key
-            FROM diesel_object_locks WHERE id = ANY (object_ids) OFFSET 0
-        ) AS asked
-        WHERE NOT pg_try_advisory_xact_lock(class, key)
-        LIMIT 1;
-    IF FOUND THEN
-        RAISE lock_not_available;
+    -- Kept rows can be asked; among more than 1000 ids diesel_locks_acquire counts them first. OFFSET 0 keeps
+    -- the planner from merging the two queries: it would be free to ask for the lock of each row of the
+    -- table before it compares the ids.
+    IF cardinality(object_ids) <= 1000 THEN
+        PERFORM 1 FROM (
+                SELECT tableoid::integer AS class, advisory_key AS key
+                FROM diesel_object_locks WHERE id = ANY (object_ids) OFFSET 0
+            ) AS asked
+            WHERE NOT pg_try_advisory_xact_lock(class, key)
+            LIMIT 1;
+        IF FOUND THEN
+            RAISE lock_not_available;
+        END IF;
     END IF;
     PERFORM diesel_locks_acquire(object_ids, keep);
     RETURN 'locked';

@@ -6,9 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
-use super::run::{Failure, Run, within};
+use super::run::{Failure, Run, numbered, within};
 use super::{isolation, reads_what_is_committed, statements};
 use crate::messages::Class;
 use crate::request::Request;
@@ -67,7 +68,7 @@ pub(super) fn acquire(
     request: &Request,
     transaction: Transaction,
 ) -> Result<(), Refusal> {
-    let mut level_known = match transaction {
+    let level_known = match transaction {
         Transaction::Begun { .. }
         | Transaction::Open {
             level: Some(Isolation::ReadCommitted),
@@ -77,7 +78,45 @@ pub(super) fn acquire(
         }
         Transaction::Open { level: None } => false,
     };
-    for (position, id) in request.ids.iter().enumerate() {
+    if request.kept() || request.ids.len() <= statements::LOCKED_AT_ONCE {
+        return acquire_each(conn, request, &request.ids, transaction, level_known);
+    }
+    if !level_known {
+        assert_level(conn, request)?;
+    }
+    for ids in request.ids.chunks(statements::LOCKED_AT_ONCE) {
+        if !acquire_if_free(conn, ids)? {
+            let transaction = Transaction::Open {
+                level: Some(Isolation::ReadCommitted),
+            };
+            acquire_each(conn, request, ids, transaction, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Transient locks in one message. `false`, and none of them had, when somebody is in the way.
+fn acquire_if_free(conn: &mut MysqlConnection, ids: &[ObjectId]) -> Result<bool, Refusal> {
+    let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(ids)) else {
+        return Ok(true);
+    };
+    let failure = numbered(conn, error);
+    // It fails when InnoDB has rolled back the transaction.
+    match conn.batch_execute(&statements::undo_savepoint(ids)) {
+        Ok(()) => Ok(false),
+        Err(_) => Err(failure.into()),
+    }
+}
+
+/// The locks one by one.
+fn acquire_each(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    ids: &[ObjectId],
+    transaction: Transaction,
+    mut level_known: bool,
+) -> Result<(), Refusal> {
+    for (position, id) in ids.iter().enumerate() {
         let gate_first = match transaction {
             Transaction::Begun { gate } => gate,
             Transaction::Open { .. } => !request.kept(),
@@ -96,16 +135,22 @@ pub(super) fn acquire(
             }
         }
         if !level_known {
-            let level: String = statements::Isolation {}.get_result(conn)?;
-            if !reads_what_is_committed(&level) {
-                return Err(isolation(request, &level).into());
-            }
+            assert_level(conn, request)?;
             level_known = true;
         }
         let alone = matches!(transaction, Transaction::Begun { .. }) && position == 0;
         acquire_through_gate(conn, request, id, alone)?;
     }
     Ok(())
+}
+
+/// The session's level must be one at which the closure reads what the last holder committed.
+fn assert_level(conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
+    let level: String = statements::Isolation {}.get_result(conn)?;
+    if reads_what_is_committed(&level) {
+        return Ok(());
+    }
+    Err(isolation(request, &level).into())
 }
 
 /// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.

@@ -151,7 +151,7 @@ fn forgotten(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failur
     failure
 }
 
-fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+pub(super) fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
     let class = classify(&error);
     // The server is asked about texts that are not known: asking takes four round trips.
     let (number, class) = match &error {

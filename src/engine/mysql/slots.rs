@@ -175,41 +175,61 @@ impl SlotStore for MysqlConnection {
     }
 
     fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
-        let asked = Renewal::as_json(leases);
-        let freed = counted(conn, |conn| {
-            sql::GiveBackMany { asked: &asked }.execute(conn)
-        })?;
-        if freed == leases.len() {
-            return Ok(Vec::new());
-        }
-        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
-        Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
+        in_parts(leases, |leases| give_back_part(conn, leases))
     }
 
     fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let asked = Renewal::as_json(leases);
-        let renewed = counted(conn, |conn| sql::Renew { asked: &asked }.execute(conn))?;
-        if renewed == leases.len() {
-            return Ok(leases
-                .iter()
-                .map(|lease| Renewed {
-                    token: lease.token.to_vec(),
-                    left_us: lease.lease_us,
-                })
-                .collect());
-        }
-        // Some are lost, or were locked by another session: which?
-        let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
-        Ok(rows
-            .into_iter()
-            .filter_map(|(token, left_us)| {
-                Some(Renewed {
-                    token: token?,
-                    left_us,
-                })
-            })
-            .collect())
+        in_parts(leases, |leases| renew_part(conn, leases))
     }
+}
+
+/// Leases that one statement names: 2 MB with the longest names, and 16 MB is MariaDB's default for
+/// `max_allowed_packet`.
+const NAMED_AT_ONCE: usize = 1000;
+
+fn in_parts<T>(
+    leases: &[Renewal],
+    part: impl FnMut(&[Renewal]) -> Result<Vec<T>, Error>,
+) -> Result<Vec<T>, Error> {
+    let parts: Result<Vec<_>, _> = leases.chunks(NAMED_AT_ONCE).map(part).collect();
+    Ok(parts?.into_iter().flatten().collect())
+}
+
+fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+    let asked = Renewal::as_json(leases);
+    let freed = counted(conn, |conn| {
+        sql::GiveBackMany { asked: &asked }.execute(conn)
+    })?;
+    if freed == leases.len() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
+    Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
+}
+
+fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    let asked = Renewal::as_json(leases);
+    let renewed = counted(conn, |conn| sql::Renew { asked: &asked }.execute(conn))?;
+    if renewed == leases.len() {
+        return Ok(leases
+            .iter()
+            .map(|lease| Renewed {
+                token: lease.token.to_vec(),
+                left_us: lease.lease_us,
+            })
+            .collect());
+    }
+    // Some are lost, or were locked by another session: which?
+    let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|(token, left_us)| {
+            Some(Renewed {
+                token: token?,
+                left_us,
+            })
+        })
+        .collect())
 }
 
 fn try_once(

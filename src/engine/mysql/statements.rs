@@ -38,11 +38,44 @@ pub(super) fn begin(transaction: &Transaction) -> String {
     sql
 }
 
+/// Objects that one message locks. An id has up to 1020 bytes and stands in it five times, as hexadecimal digits:
+/// that is 1 MB, and 16 MB is MariaDB's default for `max_allowed_packet`.
+pub(super) const LOCKED_AT_ONCE: usize = 100;
+
 /// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
-/// when anybody is in the way; what it did until then is for [`undo`]. Without bound values: ids travel
-/// as hexadecimal digits.
+/// when anybody is in the way; what it did until then is for [`undo`].
 pub(super) fn begin_and_acquire(ids: &[ObjectId]) -> String {
     let mut sql = BEGIN.to_owned();
+    push_acquire_free(&mut sql, ids);
+    sql
+}
+
+/// After [`begin_and_acquire`] has failed, wherever that was.
+pub(super) fn undo(ids: &[ObjectId]) -> String {
+    let mut sql = "ROLLBACK".to_owned();
+    push_leave_gates(&mut sql, ids);
+    sql
+}
+
+/// [`begin_and_acquire`] in a transaction that is open.
+pub(super) fn acquire_in_savepoint(ids: &[ObjectId]) -> String {
+    let mut sql = "SAVEPOINT diesel_locks".to_owned();
+    push_acquire_free(&mut sql, ids);
+    sql.push_str("; RELEASE SAVEPOINT diesel_locks");
+    sql
+}
+
+/// After [`acquire_in_savepoint`] has failed, wherever that was. Fails after it has left the gates when the transaction
+/// is gone.
+pub(super) fn undo_savepoint(ids: &[ObjectId]) -> String {
+    let mut sql = "DO 0".to_owned();
+    push_leave_gates(&mut sql, ids);
+    sql.push_str("; ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks");
+    sql
+}
+
+/// Without bound values: ids travel as hexadecimal digits.
+fn push_acquire_free(sql: &mut String, ids: &[ObjectId]) {
     for id in ids {
         let (id, gate) = (hexadecimal(id), gate_of(id));
         let _ = write!(
@@ -56,16 +89,12 @@ pub(super) fn begin_and_acquire(ids: &[ObjectId]) -> String {
              ; DO RELEASE_LOCK({gate})"
         );
     }
-    sql
 }
 
-/// After [`begin_and_acquire`] has failed, wherever that was.
-pub(super) fn undo(ids: &[ObjectId]) -> String {
-    let mut sql = "ROLLBACK".to_owned();
+fn push_leave_gates(sql: &mut String, ids: &[ObjectId]) {
     for id in ids {
         let _ = write!(sql, "; DO RELEASE_LOCK({})", gate_of(id));
     }
-    sql
 }
 
 fn hexadecimal(id: &ObjectId) -> String {

@@ -31,9 +31,11 @@ const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 /// the server's own, which `table!` does not declare.
 const KEPT_CLASS: &str = "tableoid::integer";
 
-/// Milliseconds within which what is free is had when the time is up. Without it a lock that changes hands
-/// faster than [`short_wait`] would be waited for on and on.
-const WITHOUT_WAITING: i32 = 200;
+/// Milliseconds within which what is free is had when the time is up: far more than it takes. Without it a lock that
+/// changes hands faster than [`short_wait`] would be waited for on and on.
+fn without_waiting(ids: usize) -> i32 {
+    200 + i32::try_from(ids / 5).unwrap_or(i32::MAX / 2)
+}
 
 /// Milliseconds of a lock wait that is none: as in `diesel_locks_try_acquire`, and less with many ids, each
 /// of which may be waited for.
@@ -142,7 +144,10 @@ fn push_acquire_in_time(sql: &mut String, request: &Request) {
         return;
     };
     let (limit, lock_limit) = match request.left_millis().unwrap_or(i32::MAX) {
-        0 => (WITHOUT_WAITING, short_wait(request.ids.len())),
+        0 => (
+            without_waiting(request.ids.len()),
+            short_wait(request.ids.len()),
+        ),
         left => (left, 0),
     };
     // The values are read before they are set: PostgreSQL evaluates a list of results from left to right

@@ -283,3 +283,19 @@ pub(super) const DENIED: &[&str] = &[
     "permissão negada para função %s",
     "%s fonksiyonuna erişim engellendi",
 ];
+
+pub(super) const LOCK_TABLE_FULL: &[&str] = &[
+    "out of shared memory",
+    "Shared Memory aufgebraucht",
+    "memoria compartida agotada",
+    "mémoire partagée épuisée",
+    "memoria condivisa esaurita",
+    "共有メモリが足りません",
+    "არასაკმარისი გაზიარებული მეხსიერება",
+    "공유 메모리 부족",
+    "нехватка разделяемой памяти",
+    "slut på delat minne",
+    "нестача спільної пам'яті",
+    "共享内存不足",
+    "共享記憶體用盡",
+];

@@ -194,4 +194,9 @@ pub(crate) fn the_most_permits_are_all_there<B: Backend>() {
     conn.release_slot(last).expect("it is ours");
     let again = acquire::<B>(&mut conn, &semaphore);
     assert_eq!(again.number(), MAX_PERMITS);
+    // One permit less, and nearly all free: more than a statement can name.
+    B::sql(&mut conn, "UPDATE diesel_slots SET expires_us = 0");
+    let fewer = Semaphore::new("most", MAX_PERMITS - 1);
+    let lowest = acquire::<B>(&mut conn, &fewer);
+    assert_eq!(lowest.number(), 1);
 }
