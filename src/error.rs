@@ -318,6 +318,17 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
+    /// The client library of MySQL or MariaDB hands out empty texts in place of those that the server sent.
+    /// Object locks, leases and sequences do without texts and go on;
+    /// [`migrate`](crate::migrate), [`held_slots`](crate::Semaphores::held_slots) and the methods that purge
+    /// do not. The application's own texts are lost in the same way.
+    #[error(
+        "the client library of MySQL or MariaDB hands out empty texts: libmariadb (MariaDB Connector/C) 3.3.19 \
+         and 3.4.9 do so to Diesel up to 2.3.14, because of their defect CONC-821; install libmariadb 3.3.20, \
+         3.4.10 or newer (Debian 12: with its security updates), or MySQL's libmysqlclient"
+    )]
+    BrokenClientLibrary,
+
     /// The pool has no connection to give within its time-out.
     #[cfg(feature = "r2d2")]
     #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
@@ -422,9 +433,21 @@ impl From<diesel::result::Error> for Error {
                 Ok(own) => *own,
                 Err(inner) => Self::Database(diesel::result::Error::QueryBuilderError(inner)),
             },
+            // Diesel adds the column's name.
+            diesel::result::Error::DeserializationError(inner)
+                if own_in(&*inner).is_some_and(|own| matches!(own, Self::BrokenClientLibrary)) =>
+            {
+                Self::BrokenClientLibrary
+            }
             error => Self::classed(messages::classify(&error), error),
         }
     }
+}
+
+/// The error of this crate that is the error, or its source.
+fn own_in<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
+    std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref())
 }
 
 impl From<Error> for diesel::result::Error {

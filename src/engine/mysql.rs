@@ -13,6 +13,7 @@ use crate::{Error, Isolation, Transaction, Wait, migrations};
 
 mod acquire;
 mod again;
+mod bytes;
 mod run;
 mod scope;
 mod sequences;
@@ -22,6 +23,7 @@ mod slots;
 mod statements;
 
 use acquire::Refusal;
+use bytes::{Bytes, check_client_library};
 use run::{Failure, Run};
 
 /// Rows that one transaction of a purge removes.
@@ -117,6 +119,8 @@ impl Engine for MysqlConnection {
     }
 
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
+        // Diesel reads which migrations have run, as texts.
+        check_client_library(conn)?;
         let forever = i32::MAX;
         while (statements::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
             != Some(1)
@@ -161,16 +165,31 @@ fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
 }
 
 fn delete_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
-    let ids: Vec<Vec<u8>> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+    let ids: Vec<Bytes> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+    let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
     if ids.is_empty() {
         return Ok(0);
     }
     statements::delete_all(&ids).execute(conn)
 }
 
+/// Sessions' levels, as [`statements::SessionIsolation`] numbers them, from 1 on.
+const LEVELS: [&str; 4] = [
+    "READ-UNCOMMITTED",
+    "READ-COMMITTED",
+    "REPEATABLE-READ",
+    "SERIALIZABLE",
+];
+
 /// The levels at which a statement sees what was committed before it.
-fn reads_what_is_committed(level: &str) -> bool {
-    matches!(level, "READ-COMMITTED" | "READ-UNCOMMITTED")
+fn reads_what_is_committed(level: i64) -> bool {
+    matches!(level, 1 | 2)
+}
+
+fn level_named(level: i64) -> &'static str {
+    let position = usize::try_from(level - 1).ok();
+    let name = position.and_then(|position| LEVELS.get(position));
+    name.copied().unwrap_or("an unknown level")
 }
 
 fn isolation(request: &Request, level: &str) -> Error {

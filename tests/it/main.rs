@@ -4,6 +4,7 @@
 //! MariaDB, whichever `MYSQL_DATABASE_URL` names) and `sqlite` list them for their engine, and add what
 //! is true of that engine only.
 
+mod client_library;
 mod crash;
 mod least_privilege;
 mod method_names;

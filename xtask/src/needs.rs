@@ -77,6 +77,9 @@ impl Need {
     }
 }
 
+/// What pkg-config calls MySQL's and MariaDB's client libraries.
+pub(crate) const MYSQL_LIBRARIES: [&str; 3] = ["mysqlclient", "libmariadb", "mariadb"];
+
 /// What is missing for a run with these servers.
 pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
     let mut missing = Vec::new();
@@ -115,8 +118,7 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
                 .any(|name| answers("pkg-config", &["--exists", name]))
     };
     let postgres = library(&["libpq"]) || answers("pg_config", &["--libdir"]);
-    let mysql =
-        library(&["mysqlclient", "libmariadb", "mariadb"]) || answers("mysql_config", &["--libs"]);
+    let mysql = library(&MYSQL_LIBRARIES) || answers("mysql_config", &["--libs"]);
     need(Need::PkgConfig, pkg_config || (postgres && mysql));
     need(Need::PostgresClient, postgres);
     need(Need::MysqlClient, mysql);

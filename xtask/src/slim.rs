@@ -10,7 +10,18 @@ use crate::cargo::root;
 use crate::check::Outcome;
 
 /// What the sources may run by name.
-const PROGRAMS: [&str; 7] = ["cargo", "docker", "git", "rustup", "sh", "sudo", "tar"];
+const PROGRAMS: [&str; 10] = [
+    "cargo",
+    "cc",
+    "docker",
+    "git",
+    "mysql_config",
+    "pkg-config",
+    "rustup",
+    "sh",
+    "sudo",
+    "tar",
+];
 /// What shell scripts may not run. `kill` is part of the shell.
 const NOT_IN_SCRIPTS: [&str; 6] = ["killall", "pgrep", "pidof", "pkill", "ps", "top"];
 /// Directories of the workspace that have sources.

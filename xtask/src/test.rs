@@ -1,5 +1,6 @@
 //! `cargo xtask test` and `cargo xtask with-servers`.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use anyhow::Result;
 
 use crate::cargo::{PACKAGE, cargo, forget_own_package, root};
 use crate::engine::Engine;
+use crate::needs::MYSQL_LIBRARIES;
 use crate::servers::{Plan, Servers};
 use crate::{ServerArguments, diesel_cli, run, setup};
 
@@ -16,6 +18,8 @@ const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
 const EXAMPLE_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
     lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
     row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql";
+/// The test that tells whether the client library of MySQL is one that Diesel can use.
+const CLIENT_LIBRARY_TEST: &str = "client_library::client_library_hands_out_texts";
 /// Options of test programs that take a value in the next argument, which is then not a test's name.
 const OPTIONS_WITH_VALUE: [&str; 8] = [
     "--test-threads",
@@ -35,6 +39,9 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     let diesel_cli = diesel_cli::path()?;
     let servers = Servers::start(arguments, &plan, arguments.only.is_empty())?;
 
+    if !servers.mysql.is_empty() && !client_library_works(&servers, &diesel_cli)? {
+        return Ok(1);
+    }
     let mut steps = Vec::new();
     if arguments.only.is_empty() {
         let mut own = cargo([
@@ -102,6 +109,27 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     }
     println!("xtask: {} s, exit code {code}", start.elapsed().as_secs());
     Ok(code)
+}
+
+/// Whether Diesel and the client library of MySQL understand each other, without which hundreds of tests fail, each
+/// in its own way.
+fn client_library_works(servers: &Servers, diesel_cli: &Path) -> Result<bool> {
+    println!("xtask: the client library of MySQL");
+    let mut command = cargo(["test", "--package", PACKAGE, "--features", FEATURES]);
+    command.args(["--test", "it", "--", "--exact", CLIENT_LIBRARY_TEST]);
+    servers.name_to(&mut command, 0);
+    command.env(diesel_cli::VARIABLE, diesel_cli);
+    let works = run::run(&mut command)?.success();
+    if !works {
+        println!("xtask: FAILED: {CLIENT_LIBRARY_TEST}, see above; no other test was run");
+        for name in MYSQL_LIBRARIES {
+            let asked = run::output(Command::new("pkg-config").args(["--modversion", name]));
+            if let Ok(version) = asked {
+                println!("xtask: installed: {name} {}", version.trim());
+            }
+        }
+    }
+    Ok(works)
 }
 
 /// `cargo xtask with-servers`: the exit code is that of the command.

@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
-use super::{isolation, reads_what_is_committed, statements};
+use super::{isolation, level_named, reads_what_is_committed, statements};
 use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, Isolation, ObjectId, Wait};
@@ -123,11 +123,11 @@ fn acquire_each(
         };
         if !gate_first {
             match lock_row(conn, request, id)? {
-                Some(level) if level_known || reads_what_is_committed(&level) => {
+                Some(level) if level_known || reads_what_is_committed(level) => {
                     level_known = true;
                     continue;
                 }
-                Some(level) => return Err(isolation(request, &level).into()),
+                Some(level) => return Err(isolation(request, level_named(level)).into()),
                 None if matches!(transaction, Transaction::Begun { .. }) => {
                     return Err(Refusal::NoRow);
                 }
@@ -146,11 +146,11 @@ fn acquire_each(
 
 /// The session's level must be one at which the closure reads what the last holder committed.
 fn assert_level(conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
-    let level: String = statements::Isolation {}.get_result(conn)?;
-    if reads_what_is_committed(&level) {
+    let level: i64 = statements::Isolation {}.get_result(conn)?;
+    if reads_what_is_committed(level) {
         return Ok(());
     }
-    Err(isolation(request, &level).into())
+    Err(isolation(request, level_named(level)).into())
 }
 
 /// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.
@@ -196,7 +196,7 @@ fn lock_row(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<i64>, Refusal> {
     let id = id.as_str().as_bytes();
     loop {
         let left = request.left_millis();
@@ -207,7 +207,7 @@ fn lock_row(
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(bool, String)>, Failure> = within(conn, limit, |conn| {
+        let row: Result<Option<(bool, i64)>, Failure> = within(conn, limit, |conn| {
             // The statement alone: the limit is not one of those around it.
             let begun = Instant::now();
             let row = if waits {

@@ -21,7 +21,11 @@ pub(super) struct Failure {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Self::classed(failure.class, failure.error)
+        match failure.class {
+            // It may be one of this crate's, in Diesel's.
+            Class::Other => failure.error.into(),
+            class => Self::classed(class, failure.error),
+        }
     }
 }
 

@@ -295,7 +295,7 @@ pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
 }
 
 /// The leases asked for as a table.
-const ASKED: &str = ", '$[*]' COLUMNS (name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
+const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
      token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
      STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
      AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
@@ -335,11 +335,12 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// What is left of the leases that are still their tokens'.
-    Mine<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
+    /// What is left of the leases that are still their tokens', by their places among those asked for,
+    /// from 1 on: numbers, which no client library loses.
+    Mine<'a> { asked: &'a str } -> (BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT slot.token, slot.expires_us - "; {Mysql::NOW};
+            "SELECT asked.place, slot.expires_us - "; {Mysql::NOW};
             " FROM JSON_TABLE(", Text = self.asked; {ASKED};
         );
     }

@@ -7,10 +7,11 @@ use diesel::connection::AnsiTransactionManager;
 use diesel::mysql::MysqlConnection;
 
 use super::again::{at_read_committed, counted};
+use super::bytes::{Bytes, check_client_library};
 use super::run::{Failure, Run};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
-use super::{isolation_of, reads_what_is_committed, scope, statements};
+use super::{isolation_of, level_named, reads_what_is_committed, scope, statements};
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted,
@@ -137,12 +138,29 @@ impl SlotStore for MysqlConnection {
     }
 
     fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        type Row = (i32, Option<Vec<u8>>, Option<Vec<u8>>, i64, i64, i64, i64);
+        type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
         let rows: Vec<Row> = sql::held(name.as_bytes()).load(conn)?;
+        // A holder may be empty, and a slot without a token be kept.
+        if rows
+            .iter()
+            .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
+        {
+            check_client_library(conn)?;
+        }
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(rows
             .into_iter()
-            .map(|row| (row.0, row.1, row.2.map(text), row.3, row.4, row.5, row.6))
+            .map(|row| {
+                (
+                    row.0,
+                    row.1.map(|token| token.0),
+                    row.2.map(text),
+                    row.3,
+                    row.4,
+                    row.5,
+                    row.6,
+                )
+            })
             .collect())
     }
 
@@ -158,9 +176,9 @@ impl SlotStore for MysqlConnection {
     }
 
     fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        let semaphores: Vec<(Vec<u8>, Option<i32>)> = sql::semaphores().load(conn)?;
+        let semaphores: Vec<(Bytes, Option<i32>)> = sql::semaphores().load(conn)?;
         let mut purged = 0;
-        for (name, permits) in semaphores {
+        for (Bytes(name), permits) in semaphores {
             loop {
                 let removed = at_read_committed(conn, |conn| {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
@@ -203,8 +221,8 @@ fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<
     if freed == leases.len() {
         return Ok(Vec::new());
     }
-    let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
-    Ok(rows.into_iter().filter_map(|(token, _)| token).collect())
+    let mine = mine_among(conn, leases, &asked)?;
+    Ok(mine.into_iter().map(|lease| lease.token).collect())
 }
 
 fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -220,16 +238,24 @@ fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Rene
             .collect());
     }
     // Some are lost, or were locked by another session: which?
-    let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Mine { asked: &asked }.load(conn)?;
-    Ok(rows
-        .into_iter()
-        .filter_map(|(token, left_us)| {
-            Some(Renewed {
-                token: token?,
-                left_us,
-            })
+    mine_among(conn, leases, &asked)
+}
+
+/// Those of the leases that are still their tokens'.
+fn mine_among(
+    conn: &mut MysqlConnection,
+    leases: &[Renewal],
+    asked: &str,
+) -> Result<Vec<Renewed>, Error> {
+    let rows: Vec<(i64, i64)> = sql::Mine { asked }.load(conn)?;
+    let mine = rows.into_iter().filter_map(|(position, left_us)| {
+        let lease = leases.get(usize::try_from(position - 1).ok()?)?;
+        Some(Renewed {
+            token: lease.token.to_vec(),
+            left_us,
         })
-        .collect())
+    });
+    Ok(mine.collect())
 }
 
 fn try_once(
@@ -260,15 +286,15 @@ fn try_once(
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
     let level = match scope::entered(conn) {
         Some(Isolation::ReadCommitted) => return Ok(()),
-        Some(level) => level.to_string(),
-        None => statements::Isolation {}.get_result(conn)?,
+        Some(level) => level.sql(),
+        None => match (statements::Isolation {}).get_result(conn)? {
+            level if reads_what_is_committed(level) => return Ok(()),
+            level => level_named(level),
+        },
     };
-    if reads_what_is_committed(&level) {
-        return Ok(());
-    }
     Err(Error::Isolation {
         what: semaphore.to_string(),
-        why: isolation_of(&level),
+        why: isolation_of(level),
     })
 }
 

@@ -162,13 +162,14 @@ pub(super) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
     delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
 }
 
-/// The session's isolation level. It does not show a level that `SET TRANSACTION` gave to the
+/// The session's isolation level, 1 to 4 as in `LEVELS`: a number, which no client library loses
+/// (`Error::BrokenClientLibrary`). It does not show a level that `SET TRANSACTION` gave to the
 /// transaction alone; nothing does, without the right PROCESS.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(super) struct SessionIsolation;
 
 impl Expression for SessionIsolation {
-    type SqlType = Text;
+    type SqlType = BigInt;
 }
 
 impl<QS> AppearsOnTable<QS> for SessionIsolation {}
@@ -182,7 +183,8 @@ impl QueryFragment<Mysql> for SessionIsolation {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         // MariaDB has had the newer name only since 11.1, and still has the older.
         out.push_sql(
-            "/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */",
+            "FIELD(/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */, \
+             'READ-UNCOMMITTED', 'READ-COMMITTED', 'REPEATABLE-READ', 'SERIALIZABLE')",
         );
         Ok(())
     }
@@ -278,7 +280,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    Isolation {} -> Text,
+    Isolation {} -> BigInt,
     |self, out| {
         out.push_sql("SELECT ");
         QueryFragment::<Mysql>::walk_ast(&SessionIsolation, out)?;
@@ -291,5 +293,14 @@ statement! {
     RollbackOnTimeout {} -> BigInt,
     |self, out| {
         out.push_sql("SELECT @@GLOBAL.innodb_rollback_on_timeout");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Any text.
+    AnyText {} -> Text,
+    |self, out| {
+        out.push_sql("SELECT 'any text'");
     }
 }

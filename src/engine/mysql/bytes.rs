@@ -1,0 +1,31 @@
+//! What the server sends and a broken client library hands out as nothing.
+
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
+use diesel::sql_types::Binary;
+
+use super::run::Run;
+use super::statements;
+use crate::Error;
+
+/// The value of a column in which nothing is empty.
+#[derive(Debug, FromSqlRow)]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+impl FromSql<Binary, Mysql> for Bytes {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        match <Vec<u8> as FromSql<Binary, Mysql>>::from_sql(value)? {
+            bytes if bytes.is_empty() => Err(Box::new(Error::BrokenClientLibrary)),
+            bytes => Ok(Self(bytes)),
+        }
+    }
+}
+
+/// [`Error::BrokenClientLibrary`] where it is.
+pub(super) fn check_client_library(conn: &mut MysqlConnection) -> Result<(), Error> {
+    let text: String = statements::AnyText {}.get_result(conn)?;
+    if text.is_empty() {
+        return Err(Error::BrokenClientLibrary);
+    }
+    Ok(())
+}
