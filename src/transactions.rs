@@ -34,10 +34,14 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// transaction: it is to be tried again, from its first statement.
 ///
 /// **Silently lost updates.** At READ COMMITTED, and on InnoDB at REPEATABLE READ, a plain read followed by
-/// an update of what was read fails nowhere and loses the update that came between. (MariaDB with
-/// `innodb_snapshot_isolation`, which its newer versions have on by default, refuses it at REPEATABLE
-/// READ, with [`Error::SerializationFailure`].) Read `.for_update()`, let the database compute
-/// (`set(n.eq(n + 1))`), or take an object lock.
+/// an update of what was read fails nowhere and loses the update that came between. Read `.for_update()`,
+/// let the database compute (`set(n.eq(n + 1))`), or take an object lock.
+///
+/// **MariaDB's `innodb_snapshot_isolation`,** on by default from 11.6 on, refuses that at REPEATABLE READ and
+/// SERIALIZABLE: an update or locking read of a row that has changed since the transaction's snapshot fails
+/// with [`Error::SerializationFailure`] (its error 1020), and the transaction is to be tried again. At
+/// SERIALIZABLE that hits `.for_update()` too when it has waited for another: give such a transaction a
+/// [`Retry`], or run it at READ COMMITTED, as this crate's own statements are.
 ///
 /// **Swallowed errors.** Hand the database's errors on. After one that ended the transaction, a closure that
 /// returns `Ok` all the same has lost what it did before, and nobody is told: PostgreSQL's COMMIT then is a
