@@ -7,6 +7,8 @@
 //!
 //! Options follow `--`; `--help` lists them.
 
+#[path = "semaphores/contended.rs"]
+mod contended;
 #[path = "semaphores/designs.rs"]
 mod designs;
 #[path = "semaphores/guards.rs"]
@@ -108,6 +110,9 @@ fn with_rivals<C: Rivals + R2D2Connection + Send + 'static>(
     if options.has(Part::Single) {
         compare(Place::Single, 1)?;
         compare(Place::Single, 8)?;
+    }
+    if options.has(Part::Contended) {
+        findings.add(contended::measure::<C>(options, &version)?);
     }
     findings.add(own::<C>(options, &version, &[1, 8])?);
     Ok((version, findings))

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
+use crate::engine::slot_store::SlotStore;
+use crate::slots::Asker;
 use crate::{Error, Lease, LeaseState, Semaphore, Semaphores, Slot, Wait, slots};
 
 mod keeper;
@@ -151,8 +153,9 @@ impl SlotGuard {
             Wait::AtMost(limit) => pool.connection_timeout().min(limit),
             Wait::Forever | Wait::No => pool.connection_timeout(),
         };
-        let (conn, slot) = slots::within(semaphore, wait, |effort| {
-            let mut conn = pool.get_timeout(patience)?;
+        let mut pooled = Pooled { pool, patience };
+        let (conn, slot) = slots::within(&mut pooled, semaphore, wait, |pooled, effort| {
+            let mut conn = pooled.pool.get_timeout(pooled.patience)?;
             let slot = slots::lease(&mut *conn, semaphore, &lease, effort)?;
             Ok(slot.map(|slot| (conn, slot)))
         })?;
@@ -236,6 +239,22 @@ impl SlotGuard {
             .iter()
             .map(|keeper| keeper.release_all())
             .sum()
+    }
+}
+
+/// Asks with a connection of the pool for each question.
+struct Pooled<'a, C: R2D2Connection + 'static> {
+    pool: &'a Pool<ConnectionManager<C>>,
+    patience: Duration,
+}
+
+impl<C: SlotStore + R2D2Connection + 'static> Asker for Pooled<'_, C> {
+    fn is_in_transaction(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    fn database(&mut self) -> Result<Option<String>, Error> {
+        C::database(&mut *self.pool.get_timeout(self.patience)?)
     }
 }
 

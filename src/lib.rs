@@ -129,6 +129,7 @@ mod object_lock;
 mod object_locks;
 mod pause;
 pub mod prelude;
+mod queue;
 mod request;
 mod retry;
 pub mod schema;

@@ -1,11 +1,13 @@
 //! Attempts at a slot, one after the other, until one of them decides.
 
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::engine::slot_store::{Attempt, Granted, Place, SlotStore, Wanted};
+use crate::queue::{Next, Queues, Ticket};
 use crate::{Error, Lease, Semaphore, Slot, Wait, nesting, pause, transaction};
 
 /// When a slot that is free but locked is asked for no more: its lock is taken for a holder's then.
@@ -16,12 +18,15 @@ pub(crate) struct Effort {
     looks: u32,
     /// For how long somebody who adds or removes slots is waited for.
     change: Duration,
+    /// A slot that is likely to be free.
+    likely: Option<u32>,
 }
 
 /// Of somebody who does not wait.
 const ONCE: Effort = Effort {
     looks: LOOKS,
     change: LONGEST_CHANGE,
+    likely: None,
 };
 
 const LOOKS: u32 = 10;
@@ -34,10 +39,18 @@ const LONGEST_LOOK: Duration = Duration::from_millis(8);
 const LONGEST_CHANGE: Duration = Duration::from_secs(2);
 const SHORTEST_CHANGE: Duration = Duration::from_millis(100);
 
-/// The first pause of somebody who waits for a slot, and the longest: between 10 and 20 questions a
-/// second.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How long somebody who does not wait for a slot waits for its turn to ask: a few questions of others.
+const LONGEST_TURN: Duration = Duration::from_millis(10);
+
+/// Those of this process who wait for slots, by the semaphore's name.
+static WAITING: LazyLock<Queues<String, Site>> = LazyLock::new(Queues::new);
+
+/// Where a name is one semaphore, and all who wait for it want the same.
+#[derive(Clone, PartialEq, Eq)]
+struct Site {
+    database: String,
+    permits: u32,
+}
 
 /// Leases a slot; `None` when none is free.
 pub(crate) fn lease<C: SlotStore>(
@@ -82,6 +95,7 @@ fn decide<C: SlotStore>(
     let mut place = Place {
         in_transaction,
         open: None,
+        likely: effort.likely.and_then(|number| i32::try_from(number).ok()),
     };
     let mut looked = 0;
     let begun = Instant::now();
@@ -144,57 +158,139 @@ pub(crate) fn lease_within<C: SlotStore>(
     wanted: &Lease,
     wait: Wait,
 ) -> Result<Slot, Error> {
-    within(semaphore, wait, |effort| {
-        lease(conn, semaphore, wanted, effort)
+    within(&mut Connected(conn), semaphore, wait, |conn, effort| {
+        lease(&mut *conn.0, semaphore, wanted, effort)
     })
 }
 
-/// Repeats `attempt` until it has something or the time is up.
-pub(crate) fn within<T>(
+/// What those who wait ask the database with.
+pub(crate) trait Asker {
+    /// Whether a transaction is open on the connection.
+    fn is_in_transaction(&mut self) -> Result<bool, Error>;
+
+    /// As [`SlotStore::database`].
+    fn database(&mut self) -> Result<Option<String>, Error>;
+}
+
+struct Connected<'a, C>(&'a mut C);
+
+impl<C: SlotStore> Asker for Connected<'_, C> {
+    fn is_in_transaction(&mut self) -> Result<bool, Error> {
+        Ok(nesting::depth(self.0)? > 0)
+    }
+
+    fn database(&mut self) -> Result<Option<String>, Error> {
+        C::database(self.0)
+    }
+}
+
+/// Repeats `attempt` until it has something or the time is up, in turn with others of this process.
+pub(crate) fn within<A: Asker, T>(
+    asker: &mut A,
     semaphore: &Semaphore,
     wait: Wait,
-    mut attempt: impl FnMut(Effort) -> Result<Option<T>, Error>,
+    mut attempt: impl FnMut(&mut A, Effort) -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
     if let Wait::AtMost(asked) = wait
         && asked > Wait::LONGEST
     {
         return Err(Error::InvalidWait { asked });
     }
+    semaphore.check()?;
     let begun = Instant::now();
     let what = || format!("a slot of {semaphore}");
-    for round in 0.. {
+    let until = match wait {
+        Wait::AtMost(limit) => Some(begun + limit),
+        Wait::No | Wait::Forever => None,
+    };
+    let (name, permits) = (semaphore.name().to_owned(), semaphore.permits());
+    // A transaction does not stand in its own way, but would in that of those who wait before it.
+    let mut ticket = if wait == Wait::No || asker.is_in_transaction()? {
+        WAITING.alone(name)
+    } else {
+        WAITING.enter(name, most_at_once(semaphore), |site| {
+            site.permits == permits
+        })
+    };
+    let mut first = true;
+    loop {
+        let told = match ticket.wait(until) {
+            Next::Ask { told } => told,
+            Next::Identify => {
+                ticket.is_at(site(asker, permits)?);
+                continue;
+            }
+        };
         let effort = Effort {
-            // Who asks again soon need not look twice.
-            looks: if round == 0 { LOOKS } else { 1 },
+            // Who asks again soon need not look often: what is locked is mostly being taken by another.
+            looks: if first || told.is_some() { 3 } else { 1 },
             change: match wait {
                 Wait::AtMost(limit) => limit
                     .saturating_sub(begun.elapsed())
                     .clamp(SHORTEST_CHANGE, LONGEST_CHANGE),
                 Wait::No | Wait::Forever => LONGEST_CHANGE,
             },
+            likely: told.flatten(),
         };
-        if let Some(value) = attempt(effort)? {
+        first = false;
+        if let Some(value) = attempt(asker, effort)? {
+            ticket.served();
             return Ok(value);
         }
-        let longest = pause::growing(round, FIRST_PAUSE, LONGEST_PAUSE);
-        let pause = pause::jittered(longest);
-        match wait {
-            Wait::No => return Err(Error::Held { what: what() }),
-            Wait::Forever => sleep(pause),
-            Wait::AtMost(limit) => {
-                let left = limit.saturating_sub(begun.elapsed());
-                if left.is_zero() {
-                    return Err(Error::TimedOut {
-                        what: what(),
-                        waited: begun.elapsed(),
-                        source: None,
-                    });
-                }
-                sleep(pause.min(left));
-            }
+        if wait == Wait::No {
+            return Err(Error::Held { what: what() });
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Err(Error::TimedOut {
+                what: what(),
+                waited: begun.elapsed(),
+                source: None,
+            });
+        }
+        if ticket.is_unknown() {
+            ticket.is_at(site(asker, permits)?);
+        }
+        ticket.refused();
+    }
+}
+
+/// So many may ask for the first time at once: more would be in each other's way.
+fn most_at_once(semaphore: &Semaphore) -> usize {
+    usize::try_from(semaphore.permits()).unwrap_or(usize::MAX)
+}
+
+fn site(asker: &mut impl Asker, permits: u32) -> Result<Option<Site>, Error> {
+    let database = asker.database()?;
+    Ok(database.map(|database| Site { database, permits }))
+}
+
+/// So many slots of the semaphore have been released in this process, and this one among them: those who wait here
+/// ask for them.
+pub(crate) fn released(semaphore: &str, count: usize, number: Option<u32>) {
+    WAITING.freed(semaphore, count, number);
+}
+
+/// Tells of a slot when the transaction that holds it has ended, however that ended.
+struct Freeing<'a>(Option<&'a Semaphore>);
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        if let Some(semaphore) = self.0 {
+            released(semaphore.name(), 1, None);
         }
     }
-    unreachable!("rounds have no end")
+}
+
+/// Runs `work` in the transaction, or savepoint, that holds a slot, and ends it.
+fn finish_holding<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
+where
+    C: SlotStore,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    let outermost = nesting::depth(conn)? == 1;
+    let _freeing = Freeing(outermost.then_some(semaphore));
+    transaction::finish(conn, work)
 }
 
 /// The looks of somebody who does not wait.
@@ -203,7 +299,23 @@ pub(crate) fn lease_at_once<C: SlotStore>(
     semaphore: &Semaphore,
     wanted: &Lease,
 ) -> Result<Option<Slot>, Error> {
+    let _turn = turn_to_try(conn, semaphore)?;
     lease(conn, semaphore, wanted, ONCE)
+}
+
+/// The turn of somebody who asks once.
+fn turn_to_try<C: SlotStore>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+) -> Result<Ticket<'static, String, Site>, Error> {
+    semaphore.check()?;
+    let name = semaphore.name().to_owned();
+    if nesting::depth(conn)? > 0 {
+        return Ok(WAITING.alone(name));
+    }
+    let mut ticket = WAITING.enter_once(name, most_at_once(semaphore));
+    ticket.wait(Some(Instant::now() + LONGEST_TURN));
+    Ok(ticket)
 }
 
 /// Runs `work` in a transaction that holds a slot; `None`, and `work` not run, when none is free.
@@ -217,8 +329,11 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    if begin_holding(conn, semaphore, ONCE)? {
-        transaction::finish(conn, work).map(Some)
+    let turn = turn_to_try(conn, semaphore)?;
+    let begun = begin_holding(conn, semaphore, ONCE)?;
+    drop(turn);
+    if begun {
+        finish_holding(conn, semaphore, work).map(Some)
     } else {
         Ok(None)
     }
@@ -236,10 +351,10 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    within(semaphore, wait, |effort| {
-        Ok(begin_holding(conn, semaphore, effort)?.then_some(()))
+    within(&mut Connected(conn), semaphore, wait, |conn, effort| {
+        Ok(begin_holding(&mut *conn.0, semaphore, effort)?.then_some(()))
     })?;
-    transaction::finish(conn, work)
+    finish_holding(conn, semaphore, work)
 }
 
 /// Opens a transaction, or a savepoint, and locks a slot in it. `false`, and nothing open, when none is

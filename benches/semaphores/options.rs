@@ -11,17 +11,19 @@ pub(crate) const HELP: &str = "\
 Measures the targets for semaphores and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
-  --only LIST             of hot, many, single, permits, waiting, guards; default: all
+  --only LIST             of hot, contended, many, single, permits, waiting, guards;
+                          default: all
   --rounds N              of each design (10, of 500 ms each)
   --quick                 a few seconds, to see that it runs; too short to judge by
   --json                  all figures as one JSON object on the last line
 
-  hot      one semaphore of 8 permits: 1, 8 and 32 connections
-  many     1,000 semaphores of 8 permits: 8 connections
-  single   one semaphore of one permit: 1 and 8 connections
-  permits  10,000 permits, 9,990 of them held, beside 10 permits: 1 and 8 connections
-  waiting  one permit, 16 connections that wait for it
-  guards   1,000 slots held by guards for a minute: statements and processor time (Linux)
+  hot        one semaphore of 8 permits: 1, 8 and 32 connections
+  contended  8, 32 and 128 connections that wait for one of 8 slots
+  many       1,000 semaphores of 8 permits: 8 connections
+  single     one semaphore of one permit: 1 and 8 connections
+  permits    10,000 permits, 9,990 of them held, beside 10 permits: 1 and 8 connections
+  waiting    one permit, 16 connections that wait for it
+  guards     1,000 slots held by guards for a minute: statements and processor time (Linux)
 
 Servers: PG_DATABASE_URL and MYSQL_DATABASE_URL (MySQL or MariaDB), set by
   cargo xtask with-servers --durable -- cargo bench --features postgres,mysql,sqlite,r2d2 --bench semaphores
@@ -30,6 +32,7 @@ Servers: PG_DATABASE_URL and MYSQL_DATABASE_URL (MySQL or MariaDB), set by
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Hot,
+    Contended,
     Many,
     Single,
     Permits,
@@ -76,6 +79,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
     let mut backends = None;
     let mut parts = vec![
         Part::Hot,
+        Part::Contended,
         Part::Many,
         Part::Single,
         Part::Permits,
@@ -118,13 +122,16 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
 fn part(name: &str) -> Result<Part> {
     Ok(match name {
         "hot" => Part::Hot,
+        "contended" => Part::Contended,
         "many" => Part::Many,
         "single" => Part::Single,
         "permits" => Part::Permits,
         "waiting" => Part::Waiting,
         "guards" => Part::Guards,
         other => {
-            bail!("no part {other:?}; there are hot, many, single, permits, waiting and guards")
+            bail!(
+                "no part {other:?}; there are hot, contended, many, single, permits, waiting and guards"
+            )
         }
     })
 }

@@ -196,6 +196,7 @@ fn targets(
         ],
         (Choice::Mysql, Place::Hot, 1) => &[(Design::Rows, 1.3)],
         (Choice::Mysql, Place::Hot, 8) => &[(Design::Tokens, 2.0), (Design::Rows, 1.0)],
+        (_, Place::Hot, 32) => &[(Design::Tokens, 1.0)],
         _ => &[],
     };
     let mut targets: Vec<_> = limits

@@ -54,6 +54,11 @@ impl<C: Backend> Crew<C> {
         self.connections[0].version()
     }
 
+    /// How many connections.
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
+    }
+
     /// A further connection to the same database.
     pub(crate) fn connect(&self) -> Result<C> {
         C::connect_to(&self.database)

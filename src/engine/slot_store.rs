@@ -15,6 +15,10 @@ pub trait SlotStore: Engine {
     /// already, and a lease ends so much earlier than its holder would think.
     const CLOCK_STEP: Duration = Duration::ZERO;
 
+    /// Which database this is: the same text from every connection to it, and another from one to another.
+    /// `None` when no other connection can see it.
+    fn database(conn: &mut Self) -> Result<Option<String>, Error>;
+
     /// Leases a free slot, if there is one. One attempt; never waits for another session's transaction.
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
 
@@ -106,6 +110,8 @@ pub struct Place {
     pub(crate) in_transaction: bool,
     /// Only among these slots, after [`Attempt::Surplus`].
     pub(crate) open: Option<Vec<i32>>,
+    /// A slot that was released a moment ago.
+    pub(crate) likely: Option<i32>,
 }
 
 /// What a batch has made of the slots that were missing.

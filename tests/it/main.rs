@@ -238,6 +238,10 @@ macro_rules! core_promises {
                 a_slot_is_kept_at_least_as_long_as_asked_for,
                 a_waiter_gets_a_slot_that_is_released,
             },
+                queues::{
+                    many_waiters_ask_the_database_as_often_as_few,
+                    waiters_for_another_database_are_not_in_the_way,
+                },
                 permits::{
                     more_permits_are_more_slots_while_a_transaction_holds_one,
                 more_permits_are_more_slots,

@@ -165,6 +165,22 @@ statement! {
     }
 }
 
+/// What tells the server and the database from all others.
+const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
+     @@pid_file, DATABASE()), 256)";
+
+statement! {
+    Mysql, MysqlConnection;
+    /// The beginning of a digest of it, as two numbers of 60 bits. Raw: the DSL knows none of these functions.
+    Database {} -> (BigInt, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT CAST(CONV(SUBSTR("; {DATABASE}; ", 1, 15), 16, 10) AS SIGNED), CAST(CONV(SUBSTR("; {DATABASE};
+            ", 16, 15), 16, 10) AS SIGNED)";
+        );
+    }
+}
+
 /// A look among certain slots.
 #[diesel::dsl::auto_type]
 pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {

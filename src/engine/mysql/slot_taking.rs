@@ -78,7 +78,7 @@ pub(super) fn look(
     if place.open.is_none() && seen.slots > Some(permits) {
         seen.free.clear();
     }
-    let again = LAST_TAKEN.get();
+    let again = place.likely.unwrap_or_else(|| LAST_TAKEN.get());
     let chosen = seen
         .free
         .iter()

@@ -23,6 +23,11 @@ use crate::{Error, Isolation, Semaphore, Slot};
 const TRIES: usize = 4;
 
 impl SlotStore for MysqlConnection {
+    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+        let (first, second): (i64, i64) = sql::Database {}.get_result(conn)?;
+        Ok(Some(format!("mysql {first} {second}")))
+    }
+
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         if place.in_transaction {
             assert_fresh(conn, wanted.semaphore)?;

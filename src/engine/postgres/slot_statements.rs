@@ -206,6 +206,20 @@ fn answer<'b>(out: &mut AstPass<'_, 'b, Pg>, name: &'b str, nested: bool) -> Que
     Ok(())
 }
 
+statement! {
+    Pg, PgConnection;
+    /// What tells the table from all others: the database's name, the table's number in it (a database that is
+    /// made from a template has the template's numbers), and when the server started, to the microsecond. Raw:
+    /// the DSL knows none of these functions.
+    Database {} -> (Text, BigInt, BigInt),
+    |self, out| {
+        out.push_sql(
+            "SELECT current_database()::text, 'diesel_slots'::regclass::bigint, \
+             (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
+        );
+    }
+}
+
 /// The slots that are free, and are not locked by who is to have one, or refreshes one whose lease has ended.
 /// Who looks at the same time, or pins its slot, is not in the way.
 #[diesel::dsl::auto_type]

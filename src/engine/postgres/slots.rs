@@ -16,6 +16,13 @@ use crate::messages::{Class, classify};
 use crate::{Error, Semaphore, Slot, nesting};
 
 impl SlotStore for PgConnection {
+    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+        let (name, table, started) = alone(conn, |conn| {
+            sql::Database {}.get_result::<(String, i64, i64)>(conn)
+        })?;
+        Ok(Some(format!("postgres {name} {table} {started}")))
+    }
+
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         let answer = alone(conn, |conn| match (&place.open, place.in_transaction) {
             (None, false) => lease::<_, false>(conn, wanted, sql::Any),

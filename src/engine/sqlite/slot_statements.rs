@@ -21,6 +21,15 @@ pub(super) fn now() -> _ {
     diesel::dsl::select(now)
 }
 
+statement! {
+    Sqlite, SqliteConnection;
+    /// The whole path of the database's file; empty when it is in memory. Raw: the DSL knows no PRAGMA.
+    Database {} -> Text,
+    |self, out| {
+        out.push_sql("SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'");
+    }
+}
+
 #[diesel::dsl::auto_type]
 pub(super) fn free<'a>(name: &'a str) -> _ {
     let now: Now = Now {};

@@ -24,6 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl SlotStore for SqliteConnection {
     const CLOCK_STEP: Duration = Duration::from_millis(1);
 
+    /// The file. One that is in memory has none.
+    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+        let file: String = sql::Database {}.get_result(conn)?;
+        Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
+    }
+
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
         // Full costs no write. In a transaction that is open a look would come at a price: one that has
         // read can't wait for another that writes.

@@ -7,7 +7,7 @@ use diesel::r2d2::R2D2Connection;
 
 use super::{Keeper, Kept, renewal};
 use crate::engine::slot_store::{Renewal, SlotStore};
-use crate::{Error, Slot};
+use crate::{Error, Slot, slots};
 
 /// When a slot that could not be released is tried again.
 const RELEASE_RETRY: Duration = Duration::from_millis(50);
@@ -32,9 +32,13 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
         match still_ours {
             Ok(still_ours) => {
                 leaving.retain(|one| {
-                    still_ours
+                    let is_ours = still_ours
                         .iter()
-                        .any(|token| token == one.slot.token.as_bytes())
+                        .any(|token| token == one.slot.token.as_bytes());
+                    if !is_ours {
+                        slots::released(&one.slot.semaphore, 1, Some(one.slot.number));
+                    }
+                    is_ours
                 });
             }
             Err(error) => tracing::debug!(%error, "slots not released; trying again"),
@@ -72,7 +76,11 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
                 .iter()
                 .filter(|(held, kept)| {
                     let token = kept.slot.token.as_bytes();
-                    *held && !still_ours.iter().any(|left| left == token)
+                    let is_free = !still_ours.iter().any(|left| left == token);
+                    if is_free {
+                        slots::released(&kept.slot.semaphore, 1, Some(kept.slot.number));
+                    }
+                    *held && is_free
                 })
                 .count(),
             Err(error) => {

@@ -13,6 +13,7 @@ pub(crate) mod holding;
 pub(crate) mod keepers;
 pub(crate) mod leases;
 pub(crate) mod permits;
+pub(crate) mod queues;
 pub(crate) mod rows;
 pub(crate) mod transactions;
 

@@ -1,0 +1,86 @@
+//! Many of one process that wait for one semaphore.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::Connection;
+use diesel::connection::InstrumentationEvent;
+use diesel_locks::prelude::*;
+
+use super::{acquire, hour, one};
+use crate::support::Backend;
+
+/// The first of them asks for all.
+pub(crate) fn many_waiters_ask_the_database_as_often_as_few<B: Backend>() {
+    const WAITERS: u32 = 32;
+    let database = Arc::new(B::new());
+    let _held = acquire::<B>(&mut database.connect(), &one());
+    let statements = Arc::new(AtomicU32::new(0));
+    let all_there = Arc::new(Barrier::new(WAITERS as usize));
+    let begun = Instant::now();
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let mut conn = database.connect();
+            let counted = Arc::clone(&statements);
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::StartQuery { .. } = event {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let all_there = Arc::clone(&all_there);
+            thread::spawn(move || {
+                all_there.wait();
+                let wait = Wait::AtMost(Duration::from_secs(2));
+                let refused = conn.acquire_slot(&one(), hour(), wait);
+                assert!(refused.is_err_and(|error| error.is_timeout()));
+            })
+        })
+        .collect();
+    for waiter in waiters {
+        waiter.join().expect("no panic");
+    }
+    // Once as they come, once to find out what they wait for, once as their time is up; and the first of the
+    // queue every 10 to 100 ms.
+    let in_between = u32::try_from(begun.elapsed().as_millis() / 10).expect("a short test");
+    let asked = statements.load(Ordering::SeqCst);
+    assert!(asked <= WAITERS * 3 + in_between, "{asked} statements");
+}
+
+/// The same name in another database is another semaphore, whose waiters do not stand behind these.
+pub(crate) fn waiters_for_another_database_are_not_in_the_way<B: Backend>() {
+    let (full, other) = (Arc::new(B::new()), Arc::new(B::new()));
+    let mut conn = full.connect();
+    let held = acquire::<B>(&mut conn, &one());
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let asked = Arc::new(AtomicU32::new(0));
+            let mut conn = full.connect();
+            let counted = Arc::clone(&asked);
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::FinishQuery { .. } = event {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let waiter = thread::spawn(move || {
+                let slot = conn.acquire_slot(&one(), hour(), Wait::Forever);
+                conn.release_slot(slot.expect("a slot")).expect("ours");
+            });
+            while asked.load(Ordering::SeqCst) == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            waiter
+        })
+        .collect();
+    for _ in 0..3 {
+        let mut conn = other.connect();
+        let slot = conn.acquire_slot(&one(), hour(), Wait::Forever);
+        conn.release_slot(slot.expect("a slot")).expect("ours");
+    }
+    let _also_held = acquire::<B>(&mut other.connect(), &one());
+    conn.release_slot(held).expect("ours");
+    for waiter in waiters {
+        waiter.join().expect("no panic");
+    }
+}
