@@ -65,6 +65,12 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Deletes kept rows that nobody holds, each in a transaction as short as can be.
     fn purge(conn: &mut Self) -> Result<usize, Error>;
 
+    /// Has the session know that all writes go to its server.
+    fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
+        let _ = conn;
+        Ok(())
+    }
+
     /// Runs the pending migrations while no other session does.
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }

@@ -223,6 +223,20 @@ pub enum Error {
         why: String,
     },
 
+    /// Several nodes of the cluster take writes, so that a lock on one excludes nobody on the others: object
+    /// locks, slots of transactions, [`ensure_slot`](crate::Semaphores::ensure_slot), numbers of sequences, and what
+    /// relies on such a lock. Leases hold on Galera and Group Replication. See
+    /// [`assume_single_writer`](crate::assume_single_writer).
+    #[error(
+        "{cluster} takes writes on several nodes, and a lock on one excludes nobody on the others: {instead}"
+    )]
+    SeveralWriters {
+        /// The cluster.
+        cluster: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+
     /// The transaction, the user or the server may not write (a hot standby, `READ ONLY`). A lock is a
     /// write, even where it leaves nothing behind.
     #[error("a lock needs a transaction that may write, on a server that takes writes")]

@@ -83,6 +83,7 @@
 //! - [`Transactions`]: [`Transaction`] with [`Isolation`] and [`Retry`]; [`TransactionError`] for errors of your
 //!   own.
 //! - [`Error`]: one type for all engines.
+//! - [`assume_single_writer`]: for clusters in which several nodes take writes.
 //! - [`migrate`], [`migrations`]: the tables. [`schema`], [`models`]: the tables for queries of your own.
 //! - [`prelude`]: what an application imports.
 //!
@@ -137,6 +138,7 @@ mod semaphore;
 mod semaphores;
 mod sequence;
 mod sequences;
+mod single_writer;
 mod slot;
 mod slots;
 mod transaction;
@@ -161,6 +163,7 @@ pub use semaphore::Semaphore;
 pub use semaphores::Semaphores;
 pub use sequence::Sequence;
 pub use sequences::Sequences;
+pub use single_writer::assume_single_writer;
 pub use slot::{HeldSlot, LeaseState, Slot};
 pub use transaction_error::TransactionError;
 pub use transaction_request::Transaction;

@@ -21,6 +21,7 @@ mod slot_statements;
 mod slot_taking;
 mod slots;
 mod statements;
+mod writers;
 
 use acquire::Refusal;
 use bytes::{Bytes, check_client_library};
@@ -116,6 +117,10 @@ impl Engine for MysqlConnection {
                 Err(failure) => return Err(failure.into()),
             }
         }
+    }
+
+    fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
+        writers::remember(conn)
     }
 
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {

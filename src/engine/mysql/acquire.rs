@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
-use super::{isolation, level_named, reads_what_is_committed, statements};
+use super::{isolation, level_named, reads_what_is_committed, statements, writers};
 use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, Isolation, ObjectId, Wait};
@@ -207,7 +207,7 @@ fn lock_row(
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(bool, i64)>, Failure> = within(conn, limit, |conn| {
+        let row: Result<Option<(i64, i64)>, Failure> = within(conn, limit, |conn| {
             // The statement alone: the limit is not one of those around it.
             let begun = Instant::now();
             let row = if waits {
@@ -219,7 +219,11 @@ fn lock_row(
             row
         });
         match row {
-            Ok(row) => return Ok(row.map(|(_, level)| level)),
+            Ok(None) => return Ok(None),
+            Ok(Some((level, unknown))) => {
+                writers::ensure_one(conn, unknown == 1)?;
+                return Ok(Some(level));
+            }
             Err(failure) if failure.is_denied() && is_over(limit, took) => {
                 if !waits {
                     return Err(request.timed_out(Some(failure.error)).into());
@@ -288,7 +292,7 @@ fn take_gate(
     id: &ObjectId,
     alone: bool,
 ) -> Result<bool, Refusal> {
-    let id = id.as_str().as_bytes();
+    let name = id.as_str().as_bytes();
     loop {
         let (seconds, limit) = match request.left_millis() {
             Some(0) => (0, None),
@@ -297,14 +301,23 @@ fn take_gate(
                 left.map(|left| left.max(SHORTEST_LIMIT)),
             ),
         };
-        let taken: Result<Option<i64>, Failure> = within(conn, limit, |conn| {
-            statements::TakeGate { id, seconds }.get_result(conn)
+        let taken: Result<(Option<i64>, i64), Failure> = within(conn, limit, |conn| {
+            statements::TakeGate { id: name, seconds }.get_result(conn)
         });
         let error = match taken {
-            Ok(Some(1)) => return Ok(true),
-            Ok(_) if request.wait == Wait::No => return Err(Refusal::Held),
-            // MariaDB ends the wait without an error when the time of the statement is up.
-            Ok(_) => None,
+            Ok((taken, unknown)) => {
+                let one_writer = writers::ensure_one(conn, unknown == 1);
+                if one_writer.is_err() && taken == Some(1) {
+                    leave_gate(conn, id)?;
+                }
+                one_writer?;
+                match taken {
+                    Some(1) => return Ok(true),
+                    _ if request.wait == Wait::No => return Err(Refusal::Held),
+                    // MariaDB ends the wait without an error when the time of the statement is up.
+                    _ => None,
+                }
+            }
             Err(failure) if failure.class == Class::StatementTimeout => Some(failure.error),
             Err(failure) => return Err(failure.into()),
         };

@@ -13,10 +13,12 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary};
 
 use super::run::{Failure, Run};
-use super::statements;
+use super::writers::UNKNOWN;
+use super::{statements, writers};
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
+use crate::schema::mysql::diesel_sequences;
 use crate::{Error, Sequence};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
@@ -55,7 +57,7 @@ statement! {
     Mysql, MysqlConnection;
     /// Makes the row or adds to it. Raw: Diesel prepares an upsert of the DSL's anew each time. Only
     /// MariaDB returns the number. Not by `LAST_INSERT_ID(..)`, which is the application's.
-    Add<'a> { draw: &'a Wanted<'a> } -> BigInt,
+    Add<'a> { draw: &'a Wanted<'a> } -> (BigInt, BigInt),
     |self, out| {
         let sequence = self.draw.sequence;
         push!(out;
@@ -64,7 +66,7 @@ statement! {
             ", ", Binary = sequence.scope().as_bytes();
             ", ", BigInt = &self.draw.first_last;
             ") ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
-            " /*M!100500 RETURNING last */";
+            " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
         );
     }
 }
@@ -72,13 +74,17 @@ statement! {
 /// `None` when too few are left.
 fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
     match add_or_fail(conn, draw) {
-        Ok(last) => Ok(Some(last)),
+        Ok((last, unknown)) => {
+            writers::ensure_one(conn, unknown == 1)?;
+            Ok(Some(last))
+        }
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
         Err(failure) => Err(failure.into()),
     }
 }
 
-fn add_or_fail(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<i64, Failure> {
+/// The number drawn last, and [`UNKNOWN`].
+fn add_or_fail(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i64), Failure> {
     match (Add { draw }).get_result(conn) {
         // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
         // before the connection's first draw.
@@ -89,7 +95,8 @@ fn add_or_fail(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<i64, Fai
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-    last.get_result(conn)
+    last.select((diesel_sequences::last, statements::WriterUnknown))
+        .get_result(conn)
 }
 
 fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
@@ -97,8 +104,8 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
         id: GATE,
         seconds: AT_THE_GATE,
     };
-    let taken: Option<i64> = take.get_result(conn)?;
-    let added = add(conn, draw);
+    let (taken, unknown): (Option<i64>, i64) = take.get_result(conn)?;
+    let added = writers::ensure_one(conn, unknown == 1).and_then(|()| add(conn, draw));
     if taken == Some(1) {
         let left = statements::LeaveGate { id: GATE }.get_result::<Option<i64>>(conn);
         // The draw's error says more.

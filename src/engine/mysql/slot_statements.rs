@@ -4,6 +4,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use super::run::{Failure, Run};
+use super::writers::UNKNOWN;
 use crate::engine::clock::Clock;
 use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
 use crate::engine::slot_store::{Granted, Wanted};
@@ -22,6 +23,12 @@ impl Clock for Mysql {
 /// The clock, and number and fence of a free slot; or, without a number, the last slot's number and the largest
 /// fence.
 pub(super) type LookRow = (Option<i32>, i64, Option<i32>, Option<i64>);
+
+/// The flag of MariaDB.
+pub(super) const MARIADB: i32 = 1;
+
+/// The session does not know yet that there is one writer.
+pub(super) const WRITER_UNKNOWN: i32 = 2;
 
 type Look = (
     (
@@ -56,7 +63,7 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
 statement! {
     Mysql, MysqlConnection;
     /// Up to eight free slots, and a row for the last number (or one that is too large) and the largest fence.
-    /// And whether this is MariaDB.
+    /// And flags: [`MARIADB`], and in the last row [`WRITER_UNKNOWN`].
     ///
     /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
     /// the rest.
@@ -70,7 +77,7 @@ statement! {
             " AND expires_us <= "; {Mysql::NOW};
             " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
             ", NULL, GREATEST(MAX(fence), "; {FLOOR};
-            "), /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "), /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " + 1)";
         );
@@ -91,7 +98,7 @@ statement! {
         );
         last_of_many(&mut out, self.name)?;
         push!(out;
-            ", /*M!100100 1 + */ 0 FROM diesel_slots WHERE name = ", Binary = self.name;
+            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_slots WHERE name = ", Binary = self.name;
             ")";
         );
     }
@@ -286,11 +293,11 @@ pub(super) fn count<'a>(name: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Locks the slot against all changes, if it is still this token's. Raw: MariaDB has no FOR SHARE.
-    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> Integer,
+    /// [`UNKNOWN`]. Locks the slot against all changes, if it is still this token's. Raw: MariaDB has no FOR SHARE.
+    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> BigInt,
     |self, out| {
         push!(out;
-            "SELECT number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT "; {UNKNOWN}; " FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND token = ", Binary = self.token;
             " LOCK IN SHARE MODE";

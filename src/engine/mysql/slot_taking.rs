@@ -26,6 +26,7 @@ pub(super) struct Seen {
     fence: i64,
     pub(super) free: Vec<(i32, i64)>,
     mariadb: bool,
+    pub(super) writer_unknown: bool,
 }
 
 impl Seen {
@@ -67,9 +68,11 @@ pub(super) fn look(
         fence,
         free: Vec::new(),
         mariadb: false,
+        writer_unknown: false,
     };
-    for ((slots, now_us, number, last), mariadb) in rows {
-        seen.mariadb = mariadb == 1;
+    for ((slots, now_us, number, last), flags) in rows {
+        seen.mariadb = flags & sql::MARIADB != 0;
+        seen.writer_unknown |= flags & sql::WRITER_UNKNOWN != 0;
         seen.slots = seen.slots.or(slots);
         seen.now_us = now_us;
         seen.fence = seen.fence.max(last.unwrap_or(0));

@@ -11,7 +11,7 @@ use super::bytes::{Bytes, check_client_library};
 use super::run::{Failure, Run};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
-use super::{isolation_of, level_named, reads_what_is_committed, scope, statements};
+use super::{isolation_of, level_named, reads_what_is_committed, scope, statements, writers};
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted,
@@ -52,6 +52,7 @@ impl SlotStore for MysqlConnection {
             assert_fresh(conn, semaphore)?;
         }
         let seen = look(conn, semaphore, place)?;
+        writers::ensure_one(conn, seen.writer_unknown)?;
         if seen.free.is_empty() {
             return Ok(seen.judged(semaphore, place));
         }
@@ -129,7 +130,11 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         };
-        Ok(pin.get_if_any::<i32>(conn)?.is_some())
+        let Some(unknown) = pin.get_if_any::<i64>(conn)? else {
+            return Ok(false);
+        };
+        writers::ensure_one(conn, unknown == 1)?;
+        Ok(true)
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
@@ -181,6 +186,8 @@ impl SlotStore for MysqlConnection {
     }
 
     fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+        // Whoever adds slots elsewhere is not kept from it.
+        writers::ensure_one(conn, true)?;
         let semaphores: Vec<(Bytes, Option<i32>)> = sql::semaphores().load(conn)?;
         let mut purged = 0;
         for (Bytes(name), permits) in semaphores {

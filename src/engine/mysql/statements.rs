@@ -12,6 +12,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
+use super::writers::UNKNOWN;
 use crate::engine::statement::statement;
 use crate::schema::mysql::diesel_object_locks::{self, dsl};
 use crate::transaction_request::Access;
@@ -80,9 +81,10 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId]) {
         let (id, gate) = (hexadecimal(id), gate_of(id));
         let _ = write!(
             sql,
-            // Two rows where one is wanted are an error: the gate is another's.
+            // Two rows where one is wanted are an error: the gate is another's, or nobody has looked yet whether
+            // there is one writer.
             "; SET @diesel_locks_gate = \
-             (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({gate}, 0), 0) = 0)\
+             (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({gate}, 0), 0) = 0 OR {UNKNOWN})\
              ; SELECT kept FROM diesel_object_locks WHERE id = {id} FOR UPDATE NOWAIT\
              ; INSERT IGNORE INTO diesel_object_locks (id, kept) VALUES ({id}, FALSE)\
              ; DELETE FROM diesel_object_locks WHERE id = {id} AND NOT kept\
@@ -119,8 +121,9 @@ pub(super) const KEEP_ERROR_NUMBER: &str =
 #[auto_type]
 pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
     let level: SessionIsolation = SessionIsolation;
+    let unknown: WriterUnknown = WriterUnknown;
     diesel_object_locks::table
-        .select((dsl::kept, level))
+        .select((level, unknown))
         .filter(dsl::id.eq(id))
         .for_update()
 }
@@ -129,8 +132,9 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
 #[auto_type]
 pub(super) fn lock_row_now<'a>(id: &'a [u8]) -> _ {
     let level: SessionIsolation = SessionIsolation;
+    let unknown: WriterUnknown = WriterUnknown;
     diesel_object_locks::table
-        .select((dsl::kept, level))
+        .select((level, unknown))
         .filter(dsl::id.eq(id))
         .for_update()
         .no_wait()
@@ -160,6 +164,28 @@ pub(super) fn free_kept(limit: i64) -> _ {
 #[auto_type]
 pub(super) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
     delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
+}
+
+/// 1 when the session does not know yet that there is one writer.
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(super) struct WriterUnknown;
+
+impl Expression for WriterUnknown {
+    type SqlType = BigInt;
+}
+
+impl<QS> AppearsOnTable<QS> for WriterUnknown {}
+impl<QS> SelectableExpression<QS> for WriterUnknown {}
+
+impl<GB> ValidGrouping<GB> for WriterUnknown {
+    type IsAggregate = diesel::expression::is_aggregate::Never;
+}
+
+impl QueryFragment<Mysql> for WriterUnknown {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql(UNKNOWN);
+        Ok(())
+    }
 }
 
 /// The session's isolation level, 1 to 4 as in `LEVELS`: a number, which no client library loses
@@ -199,8 +225,9 @@ const GATE_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql, MysqlConnection;
-    /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted.
-    TakeGate<'a> { id: &'a [u8], seconds: i32 } -> Nullable<BigInt>,
+    /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted. And 1 when the session
+    /// does not know yet that there is one writer.
+    TakeGate<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         out.push_sql("SELECT GET_LOCK(");
         out.push_sql(GATE);
@@ -208,7 +235,8 @@ statement! {
         out.push_sql(GATE_END);
         out.push_sql(", ");
         out.push_bind_param::<Integer, _>(&self.seconds)?;
-        out.push_sql(")");
+        out.push_sql("), ");
+        out.push_sql(UNKNOWN);
     }
 }
 

@@ -1,0 +1,129 @@
+//! Whether a lock excludes others: where several nodes take writes it is one of this node's alone.
+//!
+//! The session remembers in a variable that there is one writer. Statements that are sent anyway hand out whether it
+//! does, so that the server is looked at once per connection, and a lock costs no round trip more.
+
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::sql_types::{BigInt, Integer};
+
+use super::run::Run;
+use crate::Error;
+use crate::engine::statement::statement;
+
+/// 1 when the session does not know yet that there is one writer.
+pub(super) const UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";
+
+statement! {
+    Mysql, MysqlConnection;
+    /// [`UNKNOWN`].
+    Unknown {} -> BigInt,
+    |self, out| {
+        out.push_sql("SELECT ");
+        out.push_sql(UNKNOWN);
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    Remember {} -> Integer,
+    |self, out| {
+        out.push_sql("SET @diesel_locks_one_writer = 1");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// What says so in its version.
+    Product {} -> BigInt,
+    |self, out| {
+        out.push_sql(
+            "SELECT CASE WHEN VERSION() LIKE '%TiDB%' THEN 3 WHEN VERSION() LIKE '%Vitess%' THEN 4 ELSE 0 END",
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// As a number: a client library may hand out empty texts.
+    Replication {} -> BigInt,
+    |self, out| {
+        out.push_sql(
+            "SELECT CASE \
+             WHEN SUM(variable_name = 'wsrep_on' AND variable_value = 'ON') > 0 \
+             AND SUM(variable_name = 'wsrep_provider' AND variable_value NOT IN ('', 'none')) > 0 \
+             AND SUM(variable_name = 'pxc_strict_mode' AND variable_value = 'MASTER') = 0 THEN 1 \
+             WHEN SUM(variable_name = 'group_replication_single_primary_mode' AND variable_value = 'OFF') > 0 \
+             THEN 2 ELSE 0 END \
+             FROM /*!80000 performance_schema.global_variables */\
+             /*M!100100 information_schema.global_variables */ \
+             WHERE variable_name IN ('wsrep_on', 'wsrep_provider', 'pxc_strict_mode', \
+             'group_replication_single_primary_mode')",
+        );
+    }
+}
+
+/// What takes writes on several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cluster {
+    Galera,
+    GroupReplication,
+    TiDb,
+    Vitess,
+}
+
+impl Cluster {
+    pub(super) fn refused(self) -> Error {
+        let (cluster, instead) = match self {
+            Self::Galera => (
+                "Galera",
+                "send all writes to one node and call diesel_locks::assume_single_writer on each connection, or \
+                 use leases (try_acquire_slot), which hold on all nodes",
+            ),
+            Self::GroupReplication => (
+                "Group Replication with several primaries",
+                "switch it to one primary, or send all writes to one and call diesel_locks::assume_single_writer on \
+                 each connection, or use leases (try_acquire_slot), which hold on all members",
+            ),
+            Self::TiDb => ("TiDB", "use MySQL or MariaDB"),
+            Self::Vitess => ("Vitess", "use MySQL or MariaDB"),
+        };
+        Error::SeveralWriters { cluster, instead }
+    }
+}
+
+/// The cluster that the server is a node of, unless its session knows that there is one writer.
+pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error> {
+    if (Unknown {}).get_result::<i64>(conn)? == 0 {
+        return Ok(None);
+    }
+    let product: i64 = Product {}.get_result(conn)?;
+    let found = match product {
+        0 => Replication {}.get_result(conn)?,
+        product => product,
+    };
+    let cluster = match found {
+        1 => Cluster::Galera,
+        2 => Cluster::GroupReplication,
+        3 => Cluster::TiDb,
+        4 => Cluster::Vitess,
+        _ => {
+            remember(conn)?;
+            return Ok(None);
+        }
+    };
+    Ok(Some(cluster))
+}
+
+/// Where a statement has handed out [`UNKNOWN`]; [`Error::SeveralWriters`] for what would lock nothing.
+pub(super) fn ensure_one(conn: &mut MysqlConnection, unknown: bool) -> Result<(), Error> {
+    if !unknown {
+        return Ok(());
+    }
+    find(conn)?.map_or(Ok(()), |cluster| Err(cluster.refused()))
+}
+
+/// Has the session know that there is one writer.
+pub(super) fn remember(conn: &mut MysqlConnection) -> Result<(), Error> {
+    Remember {}.execute(conn)?;
+    Ok(())
+}
