@@ -20,6 +20,9 @@ use crate::{Error, nesting};
 /// # Errors
 ///
 /// [`Error::InTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
+/// [`Error::SeveralWriters`] where two who migrate at once would do harm (Group Replication with several primaries),
+/// and on what only speaks like PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`, `TiDB`, Vitess). On Galera any
+/// number of nodes may migrate.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]

@@ -22,7 +22,26 @@ pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+/// The version of the next migration, which has run; `None` when all have.
+#[cfg(feature = "mysql")]
+pub(crate) fn run_next<C, DB>(
+    conn: &mut C,
+    migrations: EmbeddedMigrations,
+) -> Result<Option<String>, Error>
+where
+    C: diesel_migrations::MigrationHarness<DB>,
+    DB: diesel::backend::Backend,
+{
+    let pending = conn.pending_migrations(migrations);
+    let pending = pending.map_err(Error::Migration)?;
+    let Some(next) = pending.first() else {
+        return Ok(None);
+    };
+    let version = conn.run_migration(next).map_err(Error::Migration)?;
+    Ok(Some(version.to_string()))
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn run_pending<C, DB>(
     conn: &mut C,
     migrations: EmbeddedMigrations,

@@ -4,12 +4,15 @@
 //! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only
 //! made behind a gate (`GET_LOCK`), which is held while acquiring and no longer.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant};
 use crate::request::Request;
-use crate::{Error, Isolation, Transaction, Wait, migrations};
+use crate::{Error, Isolation, Transaction, Wait, migrations, pause};
 
 mod acquire;
 mod again;
@@ -26,6 +29,11 @@ mod writers;
 use acquire::Refusal;
 use bytes::{Bytes, check_client_library};
 use run::{Failure, Run};
+use writers::Cluster;
+
+/// How often a step of the migrations is tried on Galera, and the pause before the next time, at most.
+const MIGRATION_TRIES: i32 = 20;
+const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 
 /// Rows that one transaction of a purge removes.
 const PURGED_AT_ONCE: i64 = 500;
@@ -126,13 +134,36 @@ impl Engine for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads which migrations have run, as texts.
         check_client_library(conn)?;
+        let cluster = writers::find(conn)?;
+        let mut tries_left = match cluster {
+            None => 1,
+            // Its lock is one node's: another may be at it at the same time.
+            Some(Cluster::Galera) => MIGRATION_TRIES,
+            // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
+            Some(cluster) => return Err(cluster.refused()),
+        };
         let forever = i32::MAX;
         while (statements::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
             != Some(1)
         {}
-        let ran = migrations::run_pending(conn, migrations::MYSQL);
+        let mut ran = Vec::new();
+        let done = loop {
+            tries_left -= 1;
+            match migrations::run_next(conn, migrations::MYSQL) {
+                Ok(Some(version)) => ran.push(version),
+                Ok(None) => break Ok(ran),
+                Err(error) => {
+                    run::forget_statements(conn);
+                    if tries_left <= 0 {
+                        break Err(error);
+                    }
+                    // Another node was first, or is about to be: each migration can run again.
+                    sleep(pause::jittered(MIGRATION_PAUSE));
+                }
+            }
+        };
         statements::LeaveMigrations {}.get_result::<Option<i64>>(conn)?;
-        ran
+        done
     }
 }
 

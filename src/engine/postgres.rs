@@ -103,9 +103,26 @@ impl Engine for PgConnection {
         // transaction pooler too. At a higher level it would not see the migrations of the session that it
         // has waited for.
         conn.build_transaction().read_committed().run(|conn| {
+            let version: String = statements::server_version().get_result(conn)?;
+            if let Some(cluster) = cluster_of(&version) {
+                let instead = "use PostgreSQL";
+                return Err(Error::SeveralWriters { cluster, instead });
+            }
             statements::lock_migrations().execute(conn)?;
             migrations::run_pending(conn, migrations::POSTGRES)
         })
+    }
+}
+
+/// What speaks like PostgreSQL, and takes writes on several nodes: it has no advisory locks, or only in some
+/// versions.
+fn cluster_of(version: &str) -> Option<&'static str> {
+    if version.starts_with("CockroachDB") {
+        Some("CockroachDB")
+    } else if version.contains("-YB-") {
+        Some("YugabyteDB")
+    } else {
+        None
     }
 }
 
@@ -190,4 +207,21 @@ fn isolation_of(level: &str) -> String {
          (build_transaction().read_committed()), or call the method outside a transaction",
         level.to_uppercase()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cluster_of;
+
+    #[test]
+    fn clusters_are_known_by_their_version() {
+        let cockroach =
+            "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15 21:28:29, go1.22.2)";
+        assert_eq!(cluster_of(cockroach), Some("CockroachDB"));
+        let yugabyte =
+            "PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang, 64-bit";
+        assert_eq!(cluster_of(yugabyte), Some("YugabyteDB"));
+        let debian = "PostgreSQL 15.14 (Debian 15.14-0+deb12u1) on x86_64-pc-linux-gnu, 64-bit";
+        assert_eq!(cluster_of(debian), None);
+    }
 }

@@ -20,6 +20,7 @@ extern "SQL" {
     fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
     /// `locked`, `held`, or the isolation level that is in the way; see the migration.
     fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
+    fn version() -> Text;
     fn pg_advisory_xact_lock(key: BigInt);
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
 }
@@ -110,6 +111,11 @@ pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
             .filter(dsl::id.eq_any(ids))
             .filter(dsl::advisory_key.eq_any(keys)),
     )
+}
+
+#[auto_type]
+pub(super) fn server_version() -> _ {
+    select(version())
 }
 
 #[auto_type]
