@@ -39,8 +39,8 @@ pub(super) fn unless_locked(
     }
 }
 
-/// A transaction at READ COMMITTED, begun again when InnoDB broke a deadlock with it: it locks no gaps, and
-/// sees what was committed before each of its statements.
+/// A transaction at READ COMMITTED, begun again when InnoDB broke a deadlock with it, or when another node
+/// made the same row first: it locks no gaps, and sees what was committed before each of its statements.
 pub(super) fn at_read_committed<T>(
     conn: &mut MysqlConnection,
     work: impl Fn(&mut MysqlConnection) -> Result<T, Failure>,
@@ -59,7 +59,7 @@ pub(super) fn at_read_committed<T>(
         };
         match done {
             Ok(value) => return Ok(value),
-            Err(failure) if failure.is_retryable() => {}
+            Err(failure) if failure.is_retryable() || failure.is_duplicate() => {}
             Err(failure) => return Err(failure.into()),
         }
     }

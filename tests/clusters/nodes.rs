@@ -1,0 +1,110 @@
+//! The servers of a cluster.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::BigInt;
+
+pub(crate) type Tests = &'static [(&'static str, fn(&Nodes))];
+
+/// The URLs of a cluster's servers, without a database.
+#[derive(Clone)]
+pub(crate) struct Nodes(Vec<String>);
+
+impl Nodes {
+    /// Those that the variable names.
+    pub(crate) fn of(variable: &str) -> Option<Self> {
+        let urls = std::env::var(variable)
+            .ok()
+            .filter(|urls| !urls.is_empty())?;
+        let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
+        assert!(urls.len() > 1, "{variable} names one server only");
+        Some(Self(urls))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The URL of a node with this database.
+    pub(crate) fn url(&self, node: usize, database: &str) -> String {
+        let url = &self.0[node % self.0.len()];
+        let (server, _) = url.rsplit_once('/').expect("a URL with a database");
+        format!("{server}/{database}")
+    }
+
+    /// A new database that all nodes have.
+    pub(crate) fn database(&self) -> Database {
+        let name = format!("diesel_locks_{}", uuid::Uuid::new_v4().simple());
+        let mut conn = MysqlConnection::establish(&self.0[0]).expect("the first node");
+        conn.batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("create a database");
+        let database = Database {
+            nodes: self.clone(),
+            name,
+        };
+        for node in 0..self.len() {
+            await_that(|| MysqlConnection::establish(&self.url(node, &database.name)).is_ok());
+        }
+        database
+    }
+}
+
+/// A database on all nodes; dropped at the end.
+pub(crate) struct Database {
+    pub(crate) nodes: Nodes,
+    name: String,
+}
+
+impl Database {
+    /// The same with this crate's tables, which all nodes have.
+    pub(crate) fn migrated(nodes: &Nodes) -> Self {
+        let database = nodes.database();
+        // Several primaries of Group Replication: all writes of this connection's kind go to one.
+        let mut conn = database.on(0);
+        diesel_locks::assume_single_writer(&mut conn).expect("said");
+        diesel_locks::migrate(&mut conn).expect("migrate");
+        for node in 1..nodes.len() {
+            let mut conn = database.on(node);
+            await_that(|| {
+                number(&mut conn, "SELECT COUNT(*) FROM __diesel_schema_migrations") >= 3
+            });
+        }
+        database
+    }
+
+    /// A connection to one of the nodes.
+    pub(crate) fn on(&self, node: usize) -> MysqlConnection {
+        let url = self.nodes.url(node, &self.name);
+        MysqlConnection::establish(&url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let _ = self
+            .on(0)
+            .batch_execute(&format!("DROP DATABASE {}", self.name));
+    }
+}
+
+pub(crate) fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
+    #[derive(QueryableByName)]
+    struct Number {
+        #[diesel(sql_type = BigInt)]
+        number: i64,
+    }
+
+    diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
+        .get_result::<Number>(conn)
+        .expect(sql)
+        .number
+}
+
+/// What comes to another node comes a moment later.
+pub(crate) fn await_that(mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed().as_secs() < 30, "it does not come");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
