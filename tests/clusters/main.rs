@@ -1,7 +1,7 @@
 //! On real clusters, which `cargo xtask clusters` starts and names.
 //!
 //! `GALERA_DATABASE_URLS` and `GROUP_REPLICATION_DATABASE_URLS`: the servers of a cluster, separated by commas, whose
-//! user may create databases. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby. A variable that
+//! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby. A variable that
 //! is not there leaves its tests out, which the tests say; without any of them this program fails.
 
 mod group_replication;
@@ -21,6 +21,9 @@ fn main() {
     for (kind, variable) in [("galera", GALERA), ("group_replication", GROUP_REPLICATION)] {
         match Nodes::of(variable) {
             Some(nodes) => {
+                if kind == "galera" {
+                    nodes.await_galera();
+                }
                 for (name, test) in writers::TESTS {
                     let nodes = nodes.clone();
                     tests.push((format!("{kind}::{name}"), Box::new(move || test(&nodes))));

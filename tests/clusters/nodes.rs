@@ -21,6 +21,21 @@ impl Nodes {
         Some(Self(urls))
     }
 
+    /// A node answers before it is one of the cluster.
+    pub(crate) fn await_galera(&self) {
+        let ready = format!(
+            "SELECT SUM((variable_name = 'wsrep_ready' AND variable_value = 'ON') \
+             OR (variable_name = 'wsrep_cluster_size' AND variable_value = {})) \
+             FROM information_schema.global_status",
+            self.len()
+        );
+        for url in &self.0 {
+            await_that(|| {
+                MysqlConnection::establish(url).is_ok_and(|mut conn| number(&mut conn, &ready) == 2)
+            });
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -49,7 +64,8 @@ impl Nodes {
     }
 }
 
-/// A database on all nodes; dropped at the end.
+/// A database on all nodes. It stays: on Group Replication a DROP beside what another member still has to apply ends the
+/// whole group.
 pub(crate) struct Database {
     pub(crate) nodes: Nodes,
     name: String,
@@ -76,14 +92,6 @@ impl Database {
     pub(crate) fn on(&self, node: usize) -> MysqlConnection {
         let url = self.nodes.url(node, &self.name);
         MysqlConnection::establish(&url).unwrap_or_else(|error| panic!("{url}: {error}"))
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        let _ = self
-            .on(0)
-            .batch_execute(&format!("DROP DATABASE {}", self.name));
     }
 }
 

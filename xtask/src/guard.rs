@@ -194,6 +194,16 @@ impl Guard {
         Ok(self.servers.len() - 1)
     }
 
+    /// Has the server end in good order.
+    pub(crate) fn stop_server(&mut self, server: usize) -> Result<()> {
+        let server = &mut self.servers[server];
+        let pid = run::pid(server);
+        killpg(pid, Signal::SIGTERM)?;
+        server.wait()?;
+        forget_group(pid);
+        Ok(())
+    }
+
     /// Repeats `attempt` until the server answers it.
     pub(crate) fn wait_for<T>(
         &mut self,

@@ -5,6 +5,7 @@
 
 mod cargo;
 mod check;
+mod clusters;
 mod diesel_cli;
 mod docker;
 mod engine;
@@ -60,6 +61,12 @@ enum Task {
     },
     /// Lets processes, connections, the server and its clock fail while workers use the library, and checks what they did.
     Torture(torture::TortureArguments),
+    /// Runs the tests of clusters: two nodes of Galera, and a PostgreSQL with a hot standby.
+    Clusters {
+        /// A part of a test's name.
+        #[arg(last = true)]
+        test_arguments: Vec<String>,
+    },
     /// Formatting, lints, documentation, every combination of features, the package, licences, versions.
     Check,
     /// Installs what `test` needs, and does nothing else.
@@ -105,6 +112,7 @@ fn main() -> ExitCode {
         } => test::test(&servers, &test_arguments),
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
         Task::Torture(arguments) => torture::torture(&arguments),
+        Task::Clusters { test_arguments } => clusters::clusters(&test_arguments),
         Task::Check => check::check(),
         Task::Setup { servers } => setup::setup(&servers),
         Task::Guard => unreachable!("handled above"),

@@ -93,6 +93,38 @@ pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) 
     })
 }
 
+/// Starts a hot standby of a private server; the answer is its URL.
+pub(crate) fn start_standby(
+    workplace: &Workplace,
+    guard: &mut Guard,
+    primary: &Server,
+) -> Result<String> {
+    let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
+    let account = account(&["postgres", "nobody"])?;
+    let account = account.as_ref();
+    let data = workplace.directory("standby", account)?;
+    let mut copy = workplace.command(&programs.join("pg_basebackup"), account);
+    copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+        .args(["--dbname", &primary.url, "--pgdata"]);
+    run::output(copy.arg(&data))?;
+    let port = free_port()?;
+    let log = "standby.log";
+    let program = programs.join("postgres");
+    let mut command = workplace.server(&program, account, log, Purpose::Use)?;
+    command
+        .arg("-D")
+        .arg(&data)
+        .args(["-c", "unix_socket_directories="])
+        .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
+        .args(settings(false));
+    let server = guard.start_server(&mut command, Signal::SIGQUIT)?;
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    guard
+        .wait_for(server, || version(&programs.join("psql"), &url))
+        .with_context(|| format!("the standby has not started\n{}", workplace.log(log)))?;
+    Ok(url)
+}
+
 /// A server that is there already.
 pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
     if let Some(address) = greeting::address(url, 5432) {
