@@ -7,7 +7,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant};
@@ -20,6 +20,7 @@ mod bytes;
 mod run;
 mod scope;
 mod sequences;
+mod session;
 mod slot_statements;
 mod slot_taking;
 mod slots;
@@ -51,7 +52,7 @@ impl Engine for MysqlConnection {
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
         let mut gate = !request.kept();
         loop {
-            AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+            session::begin(conn, statements::BEGIN)?;
             let transaction = acquire::Transaction::Begun { gate };
             let refusal = match acquire::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
@@ -97,9 +98,7 @@ impl Engine for MysqlConnection {
     }
 
     fn begin(conn: &mut Self, transaction: &Transaction) -> Result<(), Error> {
-        let begun =
-            AnsiTransactionManager::begin_transaction_sql(conn, &statements::begin(transaction));
-        Ok(begun?)
+        Ok(session::begin(conn, &statements::begin(transaction))?)
     }
 
     fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
@@ -162,7 +161,7 @@ impl Engine for MysqlConnection {
                 }
             }
         };
-        statements::LeaveMigrations {}.get_result::<Option<i64>>(conn)?;
+        session::set_back(conn, &statements::LeaveMigrations {})?;
         done
     }
 }
@@ -174,20 +173,13 @@ fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, 
     if AnsiTransactionManager::begin_transaction_sql(conn, &batch).is_ok() {
         return Ok(true);
     }
-    // Without the second, a server that lacks GET_LOCK would leave the transaction open.
-    let undone = conn
-        .batch_execute(&statements::undo(&request.ids))
-        .or_else(|_| conn.batch_execute("ROLLBACK"));
-    if let Err(error) = undone {
-        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
-        return Err(error.into());
-    }
+    session::set_back_by_text(conn, &statements::undo(&request.ids))?;
     Ok(false)
 }
 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.
 fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
-    AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+    session::begin(conn, statements::BEGIN)?;
     match delete_some(conn) {
         Ok(removed) => {
             AnsiTransactionManager::commit_transaction(conn)?;

@@ -1,5 +1,7 @@
 //! PostgreSQL: the row's insert, or its advisory lock, made by a function that the migrations install.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
@@ -127,11 +129,18 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 }
 
 /// Sends a batch that begins with BEGIN. Diesel does not know of a transaction in which a later
-/// statement of the batch has failed, so that it is ended here.
+/// statement of the batch has failed, so that it is ended here. A connection on which that fails is marked as
+/// broken, also when an application's instrumentation panics.
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     let begun = AnsiTransactionManager::begin_transaction_sql(conn, batch);
-    if begun.is_err() && conn.batch_execute("ROLLBACK").is_err() {
-        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+    if begun.is_err() {
+        let ended = catch_unwind(AssertUnwindSafe(|| conn.batch_execute("ROLLBACK")));
+        if !matches!(ended, Ok(Ok(()))) {
+            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        }
+        if let Err(panic) = ended {
+            resume_unwind(panic);
+        }
     }
     begun
 }

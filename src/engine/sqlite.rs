@@ -1,5 +1,6 @@
 //! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
@@ -242,7 +243,8 @@ fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `work` under another `busy_timeout` than the connection's, which is set back in any case.
+/// Runs `work` under another `busy_timeout` than the connection's, which is set back in any case. A connection
+/// on which that fails is marked as broken: a pool discards it.
 fn with_busy_timeout<T>(
     conn: &mut SqliteConnection,
     timeout: Duration,
@@ -253,8 +255,17 @@ fn with_busy_timeout<T>(
     if before == wanted {
         return work(conn);
     }
-    conn.batch_execute(&statements::set_busy_timeout(wanted))?;
-    let result = work(conn);
-    conn.batch_execute(&statements::set_busy_timeout(before))?;
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        conn.batch_execute(&statements::set_busy_timeout(wanted))?;
+        work(conn)
+    }));
+    let restored = catch_unwind(AssertUnwindSafe(|| {
+        conn.batch_execute(&statements::set_busy_timeout(before))
+    }));
+    if !matches!(restored, Ok(Ok(()))) {
+        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+    }
+    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+    restored.unwrap_or_else(|panic| resume_unwind(panic))?;
     result
 }

@@ -67,6 +67,7 @@ macro_rules! all_promises {
                 drawing_a_number_keeps_the_last_inserted_id,
                 locking_an_object_keeps_the_last_inserted_id,
                 semaphores_keep_the_last_inserted_id,
+                a_panic_leaves_no_limit,
             },
         );
         mod properties {

@@ -1,10 +1,12 @@
 //! MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
@@ -16,6 +18,7 @@ use crate::support::proxy::{
     Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
     round_trips_of_a_transaction,
 };
+use crate::support::refusing::refusing;
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
@@ -27,6 +30,61 @@ fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
         .count()
         .execute(conn)?;
     Ok(())
+}
+
+/// `KILL QUERY` ends the statement that sets a limit back, or that releases a named lock, once or always: the
+/// session is as before and holds nothing, or a pool discards the connection.
+#[test]
+fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
+    let database = Mysql::new();
+    let a = |retention| {
+        ObjectLock::on("a")
+            .retention(retention)
+            .wait(Wait::AtMost(Duration::from_secs(5)))
+    };
+    let locked = |conn: &mut MysqlConnection, lock: &ObjectLock| {
+        let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+        conn.run_transaction(transaction, |conn| conn.lock_object(lock))
+    };
+    for (text, lock) in [
+        ("@diesel_locks_limit = NULL", a(Retention::Kept)),
+        ("@diesel_locks_limit = NULL", a(Retention::Transient)),
+        ("DO RELEASE_LOCK", a(Retention::Transient)),
+    ] {
+        for refusals in [0, 1, 5, usize::MAX] {
+            let left = Arc::new(AtomicUsize::new(0));
+            let mut conn = refusing(&database, text, &left);
+            Mysql::set_limits(&mut conn);
+            let before = Mysql::limits(&mut conn);
+            // Prepares the statements.
+            locked(&mut conn, &lock).expect("free");
+            left.store(refusals, Ordering::SeqCst);
+            let result = locked(&mut conn, &lock);
+            let refused = refusals - left.swap(0, Ordering::SeqCst);
+            if refusals == usize::MAX {
+                assert!(refused > 5, "{refused} of {text}");
+                assert!(conn.is_broken(), "a pool discards it: {result:?}");
+                drop(conn);
+                // The server notices.
+                let again = a(Retention::Transient);
+                database
+                    .connect()
+                    .with_object_lock(again, |_| Ok::<_, Error>(()))
+                    .expect("the session has ended");
+                continue;
+            }
+            assert_eq!(refused, refusals, "{text}");
+            result.expect("free");
+            assert!(!conn.is_broken());
+            assert_eq!(Mysql::limits(&mut conn), before, "{text}");
+            database
+                .connect()
+                .with_object_lock(a(Retention::Transient).wait(Wait::No), |_| {
+                    Ok::<_, Error>(())
+                })
+                .expect("nothing of the lock is left");
+        }
+    }
 }
 
 #[test]

@@ -31,6 +31,24 @@ fn read(conn: &mut PgConnection) -> QueryResult<()> {
 
 /// At top level the lock rides with BEGIN, time-out included; inside a transaction it is one statement.
 /// Not `currval`, nor what RETURNING returns.
+/// What sets limits, locks, and sets them back is ended.
+#[test]
+fn limits_are_set_back_though_the_statement_is_cancelled() {
+    for retention in [Retention::Kept, Retention::Transient] {
+        let lock = promises::session_state::limited(retention);
+        promises::session_state::a_statement_that_is_cancelled_leaves_nothing::<Postgres>(
+            "SELECT pg_backend_pid()",
+            |session| format!("SELECT pg_cancel_backend({session})"),
+            "diesel_locks.statement_timeout",
+            "SELECT 1 FROM (SELECT pg_sleep(0.1)) AS pause",
+            |conn| {
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))?;
+                conn.transaction(|conn| conn.lock_object(&lock))
+            },
+        );
+    }
+}
+
 #[test]
 fn first_kept_lock_of_an_id_changes_lastval_alone() {
     let database = Postgres::new();

@@ -7,6 +7,7 @@ pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod property;
 pub(crate) mod proxy;
+pub(crate) mod refusing;
 pub(crate) mod rights;
 pub(crate) mod sqlite;
 pub(crate) mod stalling;

@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
-use super::{isolation, level_named, reads_what_is_committed, statements, writers};
+use super::{isolation, level_named, reads_what_is_committed, session, statements, writers};
 use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, Isolation, ObjectId, Wait};
@@ -104,7 +104,12 @@ fn acquire_if_free(conn: &mut MysqlConnection, ids: &[ObjectId]) -> Result<bool,
     // It fails when InnoDB has rolled back the transaction.
     match conn.batch_execute(&statements::undo_savepoint(ids)) {
         Ok(()) => Ok(false),
-        Err(_) => Err(failure.into()),
+        Err(_) => {
+            for id in ids {
+                leave_gate(conn, id)?;
+            }
+            Err(failure.into())
+        }
     }
 }
 
@@ -318,8 +323,16 @@ fn take_gate(
                     _ => None,
                 }
             }
-            Err(failure) if failure.class == Class::StatementTimeout => Some(failure.error),
-            Err(failure) => return Err(failure.into()),
+            Err(failure) => {
+                if failure.is_interrupted() {
+                    // It may have had the gate.
+                    leave_gate(conn, id)?;
+                }
+                if failure.class != Class::StatementTimeout {
+                    return Err(failure.into());
+                }
+                Some(failure.error)
+            }
         };
         if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
             return Err(request.timed_out(error).into());
@@ -334,6 +347,6 @@ fn take_gate(
 
 fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
     let id = id.as_str().as_bytes();
-    let _: Option<i64> = statements::LeaveGate { id }.get_result(conn)?;
+    session::set_back(conn, &statements::LeaveGate { id }).map_err(Error::from)?;
     Ok(())
 }

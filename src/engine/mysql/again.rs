@@ -4,7 +4,7 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
 use super::run::Failure;
-use super::statements;
+use super::{session, statements};
 use crate::messages::Class;
 use crate::{Error, nesting};
 
@@ -46,7 +46,7 @@ pub(super) fn at_read_committed<T>(
     work: impl Fn(&mut MysqlConnection) -> Result<T, Failure>,
 ) -> Result<T, Error> {
     loop {
-        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+        session::begin(conn, statements::BEGIN)?;
         // A conflict with a transaction on another node comes with COMMIT.
         let done = match work(conn) {
             Ok(value) => AnsiTransactionManager::commit_transaction(conn)

@@ -3,12 +3,14 @@
 //! Everything that this engine runs goes through [`Run`], whose methods have the names of Diesel's own
 //! (`RunQueryDsl`): a module that has both in scope does not compile. So do not import `diesel::prelude::*`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use diesel::connection::{CacheSize, Connection, SimpleConnection};
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::query_dsl::LoadQuery;
 
-use super::statements;
+use super::{session, statements};
 use crate::Error;
 use crate::messages::{self, Class, classify};
 
@@ -43,6 +45,16 @@ impl From<diesel::result::Error> for Failure {
 impl Failure {
     pub(super) fn is_retryable(&self) -> bool {
         matches!(self.class, Class::Deadlock | Class::SerializationFailure)
+    }
+
+    /// `KILL QUERY` or a limit ended the statement, which may have done its work. The number is unknown when the
+    /// question for it was ended too.
+    pub(super) fn is_interrupted(&self) -> bool {
+        match self.class {
+            Class::StatementTimeout => true,
+            Class::Other => matches!(self.number, None | Some(1317)),
+            _ => false,
+        }
     }
 
     /// The user lacks a right.
@@ -116,18 +128,17 @@ pub(super) fn within<T>(
     limit: Option<i32>,
     statement: impl FnOnce(&mut MysqlConnection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    if let Some(millis) = limit {
-        (statements::SetLimit { millis }).execute(conn)?;
-    }
-    let result = statement(conn);
-    if limit.is_some() {
-        // MariaDB's limit is this statement's too.
-        while let Err(failure) = (statements::RestoreLimit {}).execute(conn) {
-            if failure.class != Class::StatementTimeout {
-                return Err(failure);
-            }
-        }
-    }
+    let Some(millis) = limit else {
+        return statement(conn);
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        statements::SetLimit { millis }.execute(conn)?;
+        statement(conn)
+    }));
+    // Also when the limit could not be set: it may have been all the same.
+    let restored = session::set_back(conn, &statements::RestoreLimit {});
+    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+    restored?;
     result
 }
 

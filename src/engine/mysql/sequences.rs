@@ -14,7 +14,7 @@ use diesel::sql_types::{BigInt, Binary};
 
 use super::run::{Failure, Run};
 use super::writers::UNKNOWN;
-use super::{statements, writers};
+use super::{session, statements, writers};
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
@@ -104,10 +104,18 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
         id: GATE,
         seconds: AT_THE_GATE,
     };
-    let (taken, unknown): (Option<i64>, i64) = take.get_result(conn)?;
-    let added = writers::ensure_one(conn, unknown == 1).and_then(|()| add(conn, draw));
-    if taken == Some(1) {
-        let left = statements::LeaveGate { id: GATE }.get_result::<Option<i64>>(conn);
+    let taken: Result<(Option<i64>, i64), Failure> = take.get_result(conn);
+    let leave = match &taken {
+        Ok((taken, _)) => *taken == Some(1),
+        // It may have had the gate.
+        Err(failure) => failure.is_interrupted(),
+    };
+    let added = taken.map_err(Error::from).and_then(|(_, unknown)| {
+        writers::ensure_one(conn, unknown == 1)?;
+        add(conn, draw)
+    });
+    if leave {
+        let left = session::set_back(conn, &statements::LeaveGate { id: GATE });
         // The draw's error says more.
         if added.is_ok() {
             left?;

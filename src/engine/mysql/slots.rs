@@ -3,7 +3,6 @@
 //! Every statement that changes a slot names its row by the whole key, so that InnoDB locks that row and
 //! no gap beside it, at any isolation level, and nobody waits for two rows.
 
-use diesel::connection::AnsiTransactionManager;
 use diesel::mysql::MysqlConnection;
 
 use super::again::{at_read_committed, counted};
@@ -11,7 +10,9 @@ use super::bytes::{Bytes, check_client_library};
 use super::run::{Failure, Run};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
-use super::{isolation_of, level_named, reads_what_is_committed, scope, statements, writers};
+use super::{
+    isolation_of, level_named, reads_what_is_committed, scope, session, statements, writers,
+};
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted,
@@ -43,7 +44,7 @@ impl SlotStore for MysqlConnection {
     }
 
     fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
-        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+        session::begin(conn, statements::BEGIN)?;
         Ok(true)
     }
 

@@ -242,10 +242,10 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// 1 when it was ours.
+    /// Nothing happens when it was not ours. Not a SELECT, which may fail in place of its row.
     LeaveGate<'a> { id: &'a [u8] } -> Nullable<BigInt>,
     |self, out| {
-        out.push_sql("SELECT RELEASE_LOCK(");
+        out.push_sql("DO RELEASE_LOCK(");
         out.push_sql(GATE);
         out.push_bind_param::<Binary, _>(&self.id)?;
         out.push_sql(GATE_END);
@@ -268,7 +268,7 @@ statement! {
     Mysql, MysqlConnection;
     LeaveMigrations {} -> Nullable<BigInt>,
     |self, out| {
-        out.push_sql("SELECT RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
+        out.push_sql("DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
     }
 }
 
@@ -289,11 +289,14 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
+    /// Sets the limit back, once: the variable is NULL unless [`SetLimit`] has set it, and there is nothing
+    /// to set back then. The cast because MySQL does not know the type of a variable that is NULL.
     RestoreLimit {} -> Integer,
     |self, out| {
         out.push_sql(
-            "SET SESSION /*!80000 max_execution_time *//*M!100100 max_statement_time */ \
-             = @diesel_locks_limit",
+            "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
+             @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
+             COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL",
         );
     }
 }

@@ -1,14 +1,19 @@
 //! What an application finds in its session after our statements.
 
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel::r2d2::R2D2Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use super::sequences::fresh;
 use super::slots::{acquire, hour, one};
 use crate::support::Backend;
-use crate::support::threads::{begin, commit};
+use crate::support::threads::{Holder, LONG, begin, commit, meanwhile, result_of};
 
 /// The id that the application's own INSERT has just drawn.
 const OWN_ID: i64 = 123_456;
@@ -141,11 +146,172 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
     })
     .expect("free");
     keeps_id::<B, _>(&mut conn, "release_all_slots", |conn| {
-        conn.release_all_slots(&one())
+        conn.release_all_slots(one())
     })
     .expect("one");
     keeps_id::<B, _>(&mut conn, "purge_slots", |conn| {
         conn.purge_slots(Duration::ZERO)
     })
     .expect("removed");
+}
+
+/// Locks that are waited for at most so long, each at top level and in a transaction.
+fn waits<B: Backend>(conn: &mut B::Conn, limit: Duration) -> Vec<Result<(), Error>> {
+    let mut results = Vec::new();
+    for retention in [Retention::Kept, Retention::Transient] {
+        let lock = ObjectLock::on("a")
+            .retention(retention)
+            .wait(Wait::AtMost(limit));
+        results.push(conn.with_object_lock(&lock, |_| Ok(())));
+        results.push(B::in_transaction(conn, |conn| conn.lock_object(&lock)));
+    }
+    results
+}
+
+/// Whichever statement of a lock panics, in the application's instrumentation: the session is as before, or
+/// a pool discards the connection.
+pub(crate) fn a_panic_leaves_no_limit<B: Backend>() {
+    let database = Arc::new(B::new());
+    for held in [false, true] {
+        let holder = held.then(|| Holder::of(&database, "a"));
+        let mut completed = false;
+        for position in 1.. {
+            let mut conn = database.connect();
+            B::set_limits(&mut conn);
+            let before = B::limits(&mut conn);
+            let mut left = position;
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::StartQuery { .. } = event {
+                    left -= 1;
+                    assert!(left != 0, "the instrumentation panics");
+                }
+            });
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                waits::<B>(&mut conn, Duration::from_millis(20));
+            }));
+            conn.set_instrumentation(|_: InstrumentationEvent<'_>| ());
+            if !conn.is_broken() {
+                assert_eq!(B::limits(&mut conn), before, "after {position} statements");
+            }
+            if panicked.is_ok() {
+                completed = true;
+                break;
+            }
+        }
+        assert!(completed);
+        if let Some(holder) = holder {
+            holder.let_go();
+        }
+    }
+}
+
+/// Which statement of a session is to be cancelled, by whom and how often it was.
+struct Aim {
+    session: AtomicI64,
+    /// The statement runs.
+    runs: Mutex<bool>,
+    /// How often it was tried.
+    shots: AtomicUsize,
+    hits: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// A connection that cancels statements with this text while they run: those that come after go on.
+fn aimed_at<B: Backend>(
+    database: &B,
+    aim: &Arc<Aim>,
+    session: &str,
+    text: &'static str,
+    lock: &impl Fn(&mut B::Conn) -> Result<(), Error>,
+) -> B::Conn {
+    let mut conn = database.connect();
+    // Prepares the statements: MariaDB's client library waits for ever when PREPARE is killed.
+    lock(&mut conn).expect("free");
+    aim.session
+        .store(B::number(&mut conn, session), Ordering::SeqCst);
+    let aim = Arc::clone(aim);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| match event {
+        InstrumentationEvent::StartQuery { query, .. } if query.to_string().contains(text) => {
+            let before = aim.shots.load(Ordering::SeqCst);
+            *aim.runs.lock().expect("no panic") = true;
+            // The statement is sent while others are on their way.
+            while aim.shots.load(Ordering::SeqCst) == before && !aim.runs.is_poisoned() {
+                std::thread::yield_now();
+            }
+        }
+        InstrumentationEvent::FinishQuery { error, .. } => {
+            let mut runs = aim.runs.lock().expect("no panic");
+            if std::mem::take(&mut *runs) && error.is_some() {
+                aim.hits.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        _ => {}
+    });
+    conn
+}
+
+/// Statements that have this text are ended by `KILL QUERY` or `pg_cancel_backend`, until so many were hit: the
+/// session is as before and holds nothing, or a pool discards the connection.
+pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
+    session: &str,
+    cancel: impl Fn(i64) -> String + Send + 'static,
+    text: &'static str,
+    settle: &str,
+    lock: impl Fn(&mut B::Conn) -> Result<(), Error>,
+) {
+    const HITS: usize = 20;
+    let database = Arc::new(B::new());
+    let aim = Arc::new(Aim {
+        session: AtomicI64::new(0),
+        runs: Mutex::new(false),
+        shots: AtomicUsize::new(0),
+        hits: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let canceller = {
+        let (database, aim) = (Arc::clone(&database), Arc::clone(&aim));
+        meanwhile(move || {
+            let mut admin = database.connect();
+            while !aim.stop.load(Ordering::SeqCst) {
+                let runs = aim.runs.lock().expect("no panic");
+                if *runs {
+                    B::sql(&mut admin, &cancel(aim.session.load(Ordering::SeqCst)));
+                    aim.shots.fetch_add(1, Ordering::SeqCst);
+                }
+                drop(runs);
+                std::thread::yield_now();
+            }
+        })
+    };
+    let mut conn = aimed_at(&*database, &aim, session, text, &lock);
+    let begun = Instant::now();
+    while aim.hits.load(Ordering::SeqCst) < HITS {
+        assert!(begun.elapsed() < LONG * 4, "{:?} hits", aim.hits);
+        if conn.is_broken() {
+            conn = aimed_at(&*database, &aim, session, text, &lock);
+        }
+        B::set_limits(&mut conn);
+        let before = B::limits(&mut conn);
+        // Also an error: the statement itself was hit, or that after it.
+        let _ = lock(&mut conn);
+        if conn.is_broken() {
+            continue;
+        }
+        // The last shot may arrive late.
+        let _ = B::try_number(&mut conn, settle);
+        assert_eq!(B::limits(&mut conn), before);
+        database
+            .connect()
+            .with_object_lock(ObjectLock::on("a").wait(Wait::No), |_| Ok::<_, Error>(()))
+            .expect("nothing of the lock is left");
+    }
+    aim.stop.store(true, Ordering::SeqCst);
+    result_of(&canceller);
+}
+
+/// A lock on `a` that is waited for with a limit.
+pub(crate) fn limited(retention: Retention) -> ObjectLock {
+    ObjectLock::on("a")
+        .retention(retention)
+        .wait(Wait::AtMost(Duration::from_secs(5)))
 }

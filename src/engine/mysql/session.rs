@@ -1,0 +1,74 @@
+//! Sets back what this crate changes in the session: limits, named locks, the transaction of a failed BEGIN.
+//!
+//! `KILL QUERY`, or a limit of the application's, may end any statement, those included that set back. The
+//! session must not go back to a pool as it is then.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use diesel::connection::{
+    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+};
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::prelude::*;
+use diesel::query_builder::{QueryFragment, QueryId};
+
+use crate::messages::{Class, classify};
+
+/// How often a statement is tried.
+const ATTEMPTS: usize = 20;
+
+/// Runs a statement that returns no rows, until it succeeds. When it does not, the connection is marked as
+/// broken: a pool discards it, and the server ends the session.
+pub(super) fn set_back<S>(conn: &mut MysqlConnection, statement: &S) -> QueryResult<()>
+where
+    S: QueryFragment<Mysql> + QueryId,
+{
+    repeat(conn, |conn| {
+        conn.execute_returning_count(statement).map(drop)
+    })
+}
+
+/// [`set_back`] with several statements as one text.
+pub(super) fn set_back_by_text(conn: &mut MysqlConnection, statements: &str) -> QueryResult<()> {
+    repeat(conn, |conn| conn.batch_execute(statements))
+}
+
+fn repeat(
+    conn: &mut MysqlConnection,
+    act: impl Fn(&mut MysqlConnection) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let mut failures = 0;
+    loop {
+        let error = match catch_unwind(AssertUnwindSafe(|| act(conn))) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                mark_as_broken(conn);
+                resume_unwind(panic)
+            }
+        };
+        // The limit that is to be set back ends this statement too, on MariaDB.
+        if classify(&error) != Class::StatementTimeout {
+            failures += 1;
+        }
+        if failures == ATTEMPTS {
+            mark_as_broken(conn);
+            tracing::warn!(%error, "the session can't be set back; the connection can't be used any more");
+            return Err(error);
+        }
+    }
+}
+
+fn mark_as_broken(conn: &mut MysqlConnection) {
+    AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+}
+
+/// Opens a transaction that Diesel knows of, or none: BEGIN may have begun it, or SET TRANSACTION have set
+/// the level of the next one, though the message failed.
+pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
+    let begun = AnsiTransactionManager::begin_transaction_sql(conn, message);
+    if begun.is_err() {
+        set_back_by_text(conn, "ROLLBACK")?;
+    }
+    begun
+}
