@@ -13,23 +13,20 @@ use crate::interrupt;
 use crate::servers::Server;
 use crate::{mysql, postgres, run};
 
-const POSTGRES: &str = "postgres:17";
-const MARIADB: &str = "mariadb:11.8";
+/// The image that stands in for the machine's PostgreSQL.
+pub(crate) const POSTGRES: &str = "postgres:17";
+/// The image that stands in for the machine's MariaDB.
+pub(crate) const MARIADB: &str = "mariadb:11.8";
 /// How long the server in a container may take to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts PostgreSQL.
-pub(crate) fn start_postgres(durable: bool) -> Result<Server> {
+pub(crate) fn start_postgres(image: &str, durable: bool) -> Result<Server> {
     // The image has no German locale, but what it is made of.
     let script = "localedef -i de_DE -c -f UTF-8 -A /usr/share/locale/locale.alias de_DE.UTF-8; exec docker-entrypoint.sh \"$@\"";
     let mut arguments = vec!["bash", "-c", script, "bash", "postgres"];
     arguments.extend(postgres::settings(durable));
-    let name = start(
-        POSTGRES,
-        "POSTGRES_HOST_AUTH_METHOD=trust",
-        "5432",
-        &arguments,
-    )?;
+    let name = start(image, "POSTGRES_HOST_AUTH_METHOD=trust", "5432", &arguments)?;
     // By TCP: while the image prepares its data, a server listens on the socket only.
     let psql = [
         "exec",
@@ -55,19 +52,23 @@ pub(crate) fn start_postgres(durable: bool) -> Result<Server> {
     );
     Ok(Server {
         title: format!("PostgreSQL {version}"),
-        origin: format!("Docker, {POSTGRES}"),
+        origin: format!("Docker, {image}"),
         url,
         german,
         kill: None,
     })
 }
 
-/// Starts MariaDB.
-pub(crate) fn start_mariadb(durable: bool) -> Result<Server> {
+/// Starts MariaDB or MySQL.
+pub(crate) fn start_mysql(image: &str, durable: bool) -> Result<Server> {
     let arguments: Vec<&str> = mysql::settings(durable).collect();
     let name = start(
-        MARIADB,
-        "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1",
+        image,
+        if image.starts_with("mysql") {
+            "MYSQL_ALLOW_EMPTY_PASSWORD=1"
+        } else {
+            "MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"
+        },
         "3306",
         &arguments,
     )?;
@@ -77,7 +78,7 @@ pub(crate) fn start_mariadb(durable: bool) -> Result<Server> {
     })?;
     Ok(Server {
         title,
-        origin: format!("Docker, {MARIADB}"),
+        origin: format!("Docker, {image}"),
         url: format!("mysql://root@127.0.0.1:{port}/mysql"),
         german: false,
         kill: None,
@@ -85,7 +86,9 @@ pub(crate) fn start_mariadb(durable: bool) -> Result<Server> {
 }
 
 fn start(image: &str, variable: &str, port: &str, arguments: &[&str]) -> Result<String> {
-    let name = format!("diesel-locks-{}-{port}", std::process::id());
+    // MariaDB and MySQL have the same port.
+    let kind = image.replace([':', '.'], "-");
+    let name = format!("diesel-locks-{}-{kind}", std::process::id());
     println!("xtask: starting a container of {image}");
     guard::watch_container(&name);
     let publish = format!("127.0.0.1::{port}");

@@ -19,6 +19,7 @@ mod package;
 mod postgres;
 mod programs;
 mod purpose;
+mod release;
 mod run;
 mod servers;
 mod setup;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::engine::Engine;
+use crate::release::Release;
 
 /// Tests and checks of diesel-locks, with the database servers that they need.
 #[derive(Parser)]
@@ -85,6 +87,10 @@ pub(crate) struct ServerArguments {
     /// Only these databases: their servers and their integration tests (`mysql` is MySQL and MariaDB).
     #[arg(long, value_delimiter = ',', value_name = "DATABASE")]
     only: Vec<Engine>,
+    /// These servers in place of the machine's (MySQL: beside its MariaDB), from Debian's packages, which are unpacked
+    /// and not installed, or as containers.
+    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
+    server: Vec<Release>,
     /// Leaves fsync and its like at their defaults, for benchmarks and long runs.
     #[arg(long)]
     durable: bool,
@@ -97,6 +103,14 @@ impl ServerArguments {
     /// Whether this database was asked for; without `--only`, all were.
     fn wants(&self, engine: Engine) -> bool {
         self.only.is_empty() || self.only.contains(&engine)
+    }
+
+    /// The version of this database's server that was asked for; `mysql`: of MySQL, and not of MariaDB.
+    fn release(&self, engine: Engine, mysql: bool) -> Option<Release> {
+        let asked = self.server.iter().copied();
+        let mut fitting =
+            asked.filter(|server| server.engine() == engine && server.is_mysql() == mysql);
+        fitting.next_back()
     }
 }
 

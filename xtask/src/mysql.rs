@@ -44,7 +44,9 @@ pub(crate) fn start_program(
 
     // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
     let (program, mut install) = match found {
-        MysqlServer::MariaDb { server, install } => {
+        MysqlServer::MariaDb {
+            server, install, ..
+        } => {
             let mut command = workplace.command(install, account);
             command.args([
                 "--no-defaults",
@@ -53,7 +55,7 @@ pub(crate) fn start_program(
             ]);
             (server, command)
         }
-        MysqlServer::Mysql { server } => {
+        MysqlServer::Mysql { server, .. } => {
             let mut command = workplace.command(server, account);
             command.args(["--no-defaults", "--initialize-insecure"]);
             (server, command)
@@ -61,12 +63,16 @@ pub(crate) fn start_program(
     };
     let mut datadir = std::ffi::OsString::from("--datadir=");
     datadir.push(&data);
-    run::output(install.arg(&datadir))?;
+    let base = found
+        .base()
+        .map(|base| format!("--basedir={}", base.display()));
+    run::output(install.args(&base).arg(&datadir))?;
 
     let port = free_port()?;
     let mut command = workplace.server(program, account, &log, purpose)?;
     command
         .arg("--no-defaults")
+        .args(&base)
         .arg(&datadir)
         .args(["--bind-address=127.0.0.1", &format!("--port={port}")]);
     command.args([

@@ -88,10 +88,12 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
             missing.push(need);
         }
     };
+    if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
+        need(Need::Locales, german::locale_available());
+    }
     if plan.postgres == Some(Source::Private) {
         let server = programs::postgres_directory();
         need(Need::PostgresServer, server.is_some());
-        need(Need::Locales, german::locale_available());
         // Unknown before there is a server, whose version they have to match.
         need(
             Need::German,

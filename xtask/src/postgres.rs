@@ -27,9 +27,19 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
         .flat_map(|setting| ["-c", setting])
 }
 
-/// Starts a private server that speaks German when asked to.
+/// Starts a private server that speaks German when asked to, of the machine's newest version.
 pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
     let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
+    start_program(&programs, workplace, guard, purpose)
+}
+
+/// The same with the programs of this directory.
+pub(crate) fn start_program(
+    programs: &Path,
+    workplace: &Workplace,
+    guard: &mut Guard,
+    purpose: Purpose,
+) -> Result<Server> {
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
     let data = workplace.directory(&purpose.name("postgres"), account)?;

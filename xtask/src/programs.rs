@@ -62,8 +62,24 @@ fn has_postgres(directory: &Path) -> bool {
 
 /// A MariaDB or MySQL server, with what makes its data directory.
 pub(crate) enum MysqlServer {
-    MariaDb { server: PathBuf, install: PathBuf },
-    Mysql { server: PathBuf },
+    MariaDb {
+        server: PathBuf,
+        install: PathBuf,
+        base: Option<PathBuf>,
+    },
+    Mysql {
+        server: PathBuf,
+        base: Option<PathBuf>,
+    },
+}
+
+impl MysqlServer {
+    /// Where its files are, when that is not where they were made for.
+    pub(crate) fn base(&self) -> Option<&Path> {
+        match self {
+            Self::MariaDb { base, .. } | Self::Mysql { base, .. } => base.as_deref(),
+        }
+    }
 }
 
 /// The machine's MariaDB or MySQL server.
@@ -73,6 +89,7 @@ pub(crate) fn mysql_server() -> Option<MysqlServer> {
         return Some(MysqlServer::MariaDb {
             server,
             install: install.clone(),
+            base: None,
         });
     }
     // `mysqld` is either one's name.
@@ -81,16 +98,17 @@ pub(crate) fn mysql_server() -> Option<MysqlServer> {
         return Some(MysqlServer::MariaDb {
             server,
             install: install?,
+            base: None,
         });
     }
-    Some(MysqlServer::Mysql { server })
+    Some(MysqlServer::Mysql { server, base: None })
 }
 
 /// A MySQL that is not MariaDB.
 pub(crate) fn mysql_of_oracle() -> Option<MysqlServer> {
     let server = find("mysqld")?;
     let is_mariadb = version(&server)?.contains("MariaDB");
-    (!is_mariadb).then_some(MysqlServer::Mysql { server })
+    (!is_mariadb).then_some(MysqlServer::Mysql { server, base: None })
 }
 
 /// The library by which a program can be told another time.

@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::engine::Engine;
 use crate::guard::Guard;
 use crate::purpose::Purpose;
+use crate::release::Release;
 use crate::workplace::Workplace;
 use crate::{ServerArguments, docker, mysql, postgres, setup};
 
@@ -31,8 +32,17 @@ pub(crate) enum Source {
     Url(&'static str),
     /// Started here, from the machine's programs.
     Private,
-    /// Started here, in a container.
-    Docker,
+    /// The same, from programs of this version.
+    Release(Release),
+    /// Started here, in a container of this image.
+    Docker(&'static str),
+}
+
+impl Source {
+    /// Whether it may be killed, and others like it be started.
+    fn is_private(&self) -> bool {
+        matches!(self, Self::Private | Self::Release(_))
+    }
 }
 
 /// Where the servers of a run come from.
@@ -50,17 +60,23 @@ impl Plan {
         let mut mysql = Vec::new();
         if arguments.wants(Engine::Mysql) {
             // A URL of a MySQL does not replace MariaDB, unless nothing is to be started.
-            if url(MARIADB_URL).is_some() {
+            if let Some(release) = arguments.release(Engine::Mysql, false) {
+                mysql.push(Source::Release(release));
+            } else if url(MARIADB_URL).is_some() {
                 mysql.push(Source::Url(MARIADB_URL));
             } else if !arguments.external {
                 mysql.push(Source::Private);
             }
-            if url(MYSQL_URL).is_some() || mysql.is_empty() {
+            if let Some(release) = arguments.release(Engine::Mysql, true) {
+                mysql.push(Source::Release(release));
+            } else if url(MYSQL_URL).is_some() || mysql.is_empty() {
                 mysql.push(Source::Url(MYSQL_URL));
             }
         }
         let given = url(POSTGRES_URL).is_some() || arguments.external;
-        let postgres = if given {
+        let postgres = if let Some(release) = arguments.release(Engine::Postgres, false) {
+            Source::Release(release)
+        } else if given {
             Source::Url(POSTGRES_URL)
         } else {
             Source::Private
@@ -72,13 +88,14 @@ impl Plan {
         }
     }
 
-    /// The same for a command that can be told of one server of each kind only: a URL replaces the private server.
+    /// The same for a command that can be told of one server of each kind only: what was named replaces the private
+    /// server.
     pub(crate) fn wanted_once(arguments: &ServerArguments) -> Self {
         let mut plan = Self::wanted(arguments);
         if let Some(given) = plan
             .mysql
             .iter()
-            .rposition(|source| matches!(source, Source::Url(_)))
+            .rposition(|source| *source != Source::Private)
         {
             plan.mysql = vec![plan.mysql.swap_remove(given)];
         }
@@ -128,8 +145,13 @@ impl Servers {
                 &setup::required_url(variable)?,
                 variable,
             )?),
-            Some(Source::Private) => Some(postgres::start(&workplace, &mut guard, Purpose::Use)?),
-            Some(Source::Docker) => Some(docker::start_postgres(durable)?),
+            Some(Source::Docker(image)) => Some(docker::start_postgres(image, durable)?),
+            Some(private) => Some(start_postgres(
+                private,
+                &workplace,
+                &mut guard,
+                Purpose::Use,
+            )?),
             None => None,
         };
         let mut mysql = Vec::new();
@@ -138,21 +160,20 @@ impl Servers {
                 Source::Url(variable) => {
                     mysql::external(&setup::required_url(variable)?, variable)?
                 }
-                Source::Private => mysql::start(&workplace, &mut guard, Purpose::Use)?,
-                Source::Docker => docker::start_mariadb(durable)?,
+                Source::Docker(image) => docker::start_mysql(image, durable)?,
+                private => start_mysql(private, &workplace, &mut guard, Purpose::Use)?,
             });
         }
-        let private = |source: &Source| *source == Source::Private;
-        let crash = if crash_wanted
-            && plan.postgres.as_ref().is_some_and(private)
-            && plan.mysql.first().is_some_and(private)
-        {
-            Some([
-                postgres::start(&workplace, &mut guard, Purpose::Crash)?,
-                mysql::start(&workplace, &mut guard, Purpose::Crash)?,
-            ])
-        } else {
-            None
+        let crash = match (&plan.postgres, plan.mysql.first()) {
+            (Some(postgres), Some(mysql))
+                if crash_wanted && postgres.is_private() && mysql.is_private() =>
+            {
+                Some([
+                    start_postgres(postgres, &workplace, &mut guard, Purpose::Crash)?,
+                    start_mysql(mysql, &workplace, &mut guard, Purpose::Crash)?,
+                ])
+            }
+            _ => None,
         };
         let servers = Self {
             postgres,
@@ -214,6 +235,41 @@ impl Servers {
             }
         }
     }
+}
+
+/// A private PostgreSQL.
+fn start_postgres(
+    source: &Source,
+    workplace: &Workplace,
+    guard: &mut Guard,
+    purpose: Purpose,
+) -> Result<Server> {
+    let Source::Release(release) = source else {
+        return postgres::start(workplace, guard, purpose);
+    };
+    let programs = release.postgres_directory();
+    let server = postgres::start_program(&programs, workplace, guard, purpose)?;
+    Ok(Server {
+        origin: release.origin(),
+        ..server
+    })
+}
+
+/// A private MariaDB or MySQL.
+fn start_mysql(
+    source: &Source,
+    workplace: &Workplace,
+    guard: &mut Guard,
+    purpose: Purpose,
+) -> Result<Server> {
+    let Source::Release(release) = source else {
+        return mysql::start(workplace, guard, purpose);
+    };
+    let server = mysql::start_program(&release.mysql_server(), workplace, guard, purpose)?;
+    Ok(Server {
+        origin: release.origin(),
+        ..server
+    })
 }
 
 /// The URL as it may be shown.

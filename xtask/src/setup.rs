@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
 
 use crate::diesel_cli;
+use crate::docker;
 use crate::needs::{Need, missing};
 use crate::servers::{MARIADB_URL, MYSQL_URL, POSTGRES_URL, Plan, Source, url};
 use crate::{ServerArguments, interrupt, programs, run};
@@ -23,6 +24,20 @@ pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
 
 /// Decides where the servers come from, after installing what is missing for it.
 pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
+    for source in plan.postgres.iter_mut().chain(&mut plan.mysql) {
+        if let Source::Release(release) = *source {
+            if release.is_to_be_had() {
+                release.fetch()?;
+            } else if programs::docker_works() {
+                *source = Source::Docker(release.image());
+            } else {
+                bail!(
+                    "servers of other versions come from Debian's packages, for which apt-get and the package \
+                       debian-archive-keyring are needed, or from Docker"
+                );
+            }
+        }
+    }
     for source in plan.postgres.iter().chain(&plan.mysql) {
         if let Source::Url(variable) = source {
             required_url(variable)?;
@@ -49,13 +64,13 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     let buildable = !lacking.iter().any(|need| need.to_build());
     if buildable && programs::docker_works() {
         if lacking.iter().any(|need| need.for_postgres()) {
-            plan.postgres = Some(Source::Docker);
+            plan.postgres = Some(Source::Docker(docker::POSTGRES));
         }
         if let (true, Some(source)) = (
             lacking.contains(&Need::MariadbServer),
             plan.mysql.first_mut(),
         ) {
-            *source = Source::Docker;
+            *source = Source::Docker(docker::MARIADB);
         }
         return Ok(plan);
     }

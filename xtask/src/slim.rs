@@ -10,10 +10,12 @@ use crate::cargo::root;
 use crate::check::Outcome;
 
 /// What the sources may run by name.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 12] = [
+    "apt-get",
     "cargo",
     "cc",
     "docker",
+    "dpkg-deb",
     "git",
     "mysql_config",
     "pkg-config",
