@@ -11,6 +11,7 @@ use crate::cargo::{Workspace, cargo};
 use crate::guard::Guard;
 use crate::programs::{self, MysqlServer};
 use crate::purpose::Purpose;
+use crate::release::Release;
 use crate::servers::{MYSQL_URL, Plan, Server, Source, url, without_password};
 use crate::workplace::Workplace;
 use crate::{mysql, postgres, run, setup};
@@ -132,9 +133,16 @@ fn find_mysql(backend: Backend) -> Result<Option<MysqlServer>> {
         return Ok(None);
     }
     match programs::mysql_of_oracle() {
-        None if url(MYSQL_URL).is_none() => bail!(
-            "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's), and {MYSQL_URL} names none"
-        ),
+        None if url(MYSQL_URL).is_none() => {
+            if !Release::Mysql9.is_to_be_had() {
+                bail!(
+                    "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), \
+                     and {MYSQL_URL} names none"
+                );
+            }
+            Release::Mysql9.fetch()?;
+            Ok(Some(Release::Mysql9.mysql_server()))
+        }
         found => Ok(found),
     }
 }
