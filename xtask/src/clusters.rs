@@ -77,7 +77,10 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
 
 /// The URLs of the nodes.
 fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
-    let Some(MysqlServer::MariaDb { server, install }) = programs::mysql_server() else {
+    let Some(MysqlServer::MariaDb {
+        server, install, ..
+    }) = programs::mysql_server()
+    else {
         bail!("there is no MariaDB server, of which Galera is a part");
     };
     let provider = PROVIDERS
