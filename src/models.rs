@@ -34,7 +34,7 @@ model!(
     "postgres",
     diesel::pg::Pg,
     String,
-    #[doc = "A kept row's lock is `pg_advisory_xact_lock(tableoid::integer, advisory_key)`."]
+    #[doc = "A kept row's lock is `pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, advisory_key)`."]
     advisory_key: i32
 );
 model!(mysql, "mysql", diesel::mysql::Mysql, Vec<u8>);

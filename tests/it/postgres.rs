@@ -499,6 +499,16 @@ fn kept_locks_of_two_schemas_are_independent() {
             two.transaction(|two| two.lock_object(ObjectLock::on("a").wait(wait)))?;
         }
         assert_eq!(two.purge_object_locks()?, 1);
+        // A session that changes its schema asks for the locks of that schema's table.
+        let mut other = in_schema("one");
+        for _ in 0..12 {
+            for (schema, free) in [("one", None), ("two", Some(()))] {
+                Postgres::sql(&mut other, &format!("SET search_path = {schema}"));
+                assert_eq!(other.try_with_object_locks(["a"], read)?, free);
+                let kept = other.with_object_locks(kept(["a"]).wait(Wait::No), read);
+                assert_eq!(kept.is_ok(), free.is_some());
+            }
+        }
         // The lock is the table's, whatever its schema is called.
         Postgres::sql(&mut two, "ALTER SCHEMA one RENAME TO three");
         let mut three = in_schema("three");

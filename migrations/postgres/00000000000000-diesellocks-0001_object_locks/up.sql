@@ -3,8 +3,9 @@
 -- advisory_key: nothing in them has to survive a crash, and a transaction that wrote nothing else need
 -- not wait for the log to reach the disk.
 -- COLLATE "C": ids are compared as bytes.
--- advisory_key: a transaction that holds pg_advisory_xact_lock(tableoid::integer, advisory_key) holds the
--- kept row's object. The table is part of the lock: each schema may have one, whose keys start at 1.
+-- advisory_key: a transaction that holds
+-- pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, advisory_key) holds the kept row's object.
+-- The table is part of the lock: each schema may have one, whose keys start at 1.
 -- Drawn from the sequence when a kept row is made, 0 in transient rows.
 -- So a held row is not locked as a row: nobody but purge_object_locks may delete kept rows.
 CREATE UNLOGGED TABLE diesel_object_locks (
@@ -21,7 +22,6 @@ CREATE UNLOGGED TABLE diesel_object_locks (
 CREATE FUNCTION diesel_locks_acquire_one(object_id TEXT, keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
-    class INTEGER;
     key INTEGER;
     key_now INTEGER;
     row_at TID;
@@ -35,7 +35,7 @@ BEGIN
     END IF;
     -- A kept lock expects the row to be there, a transient one to be absent.
     IF keep THEN
-        SELECT tableoid::integer, advisory_key INTO class, key FROM diesel_object_locks WHERE id = object_id;
+        SELECT advisory_key INTO key FROM diesel_object_locks WHERE id = object_id;
     END IF;
     LOOP
         IF key IS NULL THEN
@@ -44,7 +44,7 @@ BEGIN
             IF keep THEN
                 INSERT INTO diesel_object_locks (id, kept) VALUES (object_id, true)
                     ON CONFLICT (id) DO NOTHING
-                    RETURNING tableoid::integer, advisory_key INTO class, key;
+                    RETURNING advisory_key INTO key;
             ELSE
                 INSERT INTO diesel_object_locks (id, kept, advisory_key) VALUES (object_id, false, 0)
                     ON CONFLICT (id) DO NOTHING
@@ -56,15 +56,15 @@ BEGIN
                 END IF;
             END IF;
             IF key IS NULL THEN
-                SELECT tableoid::integer, advisory_key INTO class, key
-                    FROM diesel_object_locks WHERE id = object_id;
+                SELECT advisory_key INTO key FROM diesel_object_locks WHERE id = object_id;
                 -- Purged since the INSERT met it.
                 CONTINUE WHEN key IS NULL;
             END IF;
         END IF;
-        -- Mostly it is free: an expression costs less than a statement.
-        IF NOT pg_try_advisory_xact_lock(class, key) THEN
-            PERFORM pg_advisory_xact_lock(class, key);
+        -- Mostly it is free: an expression costs less than a statement. The table's number is a constant of
+        -- its plan, which is made anew when the table or the search_path changes.
+        IF NOT pg_try_advisory_xact_lock('diesel_object_locks'::regclass::integer, key) THEN
+            PERFORM pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, key);
         END IF;
         -- As long as the lock is ours nobody purges the row; before, somebody may have.
         SELECT advisory_key INTO key_now FROM diesel_object_locks WHERE id = object_id;
@@ -118,10 +118,9 @@ BEGIN
     -- table before it compares the ids.
     IF cardinality(object_ids) <= 1000 THEN
         PERFORM 1 FROM (
-                SELECT tableoid::integer AS class, advisory_key AS key
-                FROM diesel_object_locks WHERE id = ANY (object_ids) OFFSET 0
+                SELECT advisory_key AS key FROM diesel_object_locks WHERE id = ANY (object_ids) OFFSET 0
             ) AS asked
-            WHERE NOT pg_try_advisory_xact_lock(class, key)
+            WHERE NOT pg_try_advisory_xact_lock('diesel_object_locks'::regclass::integer, key)
             LIMIT 1;
         IF FOUND THEN
             RAISE lock_not_available;

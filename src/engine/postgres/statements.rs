@@ -28,9 +28,8 @@ extern "SQL" {
 /// "diesel-l", so that no application takes the same number by chance.
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
-/// The first number of each kept row's advisory lock: the table, by its object identifier. A column of
-/// the server's own, which `table!` does not declare.
-const KEPT_CLASS: &str = "tableoid::integer";
+/// The first number of each kept row's advisory lock: the table, by its object identifier, as in the migration.
+const KEPT_CLASS: &str = "'diesel_object_locks'::regclass::integer";
 
 /// Milliseconds within which what is free is had when the time is up: far more than it takes. Without it a lock that
 /// changes hands faster than [`short_wait`] would be waited for on and on.
