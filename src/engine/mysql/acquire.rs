@@ -102,15 +102,13 @@ fn acquire_if_free(conn: &mut MysqlConnection, ids: &[ObjectId]) -> Result<bool,
     };
     let failure = numbered(conn, error);
     // It fails when InnoDB has rolled back the transaction.
-    match conn.batch_execute(&statements::undo_savepoint(ids)) {
-        Ok(()) => Ok(false),
-        Err(_) => {
-            for id in ids {
-                leave_gate(conn, id)?;
-            }
-            Err(failure.into())
-        }
+    if conn.batch_execute(&statements::undo_savepoint(ids)).is_ok() {
+        return Ok(false);
     }
+    for id in ids {
+        leave_gate(conn, id)?;
+    }
+    Err(failure.into())
 }
 
 /// The locks one by one.
