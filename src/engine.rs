@@ -59,8 +59,27 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Makes the connection fit for another attempt, after one that the database gave up.
     fn before_retry(conn: &mut Self);
 
-    /// Marks the transaction that this crate has opened as one of this level.
-    fn enter(conn: &mut Self, level: Isolation) -> Self::Scope;
+    /// Marks the transaction that this crate has opened, of this level if it has set one.
+    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope;
+
+    /// [`Error::TransactionAborted`] when the server does not have the transaction that Diesel counts. Not for
+    /// engines on which each statement fails then, or the one that locks or draws finds it out.
+    fn assert_open(_: &mut Self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Commits the transaction that this crate has opened; an error when the server has it no more, or would
+    /// roll it back. After an error it may still be open.
+    fn commit(conn: &mut Self) -> Result<(), Error>;
+
+    /// Whether a transaction may be open after a ROLLBACK that failed. If not, there was none.
+    const MAY_BE_OPEN: bool = true;
+
+    /// Sets back what the transaction's beginning has changed in the session for as long as it runs, after a
+    /// rollback.
+    fn rolled_back(_: &mut Self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Deletes kept rows that nobody holds, each in a transaction as short as can be.
     fn purge(conn: &mut Self) -> Result<usize, Error>;

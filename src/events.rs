@@ -27,8 +27,8 @@ pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<G
 }
 
 /// The transaction that held the locks has ended, or its savepoint.
-pub(crate) fn freed(request: &Request) {
-    tracing::debug!(ids = %request.what(), held = ?request.waited(), "object lock freed");
+pub(crate) fn freed(request: &Request, held: Duration) {
+    tracing::debug!(ids = %request.what(), ?held, "object lock freed");
 }
 
 /// A transaction is begun again after a pause.

@@ -1,6 +1,8 @@
 //! Transactions in transactions, as Diesel counts them.
 
-use diesel::connection::{AnsiTransactionManager, Connection, TransactionManager};
+use diesel::connection::{
+    AnsiTransactionManager, Connection, TransactionManager, TransactionManagerStatus,
+};
 
 use crate::Error;
 
@@ -13,4 +15,27 @@ where
     Ok(status
         .transaction_depth()?
         .map_or(0, std::num::NonZero::get))
+}
+
+/// Tells Diesel that no transaction is open any more, after a statement of ours that has ended it.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) fn left<C>(conn: &mut C)
+where
+    C: Connection<TransactionManager = AnsiTransactionManager>,
+{
+    *AnsiTransactionManager::transaction_manager_status_mut(conn) =
+        TransactionManagerStatus::default();
+}
+
+/// Whether Diesel knows that the database has given the transaction up: on InnoDB by a deadlock.
+///
+/// It tells nobody, but for a feature that would be on for the whole application; so this reads what it shows when
+/// it is debugged.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) fn is_given_up<C>(conn: &mut C) -> bool
+where
+    C: Connection<TransactionManager = AnsiTransactionManager>,
+{
+    let status = AnsiTransactionManager::transaction_manager_status_mut(conn);
+    format!("{status:?}").contains("requires_rollback_maybe_up_to_top_level: true")
 }

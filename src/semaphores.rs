@@ -311,6 +311,7 @@ pub trait Semaphores: SlotStore {
                 method: "ensure_slot",
             });
         }
+        Self::assert_open(self)?;
         name::check(Subject::Semaphore, &slot.semaphore)?;
         if Self::pin(self, slot)? {
             Ok(())

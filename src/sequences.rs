@@ -168,6 +168,7 @@ fn draw<C: SequenceStore>(
     if nesting::depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
+    C::assert_open(conn)?;
     let exhausted = |last| Error::SequenceExhausted {
         sequence: sequence.to_string(),
         count,

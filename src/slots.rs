@@ -70,6 +70,9 @@ pub(crate) fn lease<C: SlotStore>(
         at_least_us: lease.at_least_micros()?,
     };
     let in_transaction = nesting::depth(conn)? > 0;
+    if in_transaction {
+        C::assert_open(conn)?;
+    }
     let mut begun = Instant::now();
     let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
         begun = Instant::now();

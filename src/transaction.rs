@@ -1,6 +1,7 @@
 //! Runs a closure in a transaction that holds the locks, and ends both together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 
@@ -19,7 +20,8 @@ pub(crate) fn lock<C: Engine>(
     if depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    events::told(request, C::lock_here(conn, request))
+    let grant = C::assert_open(conn).and_then(|()| C::lock_here(conn, request));
+    events::told(request, grant)
 }
 
 /// Opens a transaction, or a savepoint in the one that is open, takes the locks in it, and runs the
@@ -39,8 +41,10 @@ where
     if events::told(request, grant)? == Grant::Held {
         return Ok(None);
     }
-    let level = (!nested).then_some(Isolation::ReadCommitted);
-    let result = finish_in(conn, level, work, |_| events::freed(request));
+    let granted = Instant::now();
+    let result = finish_in(conn, READ_COMMITTED, work, |_| {
+        events::freed(request, granted.elapsed());
+    });
     result.map(Some).map_err(Failed::into_error)
 }
 
@@ -51,10 +55,11 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    let outermost = depth(conn)? == 1;
-    let level = outermost.then_some(Isolation::ReadCommitted);
-    finish_in(conn, level, work, |_| ()).map_err(Failed::into_error)
+    finish_in(conn, READ_COMMITTED, work, |_| ()).map_err(Failed::into_error)
 }
+
+/// The level of the transactions that hold locks and slots.
+const READ_COMMITTED: Option<Isolation> = Some(Isolation::ReadCommitted);
 
 /// Runs the closure once in a transaction of its own.
 pub(crate) fn attempt<C, T, E, F>(
@@ -79,20 +84,22 @@ where
 pub(crate) enum Failed<E> {
     /// BEGIN or COMMIT.
     Around(Error),
-    /// The closure.
+    /// The closure, whose work is rolled back.
     Inside(E),
+    /// The closure, after the transaction had ended: what it did since may be committed.
+    Outside(E),
 }
 
 impl<E: From<Error>> Failed<E> {
     pub(crate) fn into_error(self) -> E {
         match self {
             Self::Around(error) => error.into(),
-            Self::Inside(error) => error,
+            Self::Inside(error) | Self::Outside(error) => error,
         }
     }
 }
 
-/// `level`: of the transaction, when this crate has begun it and said so.
+/// `level`: of the transaction that this crate has begun, if it has said one; not of a savepoint.
 fn finish_in<C, T, E, F>(
     conn: &mut C,
     level: Option<Isolation>,
@@ -103,20 +110,22 @@ where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let scope = level.map(|level| C::enter(conn, level));
+    let inside = depth(conn).map_err(Failed::Around)?;
+    let scope = (inside == 1).then(|| C::enter(conn, level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(scope);
     let result = match outcome {
-        Ok(Ok(value)) => match AnsiTransactionManager::commit_transaction(conn) {
+        Ok(Ok(value)) => match commit(conn, inside) {
             Ok(()) => Ok(value),
-            Err(error) => Err(Failed::Around(error.into())),
+            Err(error) => Err(Failed::Around(error)),
         },
-        Ok(Err(error)) => {
-            roll_back(conn);
-            Err(Failed::Inside(error))
-        }
+        Ok(Err(error)) => Err(if roll_back_from(conn, inside) {
+            Failed::Inside(error)
+        } else {
+            Failed::Outside(error)
+        }),
         Err(panic) => {
-            roll_back(conn);
+            roll_back_from(conn, inside);
             ended(conn);
             resume_unwind(panic)
         }
@@ -125,22 +134,103 @@ where
     result
 }
 
+/// Commits the transaction, or releases the savepoint, in which the closure began; rolls back on any error.
+fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
+    let now = depth(conn)?;
+    if now != inside {
+        roll_back_from(conn, inside);
+        return Err(aborted(
+            format!(
+                "the closure began with {inside} of them open, one in the other, and ended with {now}"
+            ),
+            None,
+        ));
+    }
+    let ended = if inside == 1 {
+        C::commit(conn)
+    } else {
+        AnsiTransactionManager::commit_transaction(conn).map_err(not_ended)
+    };
+    if ended.is_err() {
+        roll_back_from(conn, inside);
+    }
+    ended
+}
+
+/// The savepoint that a transaction of this crate's begins with, on engines where it tells the transaction
+/// apart from others.
+pub(crate) const BEGUN: &str = "diesel_locks_begun";
+
+/// The error of COMMIT or RELEASE. One that names a savepoint says that it is not there, in any language: it
+/// has ended with its transaction.
+pub(crate) fn not_ended(error: diesel::result::Error) -> Error {
+    if let diesel::result::Error::DatabaseError(_, information) = &error
+        && [BEGUN, "diesel_savepoint_"]
+            .iter()
+            .any(|savepoint| information.message().contains(savepoint))
+    {
+        return aborted(ENDED.to_owned(), Some(error));
+    }
+    error.into()
+}
+
+const ENDED: &str = "the database has ended it before";
+
+/// The database does not have the transaction any more.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
+    aborted(ENDED.to_owned(), source)
+}
+
+fn aborted(why: String, source: Option<diesel::result::Error>) -> Error {
+    Error::TransactionAborted { why, source }
+}
+
 /// A savepoint in the transaction that is open.
 pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
+    C::assert_open(conn)?;
     Ok(AnsiTransactionManager::begin_transaction(conn)?)
 }
 
+/// Rolls back what the closure has done, whatever it left open: a panic leaves the transactions open that
+/// Diesel's `transaction` has begun. `false` when something of it may be committed.
+///
 /// The closure's error or panic says more than that of a rollback after it: a connection on which even
 /// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
+pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
+    let mut rolled_back = false;
+    while let Ok(now) = depth(conn)
+        && now >= inside
+    {
+        let result = AnsiTransactionManager::rollback_transaction(conn);
+        rolled_back = result.is_ok();
+        if let Err(error) = result {
+            tracing::warn!(%error, "rollback failed");
+            if depth(conn).is_ok_and(|after| after >= now) {
+                break;
+            }
+        }
+    }
+    if inside == 1 {
+        // Diesel does not know of a transaction that was begun by a statement of text.
+        let open = !rolled_back && conn.batch_execute("ROLLBACK").is_err() && C::MAY_BE_OPEN;
+        if open || C::rolled_back(conn).is_err() {
+            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        }
+    }
+    rolled_back
+}
+
+/// Rolls back the innermost transaction.
 pub(crate) fn roll_back<C: Engine>(conn: &mut C) {
-    if let Err(error) = AnsiTransactionManager::rollback_transaction(conn) {
-        tracing::warn!(%error, "rollback failed; the connection can't be used any more");
+    if let Ok(now) = depth(conn) {
+        roll_back_from(conn, now);
     }
 }
 
 /// Inside the savepoint, so that its rollback frees the lock where the engine allows it.
 fn lock_in_savepoint<C: Engine>(conn: &mut C, request: &Request) -> Result<Grant, Error> {
-    AnsiTransactionManager::begin_transaction(conn)?;
+    begin_savepoint(conn)?;
     let grant = C::lock_here(conn, request);
     if !matches!(grant, Ok(Grant::Locked)) {
         roll_back(conn);

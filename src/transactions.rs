@@ -188,6 +188,7 @@ where
         let reason = match &failed {
             Failed::Around(error) => Reason::of_own(error),
             Failed::Inside(error) => error.database_error().and_then(Reason::of),
+            Failed::Outside(_) => None,
         };
         // A connection whose rollback failed can't begin again.
         let usable = nesting::depth(conn).is_ok_and(|depth| depth == 0);

@@ -7,12 +7,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant};
 use crate::request::Request;
-use crate::{Error, Isolation, Transaction, Wait, migrations, pause};
+use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, pause, transaction};
 
 mod acquire;
 mod again;
@@ -52,13 +52,13 @@ impl Engine for MysqlConnection {
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
         let mut gate = !request.kept();
         loop {
-            session::begin(conn, statements::BEGIN)?;
+            session::begin(conn, statements::BEGIN_MARKED)?;
             let transaction = acquire::Transaction::Begun { gate };
             let refusal = match acquire::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
             };
-            AnsiTransactionManager::rollback_transaction(conn)?;
+            transaction::roll_back(conn);
             match refusal {
                 Refusal::Held => return Ok(Grant::Held),
                 Refusal::NoRow => gate = true,
@@ -75,7 +75,7 @@ impl Engine for MysqlConnection {
 
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let transaction = acquire::Transaction::Open {
-            level: scope::entered(conn),
+            begun: scope::entered(conn),
         };
         match acquire::acquire(conn, request, transaction) {
             Ok(()) => Ok(Grant::Locked),
@@ -110,8 +110,26 @@ impl Engine for MysqlConnection {
         run::forget_statements(conn);
     }
 
-    fn enter(conn: &mut Self, level: Isolation) -> Self::Scope {
+    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope {
         scope::enter(conn, level)
+    }
+
+    fn commit(conn: &mut Self) -> Result<(), Error> {
+        conn.batch_execute(statements::COMMIT)
+            .map_err(transaction::not_ended)?;
+        nesting::left(conn);
+        Ok(())
+    }
+
+    fn rolled_back(conn: &mut Self) -> Result<(), Error> {
+        Ok(session::set_back(conn, &statements::Autocommit {})?)
+    }
+
+    fn assert_open(conn: &mut Self) -> Result<(), Error> {
+        if nesting::is_given_up(conn) {
+            return Err(transaction::ended(None));
+        }
+        Ok(())
     }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
@@ -163,6 +181,24 @@ impl Engine for MysqlConnection {
         };
         session::set_back(conn, &statements::LeaveMigrations {})?;
         done
+    }
+}
+
+/// [`Error::TransactionAborted`] when no transaction is open, in one of Diesel's. MariaDB tells it with other
+/// things; MySQL is asked.
+fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Result<(), Error> {
+    match told {
+        Some(1) => Ok(()),
+        Some(_) => Err(transaction::ended(None)),
+        None => Ok(conn
+            .batch_execute(statements::ASSERT_OPEN)
+            .map_err(|error| {
+                if error.to_string().contains(statements::PROBE) {
+                    transaction::ended(Some(error))
+                } else {
+                    error.into()
+                }
+            })?),
     }
 }
 

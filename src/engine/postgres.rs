@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use super::{Engine, Grant};
 use crate::messages::{Class, classify};
 use crate::request::Request;
-use crate::{Error, Isolation, Transaction, Wait, migrations};
+use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, transaction};
 
 mod sequences;
 mod slot_statements;
@@ -81,7 +81,21 @@ impl Engine for PgConnection {
 
     fn before_retry(_: &mut Self) {}
 
-    fn enter(_: &mut Self, _: Isolation) -> Self::Scope {}
+    fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
+
+    fn commit(conn: &mut Self) -> Result<(), Error> {
+        let Err(error) = conn.batch_execute(statements::COMMIT) else {
+            return Ok(());
+        };
+        // COMMIT ends the transaction also when it fails, so that this is not its error.
+        let still_open = nesting::depth(conn).is_ok_and(|depth| depth > 0);
+        match classify(&error) {
+            Class::Other | Class::TransactionAborted if still_open => {
+                Err(transaction::ended(Some(error)))
+            }
+            _ => Err(error.into()),
+        }
+    }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;

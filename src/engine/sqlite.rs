@@ -11,7 +11,10 @@ use super::{Engine, Grant};
 use crate::messages::{self, Class, classify};
 use crate::request::Request;
 use crate::transaction_request::Access;
-use crate::{Error, Isolation, ObjectId, ObjectLock, Transaction, Wait, migrations, pause};
+use crate::{
+    Error, Isolation, ObjectId, ObjectLock, Transaction, Wait, migrations, nesting, pause,
+    transaction,
+};
 
 mod sequences;
 mod slot_statements;
@@ -79,11 +82,11 @@ impl Engine for SqliteConnection {
 
     fn begin(conn: &mut Self, transaction: &Transaction) -> Result<bool, Error> {
         if transaction.access != Some(Access::ReadOnly) {
-            AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE")?;
+            AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN_IMMEDIATE)?;
             return Ok(false);
         }
         let already: bool = statements::QueryOnly.get_result::<i32>(conn)? != 0;
-        AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN")?;
+        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
         if !already && let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
             AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error.into());
@@ -100,7 +103,25 @@ impl Engine for SqliteConnection {
 
     fn before_retry(_: &mut Self) {}
 
-    fn enter(_: &mut Self, _: Isolation) -> Self::Scope {}
+    fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
+
+    const MAY_BE_OPEN: bool = false;
+
+    /// SQLite has no other way to say it.
+    fn assert_open(conn: &mut Self) -> Result<(), Error> {
+        if conn.batch_execute("BEGIN").is_err() {
+            return Ok(());
+        }
+        conn.batch_execute("ROLLBACK")?;
+        Err(transaction::ended(None))
+    }
+
+    fn commit(conn: &mut Self) -> Result<(), Error> {
+        conn.batch_execute(statements::COMMIT)
+            .map_err(transaction::not_ended)?;
+        nesting::left(conn);
+        Ok(())
+    }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         in_turn(conn, &nothing(Wait::Forever)?, |conn| {
@@ -143,7 +164,10 @@ fn in_turn<T>(
 /// own busy handler sleeps up to 100 ms at a time.
 fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
     for attempt in 0.. {
-        let error = match AnsiTransactionManager::begin_transaction_sql(conn, "BEGIN IMMEDIATE") {
+        let error = match AnsiTransactionManager::begin_transaction_sql(
+            conn,
+            statements::BEGIN_IMMEDIATE,
+        ) {
             Ok(()) => return Ok(Grant::Locked),
             Err(error) => error,
         };

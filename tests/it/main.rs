@@ -59,6 +59,7 @@ macro_rules! all_promises {
             },
             events::{
                 acquired_refused_timed_out_and_freed_are_told,
+                the_time_held_begins_with_the_grant,
             },
             semaphore_machine::{
                 semaphores_do_what_their_model_says,
@@ -303,6 +304,15 @@ macro_rules! core_promises {
             use crate::promises::transactions as bodies;
 
             crate::tests_of!($backend:
+                aborted::{
+                    a_closure_whose_transaction_has_ended_is_no_success,
+                    what_follows_the_end_of_a_transaction_is_not_committed,
+                    methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing,
+                    a_panic_in_a_nested_transaction_rolls_back_all,
+                    a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,
+                    ok_at_another_depth_is_an_error_and_rolls_back,
+                    an_error_at_another_depth_rolls_back_all,
+                },
                 levels::{
                     the_level_is_that_of_the_transaction_alone,
                     what_an_engine_lacks_is_an_error,

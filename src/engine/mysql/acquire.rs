@@ -10,7 +10,10 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
-use super::{isolation, level_named, reads_what_is_committed, session, statements, writers};
+use super::{
+    assert_in_transaction, isolation, level_named, reads_what_is_committed, session, statements,
+    writers,
+};
 use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, Isolation, ObjectId, Wait};
@@ -35,10 +38,9 @@ pub(super) enum Transaction {
         /// Whether a row is likely to be missing.
         gate: bool,
     },
-    /// The application's.
     Open {
-        /// Its level when this crate has set it, whatever the session's is.
-        level: Option<Isolation>,
+        /// When this crate has begun it: its level when it has set one, whatever the session's is.
+        begun: Option<Option<Isolation>>,
     },
 }
 
@@ -68,28 +70,29 @@ pub(super) fn acquire(
     request: &Request,
     transaction: Transaction,
 ) -> Result<(), Refusal> {
-    let level_known = match transaction {
+    let unknown = match transaction {
         Transaction::Begun { .. }
         | Transaction::Open {
-            level: Some(Isolation::ReadCommitted),
-        } => true,
-        Transaction::Open { level: Some(level) } => {
-            return Err(isolation(request, level.sql()).into());
-        }
-        Transaction::Open { level: None } => false,
+            begun: Some(Some(Isolation::ReadCommitted)),
+        } => None,
+        Transaction::Open {
+            begun: Some(Some(level)),
+        } => return Err(isolation(request, level.sql()).into()),
+        Transaction::Open { begun: Some(None) } => Some(Unknown::Level),
+        Transaction::Open { begun: None } => Some(Unknown::Transaction),
     };
     if request.kept() || request.ids.len() <= statements::LOCKED_AT_ONCE {
-        return acquire_each(conn, request, &request.ids, transaction, level_known);
+        return acquire_each(conn, request, &request.ids, transaction, unknown);
     }
-    if !level_known {
-        assert_level(conn, request)?;
+    if let Some(unknown) = unknown {
+        unknown.ask(conn, request)?;
     }
     for ids in request.ids.chunks(statements::LOCKED_AT_ONCE) {
         if !acquire_if_free(conn, ids)? {
             let transaction = Transaction::Open {
-                level: Some(Isolation::ReadCommitted),
+                begun: Some(Some(Isolation::ReadCommitted)),
             };
-            acquire_each(conn, request, ids, transaction, true)?;
+            acquire_each(conn, request, ids, transaction, None)?;
         }
     }
     Ok(())
@@ -117,7 +120,7 @@ fn acquire_each(
     request: &Request,
     ids: &[ObjectId],
     transaction: Transaction,
-    mut level_known: bool,
+    mut unknown: Option<Unknown>,
 ) -> Result<(), Refusal> {
     for (position, id) in ids.iter().enumerate() {
         let gate_first = match transaction {
@@ -126,20 +129,20 @@ fn acquire_each(
         };
         if !gate_first {
             match lock_row(conn, request, id)? {
-                Some(level) if level_known || reads_what_is_committed(level) => {
-                    level_known = true;
+                Some(session) => {
+                    if let Some(unknown) = unknown.take() {
+                        unknown.check(conn, request, session)?;
+                    }
                     continue;
                 }
-                Some(level) => return Err(isolation(request, level_named(level)).into()),
                 None if matches!(transaction, Transaction::Begun { .. }) => {
                     return Err(Refusal::NoRow);
                 }
                 None => {}
             }
         }
-        if !level_known {
-            assert_level(conn, request)?;
-            level_known = true;
+        if let Some(unknown) = unknown.take() {
+            unknown.ask(conn, request)?;
         }
         let alone = matches!(transaction, Transaction::Begun { .. }) && position == 0;
         acquire_through_gate(conn, request, id, alone)?;
@@ -147,13 +150,39 @@ fn acquire_each(
     Ok(())
 }
 
-/// The session's level must be one at which the closure reads what the last holder committed.
-fn assert_level(conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
-    let level: i64 = statements::Isolation {}.get_result(conn)?;
-    if reads_what_is_committed(level) {
-        return Ok(());
+/// The session's isolation level, and whether a transaction is open if the server tells.
+type Session = (i64, Option<i64>);
+
+/// What is to be known of an open transaction before a lock in it is one.
+#[derive(Clone, Copy)]
+enum Unknown {
+    /// Its level, at which the closure must read what the last holder committed: it is this crate's.
+    Level,
+    /// Also whether there is one.
+    Transaction,
+}
+
+impl Unknown {
+    fn ask(self, conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
+        let session = statements::Surroundings {}.get_result(conn)?;
+        self.check(conn, request, session)
     }
-    Err(isolation(request, level_named(level)).into())
+
+    fn check(
+        self,
+        conn: &mut MysqlConnection,
+        request: &Request,
+        (level, in_transaction): Session,
+    ) -> Result<(), Refusal> {
+        if let Self::Transaction = self {
+            assert_in_transaction(conn, in_transaction)?;
+        }
+        if reads_what_is_committed(level) {
+            Ok(())
+        } else {
+            Err(isolation(request, level_named(level)).into())
+        }
+    }
 }
 
 /// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.
@@ -194,12 +223,12 @@ fn lock_or_make_row(
     Ok(())
 }
 
-/// The session's isolation level when the row was there and is now locked, `None` without a row.
+/// What the session is when the row was there and is now locked, `None` without a row.
 fn lock_row(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-) -> Result<Option<i64>, Refusal> {
+) -> Result<Option<Session>, Refusal> {
     let id = id.as_str().as_bytes();
     loop {
         let left = request.left_millis();
@@ -210,7 +239,7 @@ fn lock_row(
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(i64, i64)>, Failure> = within(conn, limit, |conn| {
+        let row: Result<Option<(Session, i64)>, Failure> = within(conn, limit, |conn| {
             // The statement alone: the limit is not one of those around it.
             let begun = Instant::now();
             let row = if waits {
@@ -223,9 +252,9 @@ fn lock_row(
         });
         match row {
             Ok(None) => return Ok(None),
-            Ok(Some((level, unknown))) => {
+            Ok(Some((session, unknown))) => {
                 writers::ensure_one(conn, unknown == 1)?;
-                return Ok(Some(level));
+                return Ok(Some(session));
             }
             Err(failure) if failure.is_denied() && is_over(limit, took) => {
                 if !waits {

@@ -1,4 +1,4 @@
-//! Which connections are in a transaction whose level this crate has set.
+//! Which connections are in a transaction that this crate has begun, and at which level.
 //!
 //! The server does not show the level of a single transaction (only the session's), so that
 //! `lock_object` inside `with_object_lock` could not know. The closure runs on the thread that began
@@ -13,7 +13,7 @@ use diesel::mysql::MysqlConnection;
 use crate::Isolation;
 
 thread_local! {
-    static ENTERED: RefCell<Vec<(usize, Isolation)>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<(usize, Option<Isolation>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes the mark away when it is dropped.
@@ -21,14 +21,14 @@ pub struct Scope {
     address: usize,
 }
 
-pub(super) fn enter(conn: &MysqlConnection, level: Isolation) -> Scope {
+pub(super) fn enter(conn: &MysqlConnection, level: Option<Isolation>) -> Scope {
     let address = address(conn);
     ENTERED.with_borrow_mut(|entered| entered.push((address, level)));
     Scope { address }
 }
 
-/// The level of the open transaction, when this crate has set it.
-pub(super) fn entered(conn: &MysqlConnection) -> Option<Isolation> {
+/// The open transaction, when this crate has begun it: with its level when it has set one.
+pub(super) fn entered(conn: &MysqlConnection) -> Option<Option<Isolation>> {
     let address = address(conn);
     ENTERED.with_borrow(|entered| {
         let own = entered.iter().rev().find(|(entry, _)| *entry == address);

@@ -14,12 +14,12 @@ use diesel::sql_types::{BigInt, Binary};
 
 use super::run::{Failure, Run};
 use super::writers::UNKNOWN;
-use super::{session, statements, writers};
+use super::{assert_in_transaction, scope, session, statements, writers};
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
 use crate::schema::mysql::diesel_sequences;
-use crate::{Error, Sequence};
+use crate::{Error, Sequence, transaction};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
 /// on the places beside it. No object's id has a NUL.
@@ -30,6 +30,9 @@ const AT_THE_GATE: i32 = 5;
 
 /// A value is out of range: the sum is larger than a BIGINT.
 const OUT_OF_RANGE: i64 = 1690;
+
+/// NULL for a column that has none.
+const NULL: i64 = 1048;
 
 impl SequenceStore for MysqlConnection {
     fn draw(conn: &mut Self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
@@ -64,8 +67,9 @@ statement! {
             "INSERT INTO diesel_sequences (name, scope, last) VALUES (",
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
-            ", ", BigInt = &self.draw.first_last;
-            ") ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
+            // NULL is an error: outside a transaction the number would be another's too.
+            ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.first_last;
+            "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
             " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
         );
     }
@@ -73,24 +77,32 @@ statement! {
 
 /// `None` when too few are left.
 fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    match add_or_fail(conn, draw) {
+    let added = match (Add { draw }).get_result(conn) {
+        // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
+        // before the connection's first draw.
+        Err(failure) if failure.is_without_rows() => {
+            if scope::entered(conn).is_none() {
+                assert_in_transaction(conn, None)?;
+            }
+            add_and_read(conn, draw)
+        }
+        added => added,
+    };
+    match added {
         Ok((last, unknown)) => {
             writers::ensure_one(conn, unknown == 1)?;
             Ok(Some(last))
         }
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
+        Err(failure) if failure.number == Some(NULL) => {
+            Err(transaction::ended(Some(failure.error)))
+        }
         Err(failure) => Err(failure.into()),
     }
 }
 
 /// The number drawn last, and [`UNKNOWN`].
-fn add_or_fail(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i64), Failure> {
-    match (Add { draw }).get_result(conn) {
-        // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
-        // before the connection's first draw.
-        Err(failure) if failure.is_without_rows() => {}
-        answer => return answer,
-    }
+fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i64), Failure> {
     Add { draw }.execute(conn)?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.

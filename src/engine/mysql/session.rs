@@ -12,6 +12,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 
+use super::statements;
 use crate::messages::{Class, classify};
 
 /// How often a statement is tried.
@@ -68,7 +69,7 @@ fn mark_as_broken(conn: &mut MysqlConnection) {
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
     let begun = AnsiTransactionManager::begin_transaction_sql(conn, message);
     if begun.is_err() {
-        set_back_by_text(conn, "ROLLBACK")?;
+        set_back_by_text(conn, statements::ROLLBACK)?;
     }
     begun
 }

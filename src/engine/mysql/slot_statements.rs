@@ -4,6 +4,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use super::run::{Failure, Run};
+use super::statements::IN_TRANSACTION;
 use super::writers::UNKNOWN;
 use crate::engine::clock::Clock;
 use crate::engine::slot_rows::{locked_slot_rows, slot_rows};
@@ -293,11 +294,13 @@ pub(super) fn count<'a>(name: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`UNKNOWN`]. Locks the slot against all changes, if it is still this token's. Raw: MariaDB has no FOR SHARE.
-    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> BigInt,
+    /// Whether a transaction is open, and [`UNKNOWN`]. Locks the slot against all changes, if it is still this
+    /// token's. Raw: MariaDB has no FOR SHARE.
+    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         push!(out;
-            "SELECT "; {UNKNOWN}; " FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT "; {IN_TRANSACTION}; ", "; {UNKNOWN};
+            " FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND token = ", Binary = self.token;
             " LOCK IN SHARE MODE";

@@ -11,7 +11,8 @@ use super::run::{Failure, Run};
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{
-    isolation_of, level_named, reads_what_is_committed, scope, session, statements, writers,
+    assert_in_transaction, isolation_of, level_named, reads_what_is_committed, scope, session,
+    statements, writers,
 };
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
@@ -44,7 +45,7 @@ impl SlotStore for MysqlConnection {
     }
 
     fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
-        session::begin(conn, statements::BEGIN)?;
+        session::begin(conn, statements::BEGIN_MARKED)?;
         Ok(true)
     }
 
@@ -131,9 +132,13 @@ impl SlotStore for MysqlConnection {
             number,
             token,
         };
-        let Some(unknown) = pin.get_if_any::<i64>(conn)? else {
+        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_if_any(conn)? else {
             return Ok(false);
         };
+        // After the lock, which is none outside of a transaction.
+        if scope::entered(conn).is_none() {
+            assert_in_transaction(conn, in_transaction)?;
+        }
         writers::ensure_one(conn, unknown == 1)?;
         Ok(true)
     }
@@ -295,15 +300,23 @@ fn try_once(
     Ok(seen.nothing_to_be_had(wanted.semaphore, place))
 }
 
-/// In a transaction that reads from an old snapshot, a look would show old slots.
+/// In a transaction that reads from an old snapshot, a look would show old slots. Outside of one that is
+/// thought to be open, nothing would stay locked.
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
-    let level = match scope::entered(conn) {
-        Some(Isolation::ReadCommitted) => return Ok(()),
-        Some(level) => level.sql(),
-        None => match (statements::Isolation {}).get_result(conn)? {
-            level if reads_what_is_committed(level) => return Ok(()),
-            level => level_named(level),
-        },
+    let begun = scope::entered(conn);
+    let level = match begun {
+        Some(Some(Isolation::ReadCommitted)) => return Ok(()),
+        Some(Some(level)) => level.sql(),
+        Some(None) | None => {
+            let (level, in_transaction) = (statements::Surroundings {}).get_result(conn)?;
+            if begun.is_none() {
+                assert_in_transaction(conn, in_transaction)?;
+            }
+            if reads_what_is_committed(level) {
+                return Ok(());
+            }
+            level_named(level)
+        }
     };
     Err(Error::Isolation {
         what: semaphore.to_string(),

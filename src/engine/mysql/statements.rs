@@ -18,14 +18,63 @@ use crate::schema::mysql::diesel_object_locks::{self, dsl};
 use crate::transaction_request::Access;
 use crate::{ObjectId, Transaction};
 
+/// Before BEGIN, for a transaction in which a closure runs.
+///
+/// InnoDB ends the whole transaction when it breaks a deadlock with it, and what comes after that would be
+/// committed statement by statement. Without autocommit it is one more transaction, for our ROLLBACK.
+macro_rules! no_autocommit {
+    () => {
+        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
+         SESSION autocommit = 0; "
+    };
+}
+
+/// After the end of the transaction, as it would commit one that is open. Changes nothing when the beginning has
+/// not been reached.
+macro_rules! autocommit {
+    () => {
+        "SET SESSION autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
+         @diesel_locks_autocommit = NULL"
+    };
+}
+
+/// After BEGIN, for [`COMMIT`] to know the transaction.
+macro_rules! mark {
+    () => {
+        "; SAVEPOINT diesel_locks_begun"
+    };
+}
+
 /// READ COMMITTED for the one transaction that begins. The level leaves no gaps locked beside the row,
 /// and the closure reads what the last holder committed.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
 
+/// The same for a transaction in which a closure runs.
+pub(super) const BEGIN_MARKED: &str = concat!(
+    no_autocommit!(),
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN",
+    mark!()
+);
+
+/// The savepoint is not there when the transaction is another one, or none: then COMMIT is not run.
+pub(super) const COMMIT: &str = concat!(
+    "RELEASE SAVEPOINT diesel_locks_begun; COMMIT; ",
+    autocommit!()
+);
+
+pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
+
+/// An error that names the savepoint when no transaction is open: then no savepoint is made.
+pub(super) const ASSERT_OPEN: &str =
+    "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
+
+/// What that error names.
+pub(super) const PROBE: &str = "diesel_locks_open";
+
 /// SET TRANSACTION is for the next transaction alone, and travels with its BEGIN: nothing stays in the
 /// session, and it takes no round trip.
 pub(super) fn begin(transaction: &Transaction) -> String {
-    let mut sql = String::new();
+    let mut sql = no_autocommit!().to_owned();
     if let Some(level) = transaction.isolation {
         sql.push_str("SET TRANSACTION ISOLATION LEVEL ");
         sql.push_str(level.sql());
@@ -36,6 +85,7 @@ pub(super) fn begin(transaction: &Transaction) -> String {
         Some(Access::ReadWrite) => "START TRANSACTION READ WRITE",
         None => "BEGIN",
     });
+    sql.push_str(mark!());
     sql
 }
 
@@ -46,14 +96,14 @@ pub(super) const LOCKED_AT_ONCE: usize = 100;
 /// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
 /// when anybody is in the way; what it did until then is for [`undo`].
 pub(super) fn begin_and_acquire(ids: &[ObjectId]) -> String {
-    let mut sql = BEGIN.to_owned();
+    let mut sql = BEGIN_MARKED.to_owned();
     push_acquire_free(&mut sql, ids);
     sql
 }
 
 /// After [`begin_and_acquire`] has failed, wherever that was.
 pub(super) fn undo(ids: &[ObjectId]) -> String {
-    let mut sql = "ROLLBACK".to_owned();
+    let mut sql = ROLLBACK.to_owned();
     push_leave_gates(&mut sql, ids);
     sql
 }
@@ -120,10 +170,10 @@ pub(super) const KEEP_ERROR_NUMBER: &str =
 /// Locks the row, if there is one; waits for who holds it.
 #[auto_type]
 pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
-    let level: SessionIsolation = SessionIsolation;
+    let session: Session = SESSION;
     let unknown: WriterUnknown = WriterUnknown;
     diesel_object_locks::table
-        .select((level, unknown))
+        .select((session, unknown))
         .filter(dsl::id.eq(id))
         .for_update()
 }
@@ -131,10 +181,10 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
 /// The same without waiting: an error when somebody holds it.
 #[auto_type]
 pub(super) fn lock_row_now<'a>(id: &'a [u8]) -> _ {
-    let level: SessionIsolation = SessionIsolation;
+    let session: Session = SESSION;
     let unknown: WriterUnknown = WriterUnknown;
     diesel_object_locks::table
-        .select((level, unknown))
+        .select((session, unknown))
         .filter(dsl::id.eq(id))
         .for_update()
         .no_wait()
@@ -188,11 +238,42 @@ impl QueryFragment<Mysql> for WriterUnknown {
     }
 }
 
+/// The session's isolation level, and whether a transaction is open, which MySQL does not tell.
+type Session = (SessionIsolation, InTransaction);
+
+const SESSION: Session = (SessionIsolation, InTransaction);
+
 /// The session's isolation level, 1 to 4 as in `LEVELS`: a number, which no client library loses
 /// (`Error::BrokenClientLibrary`). It does not show a level that `SET TRANSACTION` gave to the
 /// transaction alone; nothing does, without the right PROCESS.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(super) struct SessionIsolation;
+
+/// 1 in a transaction, 0 outside; NULL on MySQL.
+pub(super) const IN_TRANSACTION: &str =
+    "CAST(/*!80000 NULL *//*M!100100 @@in_transaction */ AS SIGNED)";
+
+/// [`IN_TRANSACTION`].
+#[derive(Clone, Copy, Debug, QueryId)]
+pub(super) struct InTransaction;
+
+impl Expression for InTransaction {
+    type SqlType = Nullable<BigInt>;
+}
+
+impl<QS> AppearsOnTable<QS> for InTransaction {}
+impl<QS> SelectableExpression<QS> for InTransaction {}
+
+impl<GB> ValidGrouping<GB> for InTransaction {
+    type IsAggregate = diesel::expression::is_aggregate::Never;
+}
+
+impl QueryFragment<Mysql> for InTransaction {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.push_sql(IN_TRANSACTION);
+        Ok(())
+    }
+}
 
 impl Expression for SessionIsolation {
     type SqlType = BigInt;
@@ -303,6 +384,15 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
+    /// After a ROLLBACK.
+    Autocommit {} -> Integer,
+    |self, out| {
+        out.push_sql(autocommit!());
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
     ErrorNumber {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT CAST(@diesel_locks_errno AS SIGNED)");
@@ -311,10 +401,13 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    Isolation {} -> BigInt,
+    /// [`Session`] alone.
+    Surroundings {} -> (BigInt, Nullable<BigInt>),
     |self, out| {
         out.push_sql("SELECT ");
-        QueryFragment::<Mysql>::walk_ast(&SessionIsolation, out)?;
+        QueryFragment::<Mysql>::walk_ast(&SessionIsolation, out.reborrow())?;
+        out.push_sql(", ");
+        QueryFragment::<Mysql>::walk_ast(&InTransaction, out)?;
     }
 }
 

@@ -43,9 +43,20 @@ fn short_wait(ids: usize) -> usize {
     (200 / ids.max(1)).clamp(1, 10)
 }
 
+/// With BEGIN: a setting that ends with the transaction, for [`COMMIT`] to know it.
+macro_rules! mark {
+    () => {
+        "SET LOCAL diesel_locks.begun = 1"
+    };
+}
+
 /// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
 /// snapshot of the moment before the wait.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ", mark!());
+
+/// COMMIT alone would roll back a transaction in which a statement has failed, and call it a success; and it
+/// would commit another transaction than ours. In both the first statement fails, and COMMIT is not run.
+pub(super) const COMMIT: &str = "SELECT current_setting('diesel_locks.begun')::int; COMMIT";
 
 pub(super) fn begin(transaction: &Transaction) -> String {
     let mut sql = String::from("BEGIN");
@@ -61,6 +72,8 @@ pub(super) fn begin(transaction: &Transaction) -> String {
     if transaction.deferrable {
         sql.push_str(" DEFERRABLE");
     }
+    sql.push_str("; ");
+    sql.push_str(mark!());
     sql
 }
 

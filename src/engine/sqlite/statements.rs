@@ -8,6 +8,12 @@ use diesel::sqlite::Sqlite;
 use crate::schema::sqlite::diesel_object_locks::{self, dsl};
 use diesel::dsl::{delete, insert_or_ignore_into};
 
+/// The savepoint tells the transaction apart from one that an application's COMMIT and BEGIN put in its
+/// place.
+pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_begun";
+pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_locks_begun";
+pub(super) const COMMIT: &str = "RELEASE diesel_locks_begun; COMMIT";
+
 /// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
 /// a transaction without other writes has nothing to sync.
 #[diesel::dsl::auto_type]

@@ -86,3 +86,47 @@ pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
     }
     assert!(told.lines().any(|line| line.contains("waited=")), "{told}");
 }
+
+/// And not with the request: the wait is told by itself.
+pub(crate) fn the_time_held_begins_with_the_grant<B: Backend>() {
+    let database = Arc::new(B::new());
+    Collector::global();
+    let holder = Holder::of(&database, "Bond:held");
+    let (told, whole) = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut conn = database.connect();
+            let begun = std::time::Instant::now();
+            conn.with_object_lock("Bond:held", |_| Ok::<_, Error>(()))
+                .expect("in the end");
+            (Collector::global().of_this_thread(), begun.elapsed())
+        });
+        database.await_waiting(1);
+        // However short it is, it is not in both.
+        std::thread::sleep(Duration::from_millis(100));
+        holder.let_go();
+        waiter.join().expect("the waiter")
+    });
+    let times = ["waited=", "held="].map(|field| {
+        let rest = told
+            .split_once(field)
+            .unwrap_or_else(|| panic!("{field}{told}"))
+            .1;
+        duration(rest.split_whitespace().next().expect("a value"))
+    });
+    let [waited, held] = times;
+    assert!(waited + held <= whole, "{waited:?} {held:?} {whole:?}");
+}
+
+/// What `Debug` makes of one.
+fn duration(text: &str) -> Duration {
+    let unit = text.find(|c: char| c.is_alphabetic()).expect("a unit");
+    let seconds = match &text[unit..] {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "µs" => 1e-6,
+        "ns" => 1e-9,
+        other => panic!("{other}"),
+    };
+    let number: f64 = text[..unit].parse().expect("a number");
+    Duration::from_secs_f64(number * seconds)
+}

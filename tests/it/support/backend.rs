@@ -124,6 +124,10 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         work: impl FnOnce(&mut Self::Conn) -> Result<T, diesel_locks::Error>,
     ) -> Result<T, diesel_locks::Error>;
 
+    /// Has the database give up the transaction that is open, and ignores the error. `other` is another
+    /// connection; counters from 2 on are free.
+    fn give_up(conn: &mut Self::Conn, other: Self::Conn);
+
     /// A connection whose transactions can't write.
     fn read_only_to(url: &str) -> Self::Conn;
 

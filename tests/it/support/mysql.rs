@@ -7,6 +7,7 @@ use diesel_migrations::MigrationHarness;
 
 use super::backend::{Backend, counters, fresh_name, server, with_database};
 use super::tables::{Stored, read_tables};
+use super::threads::{LONG, begin, roll_back};
 
 const DROP_IN_TIME: &str = "SET SESSION lock_wait_timeout = 60";
 
@@ -192,6 +193,31 @@ impl Backend for Mysql {
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
         );
         result
+    }
+
+    /// A deadlock with one who has done more, so that the victim is certain.
+    fn give_up(conn: &mut MysqlConnection, mut other: MysqlConnection) {
+        let lock = |id| format!("SELECT n FROM counters WHERE id = {id} FOR UPDATE");
+        Self::number(conn, &lock(2));
+        let (holds, is_held) = std::sync::mpsc::channel();
+        let survivor = super::threads::meanwhile(move || {
+            begin(&mut other);
+            for round in 0..4 {
+                let sql = format!("UPDATE counters SET n = {round} + 1 WHERE id BETWEEN 3 AND 8");
+                Self::sql(&mut other, &sql);
+            }
+            holds.send(()).expect("the victim waits for it");
+            let survived = Self::try_number(&mut other, &lock(2));
+            roll_back(&mut other);
+            survived
+        });
+        is_held.recv_timeout(LONG).expect("nobody else has it");
+        let error = Self::try_number(conn, &lock(3)).expect_err("a deadlock");
+        assert!(error.is_deadlock(), "{error:?}");
+        super::threads::result_of(&survivor).expect("the other is the victim");
+        // Diesel would wait for ever for the rows of a statement that has failed in place of them.
+        conn.set_prepared_statement_cache_size(diesel::connection::CacheSize::Disabled);
+        conn.set_prepared_statement_cache_size(diesel::connection::CacheSize::Unbounded);
     }
 
     fn read_only_to(url: &str) -> MysqlConnection {

@@ -151,6 +151,10 @@ impl Backend for Postgres {
         conn.transaction(work)
     }
 
+    fn give_up(conn: &mut PgConnection, _: PgConnection) {
+        Self::try_sql(conn, "SELECT 1 / 0").expect_err("an error of any kind");
+    }
+
     fn read_only_to(url: &str) -> PgConnection {
         let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET default_transaction_read_only = on");

@@ -137,6 +137,10 @@ impl<W: Way> Backend for Via<W> {
         W::To::in_transaction(conn, work)
     }
 
+    fn give_up(conn: &mut Self::Conn, other: Self::Conn) {
+        W::To::give_up(conn, other);
+    }
+
     fn read_only_to(url: &str) -> Self::Conn {
         let mut conn = W::To::read_only_to(url);
         W::prepare(&mut conn);
