@@ -358,3 +358,29 @@ fn key(slot: &Slot) -> sql::Key<'_> {
         token: slot.token.as_bytes(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MAX_NAME_CHARS;
+
+    /// Each statement has to fit into `max_allowed_packet`.
+    #[test]
+    fn many_leases_are_named_in_several_statements() {
+        let lease = Renewal {
+            semaphore: "🔒".repeat(MAX_NAME_CHARS),
+            number: i32::MAX,
+            token: [255; 16],
+            lease_us: i64::MAX,
+        };
+        let leases = vec![lease; 2 * NAMED_AT_ONCE + 1];
+        let mut parts = Vec::new();
+        let named = in_parts(&leases, |leases| {
+            assert!(Renewal::as_json(leases).len() < 4 * 1024 * 1024);
+            parts.push(leases.len());
+            Ok(vec![(); leases.len()])
+        });
+        assert_eq!(named.expect("no error").len(), leases.len());
+        assert_eq!(parts, [NAMED_AT_ONCE, NAMED_AT_ONCE, 1]);
+    }
+}
