@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -10,6 +11,10 @@ use super::tables::{Stored, read_tables};
 use super::threads::{LONG, begin, roll_back};
 
 const DROP_IN_TIME: &str = "SET SESSION lock_wait_timeout = 60";
+
+/// Whether the server is a node of a cluster to which the tests send all their writes; the others take none.
+static ONE_NODE: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("DIESEL_LOCKS_TEST_SINGLE_WRITER").is_some());
 
 /// MySQL or MariaDB.
 pub(crate) struct Mysql {
@@ -97,7 +102,16 @@ impl Backend for Mysql {
     }
 
     fn connect_to(url: &str) -> MysqlConnection {
-        MysqlConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        let mut conn =
+            MysqlConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        Self::prepare(&mut conn);
+        conn
+    }
+
+    fn prepare(conn: &mut MysqlConnection) {
+        if *ONE_NODE {
+            diesel_locks::assume_single_writer(conn).expect("said");
+        }
     }
 
     fn sql(conn: &mut MysqlConnection, sql: &str) {

@@ -83,6 +83,7 @@ impl<W: Way> Backend for Via<W> {
     }
 
     fn prepare(conn: &mut Self::Conn) {
+        W::To::prepare(conn);
         W::prepare(conn);
     }
 
