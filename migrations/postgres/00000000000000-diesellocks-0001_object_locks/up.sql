@@ -1,3 +1,13 @@
+-- What only speaks like PostgreSQL has no advisory locks, or only in some versions. (CockroachDB does not take the
+-- functions below.)
+DO $$
+BEGIN
+    IF version() LIKE '%-YB-%' THEN
+        RAISE feature_not_supported USING MESSAGE = 'diesel-locks needs PostgreSQL; this is YugabyteDB';
+    END IF;
+END
+$$;
+
 -- One row per locked object. A transient row lives and dies inside one transaction and is never
 -- visible to another; a kept row stays. The table is unlogged, and with it the sequence behind
 -- advisory_key: nothing in them has to survive a crash, and a transaction that wrote nothing else need
