@@ -19,4 +19,10 @@ pub(crate) enum Sabotage {
     StaleRead,
     /// Leases that are to be renewed are not.
     NoRenewal,
+    /// A transaction that the database has given up is taken for committed.
+    LossAsSuccess,
+    /// After a panic only the innermost transaction is rolled back.
+    LockAfterPanic,
+    /// Fences grow within each slot, and not from slot to slot, as if the clock had been set back between them.
+    FencePerSlot,
 }

@@ -54,6 +54,13 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    torture_steps (op, step) {
+        op -> BigInt,
+        step -> Integer,
+    }
+}
+
 /// An account as it was read.
 pub(crate) struct Account {
     pub(crate) n: i64,
@@ -90,6 +97,27 @@ pub(crate) trait Store:
     fn insert_pass(&mut self, op: Op, sequence: u32, number: i64) -> QueryResult<()>;
 
     fn insert_visit(&mut self, op: Op, semaphore: &str) -> QueryResult<()>;
+
+    /// A row of an operation's that nothing protects.
+    fn insert_step(&mut self, op: Op, step: u32) -> QueryResult<()>;
+
+    /// Whether it is there, for this session.
+    fn has_step(&mut self, op: Op, step: u32) -> QueryResult<bool>;
+
+    /// Before a transaction of Diesel's: it is to be one in which objects can be locked.
+    const BEFORE_TRANSACTION: &str;
+
+    /// After it.
+    const AFTER_TRANSACTION: &str;
+
+    /// Begins a transaction that may write.
+    const BEGIN: &str;
+
+    /// Before a statement that is to wait for a row for a short time, in a transaction.
+    const BE_IMPATIENT: &str;
+
+    /// After it.
+    const BE_PATIENT: &str;
 }
 
 fn key(id: u32) -> i32 {
@@ -116,8 +144,14 @@ macro_rules! insert_write {
 }
 
 macro_rules! store {
-    ($connection:ty, $($locked:ident)?, $settings:expr $(,)?) => {
+    ($connection:ty, $($locked:ident)?, $settings:expr, $begin:expr, $patience:expr $(,)?) => {
         impl Store for $connection {
+            const BEFORE_TRANSACTION: &str = $begin.0;
+            const AFTER_TRANSACTION: &str = $begin.1;
+            const BEGIN: &str = $begin.2;
+            const BE_IMPATIENT: &str = $patience.0;
+            const BE_PATIENT: &str = $patience.1;
+
             fn settings() -> String {
                 $settings
             }
@@ -126,7 +160,8 @@ macro_rules! store {
                 self.batch_execute(include_str!("store/tables.sql"))?;
                 let counters = (0..scene::LOCKED_COUNTERS)
                     .chain(scene::ACCOUNTS)
-                    .chain(scene::ENSURED_COUNTERS);
+                    .chain(scene::ENSURED_COUNTERS)
+                    .chain(scene::SPOILED_COUNTERS);
                 for id in counters {
                     let row = (
                         torture_counters::id.eq(key(id)),
@@ -224,6 +259,20 @@ macro_rules! store {
                 diesel::insert_into(torture_visits::table).values(row).execute(self)?;
                 Ok(())
             }
+
+            fn insert_step(&mut self, op: Op, step: u32) -> QueryResult<()> {
+                let row = (torture_steps::op.eq(op.0), torture_steps::step.eq(key(step)));
+                diesel::insert_into(torture_steps::table).values(row).execute(self)?;
+                Ok(())
+            }
+
+            fn has_step(&mut self, op: Op, step: u32) -> QueryResult<bool> {
+                let there: i64 = torture_steps::table
+                    .find((op.0, key(step)))
+                    .count()
+                    .get_result(self)?;
+                Ok(there > 0)
+            }
         }
     };
 }
@@ -239,6 +288,11 @@ store!(
          SET tcp_keepalives_count = 3; SET tcp_user_timeout = 5000; SET deadlock_timeout = '200ms'",
         scene::PATIENCE_OF_SERVERS.as_secs()
     ),
+    ("SELECT 1", "SELECT 1", "BEGIN"),
+    (
+        "SET LOCAL lock_timeout = '50ms'",
+        "SET LOCAL lock_timeout = DEFAULT"
+    ),
 );
 
 // `wait_timeout`: as above. `innodb_lock_wait_timeout` is low, as some set it.
@@ -250,10 +304,21 @@ store!(
          innodb_lock_wait_timeout = 2",
         scene::PATIENCE_OF_SERVERS.as_secs()
     ),
+    (
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "BEGIN",
+    ),
+    (
+        "SET SESSION innodb_lock_wait_timeout = 1",
+        "SET SESSION innodb_lock_wait_timeout = 2",
+    ),
 );
 
 store!(
     SqliteConnection,
     ,
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL".to_owned(),
+    ("SELECT 1", "SELECT 1", "BEGIN IMMEDIATE"),
+    ("SELECT 1", "SELECT 1"),
 );

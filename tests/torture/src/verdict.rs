@@ -35,6 +35,7 @@ pub(crate) fn tell(
         killed,
         // `innodb_lock_wait_timeout` is: see `store.rs`.
         statements_are_limited: database.engine == Engine::Mysql,
+        one_more_transaction: database.engine == Engine::Mysql,
         // The log has the moments; processes may be late by a time slice.
         jump_tolerance: Duration::from_millis(100),
     };

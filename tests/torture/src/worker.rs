@@ -5,11 +5,14 @@ mod dice;
 mod leases;
 mod locks;
 mod operation;
+mod panics;
+mod partner;
 mod passes;
 mod pool;
 mod purges;
 mod retried;
 mod slots;
+mod swallows;
 mod transfers;
 mod trouble;
 
@@ -102,7 +105,7 @@ fn work<C: Store>(job: Job) -> Result<()> {
 
 impl<C: Store> Shift<C> {
     fn serve(&self, thread: u32) -> Result<()> {
-        let mut dice = Dice::new(self.job.seed, self.job.process, thread);
+        let mut dice = Dice::new(&self.job, thread);
         while !self.is_over.load(Ordering::SeqCst) {
             let task = dice.task();
             let count = self.operations.fetch_add(1, Ordering::SeqCst);
@@ -157,6 +160,27 @@ impl<C: Store> Shift<C> {
             Task::Pass { sequence } => passes::issue(self, operation, dice, *sequence),
             Task::Transfer { from, to } => transfers::transfer(self, operation, dice, *from, *to),
             Task::Purge => purges::purge(self),
+            Task::Swallow {
+                form,
+                mishap,
+                nested,
+                ask,
+                counters,
+            } => {
+                let plan = swallows::Plan {
+                    form: *form,
+                    mishap: *mishap,
+                    nested: *nested,
+                    ask: *ask,
+                    counters: *counters,
+                };
+                swallows::swallow(self, operation, dice, &plan)
+            }
+            Task::Panic {
+                form,
+                counter,
+                depth,
+            } => panics::panic(self, operation, dice, *form, *counter, *depth),
         }
     }
 }

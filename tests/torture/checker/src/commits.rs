@@ -1,6 +1,6 @@
 //! What took place, by the rows that operations left; and whether that is what their workers were told.
 
-use torture_history::{Op, Outcome, Task, scene};
+use torture_history::{Ask, Mishap, Op, Outcome, Row, Task, scene};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
@@ -14,6 +14,7 @@ enum Place<'a> {
     Resource { id: i64, fence: i64 },
     Sequence(i64),
     Semaphore(&'a str),
+    Step(i64),
 }
 
 /// Finds out which operations were committed, and compares.
@@ -28,13 +29,21 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
         rest = &rest[foreign..];
         let (own, after) = rest.split_at(rest.partition_point(|(op, _)| *op == operation.op));
         rest = after;
-        let expected = places(operation);
+        // What each statement commits by itself may be there or not.
+        let free = free_places(operation);
+        let own: Vec<_> = own.iter().filter(|row| !free.contains(&row.1)).collect();
+        let mut expected = places(operation);
+        expected.retain(|place| !free.contains(place));
         let there = expected
             .iter()
             .filter(|place| own.iter().any(|row| row.1 == **place));
         let there = there.count();
-        operation.committed = there > 0 && there == expected.len();
-        if own.len() > there {
+        operation.committed = there > 0 && there == expected.len() && !operation.is_spoiled();
+        if operation.is_spoiled() && operation.done().is_some() {
+            // For `losses.rs`.
+        } else if let Task::Panic { .. } = operation.task {
+            judged.extend(judge_panic(operation, index, &own));
+        } else if own.len() > there {
             judged.push(Judged::Strange(index));
         } else if let Some(judgement) = judge(operation, index, there) {
             judged.push(judgement);
@@ -57,6 +66,9 @@ enum Judged {
 }
 
 fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged> {
+    if there > 0 && operation.is_spoiled() {
+        return Some(Judged::Ghost(index));
+    }
     if there > 0 && !operation.committed {
         return Some(Judged::Part(index));
     }
@@ -69,6 +81,21 @@ fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged
             (there > 0 && !kind.may_have_happened()).then_some(Judged::Ghost(index))
         }
     }
+}
+
+/// Nothing of a transaction whose closure has panicked is there; what came after it on the same connection is.
+fn judge_panic(
+    operation: &Operation<'_>,
+    index: usize,
+    own: &[&(Op, Place<'_>)],
+) -> Option<Judged> {
+    let outside = Place::Step(scene::STEP_OUTSIDE.into());
+    let is_told =
+        operation.done().is_some() || operation.wrote.contains(&Row::Step(scene::STEP_OUTSIDE));
+    if own.iter().any(|row| row.1 != outside) {
+        return Some(Judged::Ghost(index));
+    }
+    (is_told && own.is_empty()).then_some(Judged::Lost(index))
 }
 
 impl Judged {
@@ -112,6 +139,8 @@ fn rows(evidence: &Evidence) -> Vec<(Op, Place<'_>)> {
     rows.extend(passes.map(|row| (Op(row.op), Place::Sequence(row.sequence.into()))));
     let visits = evidence.visits.iter();
     rows.extend(visits.map(|row| (Op(row.op), Place::Semaphore(&row.semaphore))));
+    let steps = evidence.steps.iter();
+    rows.extend(steps.map(|row| (Op(row.op), Place::Step(row.step.into()))));
     rows.sort_by_key(|row| row.0);
     rows
 }
@@ -147,6 +176,41 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             accounts.dedup();
             accounts
         }
+        Task::Swallow { .. } | Task::Panic { .. } => {
+            let rows = operation.wrote.iter();
+            rows.map(|row| match *row {
+                Row::Counter(id) => Place::Counter(id.into()),
+                Row::Pass(sequence) => Place::Sequence(sequence.into()),
+                Row::Step(step) => Place::Step(step.into()),
+            })
+            .collect()
+        }
         Task::Purge => Vec::new(),
     }
+}
+
+/// What an operation has committed by statements of its own, or may have, whose transaction was gone: the row that it
+/// writes then without asking for anything, and what was in the transaction when it sent COMMIT.
+fn free_places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
+    let Task::Swallow {
+        mishap,
+        counters,
+        ask,
+        ..
+    } = operation.task
+    else {
+        return Vec::new();
+    };
+    if !operation.lost {
+        return Vec::new();
+    }
+    let mut places = vec![Place::Step(scene::STEP_AFTER.into())];
+    if *mishap == Mishap::Commit {
+        places.push(Place::Counter(counters[0].into()));
+        places.push(Place::Step(scene::STEP_BEFORE.into()));
+        if *ask == Ask::NumberBefore {
+            places.push(Place::Sequence(scene::SPOILED_SEQUENCE.into()));
+        }
+    }
+    places
 }

@@ -19,6 +19,8 @@ enum Expected {
     WhenLimited,
     /// The same, of the statements that come after what it asked for was had.
     WhenLimitedInside,
+    /// When its transaction could not be committed as a whole.
+    WhenSpoiled,
     /// Never.
     Never,
 }
@@ -36,10 +38,15 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
         // The application's own statements may wait for a row. What the crate waits for has its own limit, or none,
         // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
-        (ErrorKind::StatementTimedOut, Task::Pass { .. } | Task::Transfer { .. } | Task::Purge) => {
-            Expected::WhenLimited
-        }
+        (
+            ErrorKind::StatementTimedOut,
+            Task::Pass { .. } | Task::Transfer { .. } | Task::Purge | Task::Swallow { .. },
+        ) => Expected::WhenLimited,
+        // It has swallowed the error that says why.
+        (ErrorKind::Aborted, Task::Swallow { .. }) => Expected::WhenSpoiled,
         (ErrorKind::StatementTimedOut, _) => Expected::WhenLimitedInside,
+        // Locks that are taken in an open transaction, where nothing can be tried again.
+        (ErrorKind::Deadlock, Task::Swallow { .. } | Task::Panic { .. }) => Expected::Always,
         // Two rows in any order, and higher isolation levels: tried again, but not for ever. All others take one
         // row, or several in the order of their ids, at READ COMMITTED.
         (
@@ -81,6 +88,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         let unexpected = [
             expectations.of_end(operation),
             expectations.of_release(operation),
+            expectations.of_asked(operation),
         ];
         for what in unexpected.into_iter().flatten() {
             findings.add(Violation::UnexpectedErrors, || {
@@ -133,6 +141,18 @@ impl Expectations {
         }
     }
 
+    /// What is wrong with how it was refused what it asked for after something had gone wrong.
+    fn of_asked(&self, operation: &Operation<'_>) -> Option<String> {
+        operation.asked.iter().find_map(|asked| {
+            let kind = asked.refused?;
+            // For `losses.rs`.
+            let is_left =
+                kind == ErrorKind::TimedOut && matches!(operation.task, Task::Panic { .. });
+            let is_explained = is_left || self.explains(operation, kind, asked.at);
+            (!is_explained).then(|| format!("asked for something, {kind:?}"))
+        })
+    }
+
     fn explains(&self, operation: &Operation<'_>, kind: ErrorKind, at: Moment) -> bool {
         match expected(operation.task, kind) {
             Expected::Always => true,
@@ -144,6 +164,7 @@ impl Expectations {
             Expected::WhenLimitedInside => {
                 self.statements_are_limited && operation.entered().is_some()
             }
+            Expected::WhenSpoiled => operation.is_spoiled(),
             Expected::Never => false,
         }
     }

@@ -93,6 +93,17 @@ pub struct Visit {
     pub semaphore: String,
 }
 
+/// A row of `torture_steps`: a row of an operation in which something goes wrong.
+#[derive(Clone, Debug, QueryableByName)]
+pub struct Step {
+    /// Which operation.
+    #[diesel(sql_type = BigInt)]
+    pub op: i64,
+    /// Which row of its: see the scene.
+    #[diesel(sql_type = Integer)]
+    pub step: i32,
+}
+
 /// A row of `diesel_sequences`.
 #[derive(Clone, Debug, QueryableByName)]
 pub struct Sequence {
@@ -139,6 +150,8 @@ pub struct Evidence {
     pub passes: Vec<Pass>,
     /// Transactions that held slots.
     pub visits: Vec<Visit>,
+    /// Rows of operations in which something goes wrong.
+    pub steps: Vec<Step>,
     /// Sequences.
     pub sequences: Vec<Sequence>,
     /// Ids of lock rows that are not kept.

@@ -1,4 +1,4 @@
-//! Fences: each grant of a slot has a larger one, and a resource takes no write with a smaller one.
+//! Fences: each grant of any slot of a semaphore has a larger one, and a resource takes no write with a smaller one.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,7 @@ pub(crate) fn check_grants(run: &Run<'_>, findings: &mut Findings) {
     for (semaphore, mut grants) in by_semaphore {
         grants.sort_unstable_by_key(|grant| (grant.slot.fence, grant.operation.op));
         check_twice(semaphore, run, &grants, findings);
-        grants.sort_by_key(|grant| grant.slot.number);
-        for of_slot in grants.chunk_by(|one, other| one.slot.number == other.slot.number) {
-            check_order(semaphore, run, of_slot, findings);
-        }
+        check_order(semaphore, run, &grants, findings);
     }
 }
 
@@ -96,12 +93,13 @@ fn check_order(semaphore: &str, run: &Run<'_>, grants: &[Grant<'_, '_>], finding
         {
             findings.add(Violation::Fences, || {
                 format!(
-                    "slot {} of {semaphore:?}: {} got the fence {}, {} got {} after it",
-                    grant.slot.number,
+                    "{semaphore:?}: {} got the fence {} with slot {}, {} got {} after it with slot {}",
                     run.tell_of(earlier.operation),
                     earlier.slot.fence,
+                    earlier.slot.number,
                     run.tell_of(grant.operation),
-                    grant.slot.fence
+                    grant.slot.fence,
+                    grant.slot.number
                 )
             });
         }

@@ -30,6 +30,9 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
                     locks.entry(*counter).or_default().push(held);
                 }
             }
+            Task::Swallow { counters, .. } => {
+                locks.entry(counters[0]).or_default().push(held);
+            }
             Task::Ensured { .. } => {
                 if let Some(slot) = operation.slot() {
                     slots.entry(slot.number).or_default().push(held);

@@ -20,6 +20,7 @@
 //! | `operation.rs`, `run.rs` | the records of each operation, joined |
 //! | `evidence.rs`, `evidence/` | what the database says |
 //! | `commits.rs` | what took place, and whether that is what the worker was told |
+//! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
 //! | `counters.rs`, `order.rs`, `sequences.rs`, `series.rs` | numbers that must be 1 to n, in the order of time |
 //! | `holders.rs`, `beliefs.rs`, `capacity.rs`, `fences.rs` | who held what, when |
 //! | `leases.rs`, `disturbances.rs` | leases that were lost although no fault was near |
@@ -48,6 +49,7 @@ mod leases;
 mod leftovers;
 mod limits;
 mod liveness;
+mod losses;
 mod operation;
 mod order;
 mod phases;
@@ -64,7 +66,7 @@ use anyhow::Result;
 use torture_history::Histories;
 
 pub use evidence::{
-    Counter, Evidence, LedgerRow, Pass, ReadEvidence, Resource, Sequence, Slot, Visit, Write,
+    Counter, Evidence, LedgerRow, Pass, ReadEvidence, Resource, Sequence, Slot, Step, Visit, Write,
 };
 pub use limits::Limits;
 pub use phases::{Phase, Phases, Waits};
@@ -82,6 +84,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     counters::check(&run, evidence, &mut findings);
     sequences::check(&run, evidence, &mut findings);
     order::check(&run, evidence, &mut findings);
+    losses::check(&run, limits, &mut findings);
     holders::check(&run, evidence, &mut findings);
     capacity::check(&run, limits, &mut findings);
     fences::check_grants(&run, &mut findings);

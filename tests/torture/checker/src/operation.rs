@@ -1,7 +1,9 @@
 //! An operation: what its records say together.
 
 use anyhow::{Result, ensure};
-use torture_history::{Moment, Op, Outcome, Release, SlotHeld, Task, scene};
+use torture_history::{
+    ErrorKind, Mishap, Moment, Op, Outcome, Release, Row, SlotHeld, Task, scene,
+};
 
 /// It got what it had asked for.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,16 @@ pub(crate) struct Refreshed {
 pub(crate) struct Released<'a> {
     pub(crate) is_held: bool,
     pub(crate) release: &'a Release,
+    pub(crate) at: Moment,
+}
+
+/// It asked for something after something had gone wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// `None` when it was granted.
+    pub(crate) refused: Option<ErrorKind>,
+    /// Whether its transaction was gone before.
+    pub(crate) after_loss: bool,
     pub(crate) at: Moment,
 }
 
@@ -48,6 +60,11 @@ pub(crate) struct Operation<'a> {
     /// Each time, in order.
     pub(crate) refreshed: Vec<Refreshed>,
     pub(crate) released: Option<Released<'a>>,
+    /// Rows that the database took, where something goes wrong.
+    pub(crate) wrote: Vec<Row>,
+    /// Whether its transaction was gone before its closure returned.
+    pub(crate) lost: bool,
+    pub(crate) asked: Vec<Asked>,
     pub(crate) end: Option<End<'a>>,
     /// Whether all of it is in the database.
     pub(crate) committed: bool,
@@ -69,6 +86,14 @@ impl Operation<'_> {
         self.end.filter(|end| *end.outcome == Outcome::Done)
     }
 
+    /// Whether its transaction can't be committed as the whole that it should be.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        let Task::Swallow { mishap, .. } = self.task else {
+            return false;
+        };
+        self.lost || *mishap == Mishap::LeftOpen && !self.entered.is_empty()
+    }
+
     /// From when until when the transaction that was committed held what it had asked for, for certain. When the
     /// process was killed, the moment at which it entered: the COMMIT came later.
     pub(crate) fn held(&self) -> Option<(Moment, Moment)> {
@@ -86,7 +111,12 @@ impl Operation<'_> {
                 .find(|leased| leased.name == semaphore),
             Task::Ensured { .. } => Some(scene::ENSURED),
             Task::Slot { .. } => Some(scene::HELD_BY_TRANSACTIONS),
-            Task::Lock { .. } | Task::Pass { .. } | Task::Transfer { .. } | Task::Purge => None,
+            Task::Lock { .. }
+            | Task::Pass { .. }
+            | Task::Transfer { .. }
+            | Task::Purge
+            | Task::Swallow { .. }
+            | Task::Panic { .. } => None,
         }
     }
 
@@ -124,6 +154,14 @@ impl Operation<'_> {
                 "there is no semaphore {name:?} to lease"
             );
         }
+        let goes_wrong = matches!(self.task, Task::Swallow { .. } | Task::Panic { .. });
+        ensure!(
+            goes_wrong || self.wrote.is_empty() && !self.lost && self.asked.is_empty(),
+            "nothing was to go wrong in it"
+        );
+        for asked in &self.asked {
+            ensure!(asked.at >= self.began, "it asked before it began");
+        }
         let slots = matches!(self.task, Task::Lease { .. } | Task::Ensured { .. });
         ensure!(
             slots && !self.entered.is_empty()
@@ -133,7 +171,11 @@ impl Operation<'_> {
         let without = self.entered.iter().any(|entered| entered.slot.is_none());
         ensure!(!slots || !without, "it leased a slot without a number");
         if let Some(end) = self.done() {
-            let enters = slots || matches!(self.task, Task::Lock { .. } | Task::Slot { .. });
+            let locks = matches!(
+                self.task,
+                Task::Lock { .. } | Task::Slot { .. } | Task::Swallow { .. } | Task::Panic { .. }
+            );
+            let enters = slots || locks;
             ensure!(
                 !enters || !self.entered.is_empty(),
                 "it is done and never entered"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
-use crate::operation::{End, Entered, Operation, Refreshed, Released};
+use crate::operation::{Asked, End, Entered, Operation, Refreshed, Released};
 use crate::spans::Spans;
 
 /// A process of a worker.
@@ -252,6 +252,27 @@ impl<'a> Reading<'a> {
                 });
                 at
             }
+            Record::Wrote { op, row, at } => {
+                self.open(*op)?.wrote.push(*row);
+                *at
+            }
+            Record::Swallowed {
+                op, is_lost, at, ..
+            } => {
+                self.open(*op)?.lost |= is_lost;
+                *at
+            }
+            Record::Asked { op, refused, at } => {
+                let (refused, at) = (*refused, *at);
+                let operation = self.open(*op)?;
+                let after_loss = operation.lost;
+                operation.asked.push(Asked {
+                    refused,
+                    after_loss,
+                    at,
+                });
+                at
+            }
             Record::Ended {
                 op,
                 outcome,
@@ -300,6 +321,9 @@ impl<'a> Reading<'a> {
             entered: Vec::new(),
             refreshed: Vec::new(),
             released: None,
+            wrote: Vec::new(),
+            lost: false,
+            asked: Vec::new(),
             end: None,
             committed: false,
         });

@@ -86,6 +86,7 @@ fn outcome(outcome: Option<&Outcome>) -> &'static str {
             ErrorKind::StatementTimedOut => "statement_timed_out",
             ErrorKind::Deadlock => "deadlock",
             ErrorKind::Serialization => "serialization",
+            ErrorKind::Aborted => "aborted",
             ErrorKind::SlotLost => "slot_lost",
             ErrorKind::Fenced => "fenced",
             ErrorKind::Pool => "pool",

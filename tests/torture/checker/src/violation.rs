@@ -13,6 +13,8 @@ pub enum Violation {
     LostCommits,
     /// What was refused, or has failed for certain, is there all the same; or something that nobody set out to do.
     GhostCommits,
+    /// A transaction that had ended, or could not go on, was reported as done, or was granted a lock or a number.
+    UnreportedLosses,
     /// Two held one object's lock at the same time, or one ensured slot.
     OverlappingHolders,
     /// One ended before another began, and has the larger number.
@@ -21,7 +23,7 @@ pub enum Violation {
     OverCapacity,
     /// A resource accepted a write with a smaller fence than one before, or with the fence of another operation.
     StaleWrites,
-    /// A fence that is not larger than that of an earlier grant of the slot, or was granted twice.
+    /// A fence that is not larger than that of an earlier grant of any slot of the semaphore, or was granted twice.
     Fences,
     /// A lease that nothing could end was lost, or was believed in beyond its end.
     LostLeases,
@@ -29,7 +31,7 @@ pub enum Violation {
     SequenceGaps,
     /// A number of a sequence was drawn twice, or is going to be.
     SequenceRepeats,
-    /// A row of a lock that is not kept.
+    /// A row of a lock that is not kept, or the lock of a closure that has panicked.
     LeftLocks,
     /// A slot is still taken.
     LeftSlots,
@@ -47,10 +49,11 @@ pub enum Violation {
 
 impl Violation {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::LostUpdates,
         Self::LostCommits,
         Self::GhostCommits,
+        Self::UnreportedLosses,
         Self::OverlappingHolders,
         Self::Disorder,
         Self::OverCapacity,
@@ -74,6 +77,7 @@ impl Violation {
             Self::LostUpdates => "lost_updates",
             Self::LostCommits => "lost_commits",
             Self::GhostCommits => "ghost_commits",
+            Self::UnreportedLosses => "unreported_losses",
             Self::OverlappingHolders => "overlapping_holders",
             Self::Disorder => "disorder",
             Self::OverCapacity => "over_capacity",

@@ -20,5 +20,5 @@ pub use fault::{Fault, FaultKind};
 pub use files::{Histories, Writer, read_all};
 pub use moment::Moment;
 pub use outcome::{ErrorKind, Outcome, Release};
-pub use record::{Op, Record, SlotHeld};
-pub use task::{Task, Waiting};
+pub use record::{Op, Record, Row, SlotHeld};
+pub use task::{Ask, Form, Mishap, Task, Waiting};

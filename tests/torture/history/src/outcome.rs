@@ -52,6 +52,8 @@ pub enum ErrorKind {
     Deadlock,
     /// Can't be put in order with others.
     Serialization,
+    /// The transaction had ended, or could not go on, before the end of its closure.
+    Aborted,
     /// The slot belongs to another by now.
     SlotLost,
     /// A write at a resource was refused for its fence.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Moment, Outcome, Release, Task};
+use crate::{ErrorKind, Moment, Outcome, Release, Task};
 
 /// The number of an operation: no other, of no other process of a run, has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,6 +27,17 @@ pub struct SlotHeld {
     pub number: u32,
     /// Its fence.
     pub fence: i64,
+}
+
+/// A row that an operation has written, of those in which something goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Row {
+    /// Of a counter, in the ledger.
+    Counter(u32),
+    /// Of a pass of this sequence.
+    Pass(u32),
+    /// One that nothing protects: see [`scene`](crate::scene).
+    Step(u32),
 }
 
 /// A line of a worker's history.
@@ -82,6 +93,35 @@ pub enum Record {
         is_held: bool,
         /// What became of the slot.
         release: Release,
+        /// When, after the answer.
+        at: Moment,
+    },
+    /// The database took a row, of an operation in which something goes wrong.
+    Wrote {
+        /// Which operation.
+        op: Op,
+        /// Which row.
+        row: Row,
+        /// When, after the answer.
+        at: Moment,
+    },
+    /// Something went wrong in its transaction, and it goes on. Before a statement that ends the transaction by intent.
+    Swallowed {
+        /// Which operation.
+        op: Op,
+        /// What the statement failed with.
+        kind: Option<ErrorKind>,
+        /// Whether the transaction is gone: what it had written can't be read in it any more.
+        is_lost: bool,
+        /// When.
+        at: Moment,
+    },
+    /// It asked for another lock or a number, after something had gone wrong.
+    Asked {
+        /// Which operation.
+        op: Op,
+        /// `None` when it was granted.
+        refused: Option<ErrorKind>,
         /// When, after the answer.
         at: Moment,
     },

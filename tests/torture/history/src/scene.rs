@@ -17,8 +17,29 @@ pub const ACCOUNTS: std::ops::Range<u32> = 100..104;
 /// Counters of slots that are ensured in the transaction that changes the counter: slot 1 has the first, and so on.
 pub const ENSURED_COUNTERS: std::ops::Range<u32> = 200..204;
 
+/// Counters whose locks are taken by transactions in which something goes wrong: nobody else's wait depends on them.
+pub const SPOILED_COUNTERS: std::ops::Range<u32> = 300..308;
+
 /// Sequences of passes, by number.
 pub const SEQUENCES: u32 = 3;
+
+/// The sequence that transactions draw from in which something goes wrong.
+pub const SPOILED_SEQUENCE: u32 = SEQUENCES;
+
+/// The row that an operation writes before something goes wrong.
+pub const STEP_BEFORE: u32 = 1;
+
+/// The row that it writes after that, without asking for anything.
+pub const STEP_AFTER: u32 = 2;
+
+/// The row that it writes when its closure has panicked, outside of a transaction.
+pub const STEP_OUTSIDE: u32 = 3;
+
+/// The row that it wants to write while another session has it.
+pub const STEP_WANTED: u32 = 4;
+
+/// How long the lock of a closure that has panicked is waited for, in milliseconds: it is free.
+pub const FREE_WITHIN_MS: u64 = 2000;
 
 /// What all of them are called, in the database too.
 pub const SEQUENCES_NAME: &str = "pass";

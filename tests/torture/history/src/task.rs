@@ -15,6 +15,49 @@ pub enum Waiting {
     AtMost(u64),
 }
 
+/// How the transaction is run in which something goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// By the method that takes the lock.
+    Locked,
+    /// By the method that runs a transaction; its closure takes the lock.
+    Transaction,
+    /// By Diesel's own `transaction`, whose closure takes the lock.
+    Diesel,
+}
+
+/// What goes wrong in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mishap {
+    /// It is the victim of a deadlock, most of the time.
+    Deadlock,
+    /// It waits for a row for too long.
+    LockTimeout,
+    /// It inserts a row that is there.
+    Duplicate,
+    /// The same, with `INSERT OR ROLLBACK` (SQLite).
+    DuplicateOrRollback,
+    /// It sends COMMIT as text.
+    Commit,
+    /// It sends ROLLBACK as text.
+    Rollback,
+    /// It begins a nested transaction by hand and does not end it.
+    LeftOpen,
+}
+
+/// What a transaction asks for in which something goes wrong, beside its first lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// A number before.
+    NumberBefore,
+    /// A number after.
+    Number,
+    /// Another lock after.
+    Lock,
+    /// Another lock and a number after.
+    LockAndNumber,
+}
+
 /// What a worker sets out to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
@@ -62,11 +105,33 @@ pub enum Task {
     },
     /// Remove what nobody holds: kept rows of locks, and free slots.
     Purge,
+    /// Lock an object, swallow an error of the database's, go on, and return `Ok` or another error.
+    Swallow {
+        /// How the transaction is run.
+        form: Form,
+        /// What goes wrong.
+        mishap: Mishap,
+        /// Whether it goes wrong in a nested transaction.
+        nested: bool,
+        /// What is asked for beside the lock.
+        ask: Ask,
+        /// The counters of the first lock, and of the other.
+        counters: [u32; 2],
+    },
+    /// Panic while an object is locked, and go on with the connection.
+    Panic {
+        /// How the transaction is run.
+        form: Form,
+        /// The counter.
+        counter: u32,
+        /// In how many transactions inside of the first.
+        depth: u32,
+    },
 }
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 8] = [
+    pub const NAMES: [&str; 10] = [
         "lock",
         "renewed lease",
         "lease",
@@ -75,6 +140,8 @@ impl Task {
         "pass",
         "transfer",
         "purge",
+        "swallow",
+        "panic",
     ];
 
     /// How long what it asks for is waited for; numbers, accounts and purges have no such limit.
@@ -82,7 +149,11 @@ impl Task {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
             Self::Ensured { .. } => Some(Waiting::AtMost(scene::ENSURED_WAIT_MS)),
-            Self::Pass { .. } | Self::Transfer { .. } | Self::Purge => None,
+            Self::Pass { .. }
+            | Self::Transfer { .. }
+            | Self::Purge
+            | Self::Swallow { .. }
+            | Self::Panic { .. } => None,
         }
     }
 
@@ -97,6 +168,8 @@ impl Task {
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",
             Self::Purge => "purge",
+            Self::Swallow { .. } => "swallow",
+            Self::Panic { .. } => "panic",
         }
     }
 }

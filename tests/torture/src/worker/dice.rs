@@ -6,17 +6,19 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use torture_history::{Task, Waiting, scene};
+use torture_history::{Ask, Form, Mishap, Task, Waiting, scene};
+
+use crate::engine::Engine;
+use crate::job::Job;
 
 /// Decides, from the run's seed.
-pub(crate) struct Dice(StdRng);
+pub(crate) struct Dice(StdRng, Engine);
 
 impl Dice {
-    pub(crate) fn new(seed: u64, process: u32, thread: u32) -> Self {
-        let own = (u64::from(process) << 32) | u64::from(thread);
-        Self(StdRng::seed_from_u64(
-            seed ^ own.wrapping_mul(0x9E37_79B9_7F4A_7C15),
-        ))
+    pub(crate) fn new(job: &Job, thread: u32) -> Self {
+        let own = (u64::from(job.process) << 32) | u64::from(thread);
+        let seed = job.seed ^ own.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Self(StdRng::seed_from_u64(seed), job.engine)
     }
 
     /// True so many times of a hundred.
@@ -39,20 +41,22 @@ impl Dice {
 
     pub(crate) fn task(&mut self) -> Task {
         match self.0.random_range(0..100) {
-            0..26 => self.lock(),
-            26..30 => Task::Purge,
-            30..40 => self.renewed_lease(),
-            40..55 => self.lease(),
-            55..65 => Task::Ensured {
+            0..22 => self.lock(),
+            22..26 => Task::Purge,
+            26..36 => self.renewed_lease(),
+            36..50 => self.lease(),
+            50..60 => Task::Ensured {
                 lease_ms: *[300, scene::LONGEST_LEASE_MS]
                     .choose(&mut self.0)
                     .unwrap_or(&300),
             },
-            65..75 => Task::Slot { wait: self.wait() },
-            75..90 => Task::Pass {
+            60..70 => Task::Slot { wait: self.wait() },
+            70..82 => Task::Pass {
                 sequence: self.0.random_range(0..scene::SEQUENCES),
             },
-            _ => self.transfer(),
+            82..90 => self.transfer(),
+            90..97 => self.swallow(),
+            _ => self.panic(),
         }
     }
 
@@ -100,6 +104,64 @@ impl Dice {
             from: two[0],
             to: two[1],
         }
+    }
+
+    fn swallow(&mut self) -> Task {
+        const COMMON: [Mishap; 4] = [
+            Mishap::Duplicate,
+            Mishap::Commit,
+            Mishap::Rollback,
+            Mishap::LeftOpen,
+        ];
+        // One writer waits for no row.
+        let engines = match self.1 {
+            Engine::Sqlite => [Mishap::DuplicateOrRollback; 2],
+            Engine::Postgres | Engine::Mysql => [Mishap::Deadlock, Mishap::LockTimeout],
+        };
+        let mishap = if self.percent(40) {
+            // InnoDB's shortest time-out is a second.
+            engines[usize::from(self.percent(20))]
+        } else {
+            self.one_of(&COMMON)
+        };
+        let forms = [Form::Locked, Form::Transaction, Form::Diesel];
+        // What Diesel says of its own transaction is its own; what is asked for in it is not.
+        let forms = &forms[..if mishap == Mishap::LeftOpen { 2 } else { 3 }];
+        let form = self.one_of(forms);
+        let asks = [
+            Ask::Number,
+            Ask::Lock,
+            Ask::LockAndNumber,
+            Ask::NumberBefore,
+        ];
+        let asks = &asks[..if form == Form::Diesel { 3 } else { 4 }];
+        let first = self
+            .0
+            .random_range(scene::SPOILED_COUNTERS.start..scene::SPOILED_COUNTERS.end - 1);
+        Task::Swallow {
+            form,
+            mishap,
+            // Diesel's does not come back from a nested one that is gone.
+            nested: form != Form::Diesel && self.percent(40),
+            ask: self.one_of(asks),
+            // In one order.
+            counters: [
+                first,
+                self.0.random_range(first + 1..scene::SPOILED_COUNTERS.end),
+            ],
+        }
+    }
+
+    fn panic(&mut self) -> Task {
+        Task::Panic {
+            form: self.one_of(&[Form::Locked, Form::Transaction]),
+            counter: self.0.random_range(scene::SPOILED_COUNTERS),
+            depth: self.0.random_range(0..3),
+        }
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.0.random_range(0..all.len())]
     }
 
     /// For what others hold for long at times: not everybody is to queue there.

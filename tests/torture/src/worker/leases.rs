@@ -15,14 +15,25 @@ use super::trouble::{Failure, Fenced, judged, unpooled};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
+/// How much smaller the fences of each slot are than those of the one before, for sabotage: more than what passes
+/// between two grants.
+const FAR_US: i64 = 3_600_000_000;
+
 fn lease<C: Store>(shift: &Shift<C>, milliseconds: u64) -> Lease {
     Lease::new(Duration::from_millis(milliseconds)).holder(format!("process {}", shift.job.process))
 }
 
-fn held(slot: &Slot) -> SlotHeld {
+/// The slot, with its fence.
+fn held<C: Store>(shift: &Shift<C>, slot: &Slot) -> SlotHeld {
+    let number = slot.number();
+    let back = if shift.job.sabotage == Some(Sabotage::FencePerSlot) {
+        i64::from(number) * FAR_US
+    } else {
+        0
+    };
     SlotHeld {
-        number: slot.number(),
-        fence: slot.fence(),
+        number,
+        fence: slot.fence() - back,
     }
 }
 
@@ -104,7 +115,7 @@ pub(crate) fn renewed<C: Store>(
     let Some(grip) = Grip::acquire(shift, &semaphore, lease, waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(grip.slot())))?;
+    operation.entered(Some(held(shift, grip.slot())))?;
     // One of twenty is at it for about two leases.
     let steps = if dice.percent(5) { lease_ms / 5 * 2 } else { 2 };
     for _ in 0..steps {
@@ -127,7 +138,7 @@ pub(crate) fn plain<C: Store>(
     let Some(mut slot) = acquired(shift, &semaphore, lease(shift, lease_ms), waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(&slot)))?;
+    operation.entered(Some(held(shift, &slot)))?;
     if dice.percent(10) {
         dice.pause(lease_ms * 3 / 2);
     } else {
@@ -157,7 +168,7 @@ fn finish<C: Store>(
     name: &str,
     grip: Grip,
 ) -> Result<Outcome, Failure> {
-    let written = write(shift, operation, name, held(grip.slot()));
+    let written = write(shift, operation, name, held(shift, grip.slot()));
     let is_held = grip.look(operation);
     if !dice.percent(25) {
         let released = grip.release(shift);
@@ -186,7 +197,7 @@ pub(crate) fn ensured<C: Store>(
     let Some(slot) = acquired(shift, &semaphore, lease, waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(&slot)))?;
+    operation.entered(Some(held(shift, &slot)))?;
     let entered = Moment::now();
     if dice.percent(2) {
         dice.pause(lease_ms * 3 / 2);

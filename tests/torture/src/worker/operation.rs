@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use diesel_locks::LeaseState;
-use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, SlotHeld, Writer};
+use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, Row, SlotHeld, Writer};
 
 use super::trouble::{Failure, Told};
 
@@ -84,6 +84,29 @@ impl<'a> Operation<'a> {
             release,
             at,
         })
+    }
+
+    /// The database took this row.
+    pub(crate) fn wrote(&self, row: Row) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Wrote { op, row, at })
+    }
+
+    /// Something goes wrong in its transaction.
+    pub(crate) fn swallowed(&self, kind: Option<ErrorKind>, is_lost: bool) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Swallowed {
+            op,
+            kind,
+            is_lost,
+            at,
+        })
+    }
+
+    /// It asked for something after that.
+    pub(crate) fn asked(&self, refused: Option<ErrorKind>) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Asked { op, refused, at })
     }
 
     pub(crate) fn held_until(&self) -> Option<Moment> {

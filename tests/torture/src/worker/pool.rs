@@ -19,10 +19,10 @@ impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
     }
 }
 
-/// One connection for each thread, one for the keeper of guards, and one to spare.
+/// One connection for each thread, one for the keeper of guards, and some to spare: for second sessions.
 pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
     Pool::builder()
-        .max_size(job.threads + 2)
+        .max_size(job.threads + 4)
         .test_on_check_out(true)
         .connection_timeout(scene::PATIENCE_OF_POOLS)
         .connection_customizer(Box::new(Settings))

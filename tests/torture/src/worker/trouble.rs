@@ -68,17 +68,7 @@ const GONE: [&str; 16] = [
 
 /// Judges an error of a connection, after which no transaction may be open.
 pub(crate) fn judged<C: Store, T>(conn: &mut C, result: Result<T, Failure>) -> Result<T, Failure> {
-    let result = result.map_err(|failure| {
-        // An attempt before this one has lost it.
-        let is_broken = matches!(
-            diesels(&failure),
-            Some(diesel::result::Error::BrokenTransactionManager)
-        );
-        if is_broken && conn.ping().is_err() {
-            return Gone(failure.to_string()).into();
-        }
-        told(failure)
-    });
+    let result = result.map_err(|failure| told_of(conn, failure));
     if result.as_ref().is_err_and(anyhow::Error::is::<Gone>) {
         return result;
     }
@@ -86,11 +76,26 @@ pub(crate) fn judged<C: Store, T>(conn: &mut C, result: Result<T, Failure>) -> R
         Ok(None) => result,
         // It was lost when ROLLBACK was sent: the server rolls back by itself.
         Err(_) if conn.ping().is_err() => result,
-        depth => Err(anyhow!(
-            "a transaction was left open ({depth:?}) after {:?}",
-            result.err()
-        )),
+        depth => {
+            let after = result.err().map(|failure| format!("{failure:#}"));
+            Err(anyhow!(
+                "a transaction was left open ({depth:?}) after {after:?}"
+            ))
+        }
     }
+}
+
+/// Tells an error of a lost connection from others.
+pub(crate) fn told_of<C: Store>(conn: &mut C, failure: Failure) -> Failure {
+    // A statement before this one has found that it is lost.
+    let is_broken = matches!(
+        diesels(&failure),
+        Some(diesel::result::Error::BrokenTransactionManager)
+    );
+    if is_broken && conn.ping().is_err() {
+        return Gone(failure.to_string()).into();
+    }
+    told(failure)
 }
 
 /// Diesel's error, in the library's or not.
@@ -123,6 +128,9 @@ pub(crate) trait Told {
     fn is_of_faults(&self) -> bool;
 
     fn outcome(self) -> Outcome;
+
+    /// Its kind.
+    fn told_kind(&self) -> ErrorKind;
 }
 
 impl Told for Failure {
@@ -135,16 +143,19 @@ impl Told for Failure {
             return Outcome::RolledBack;
         }
         let text = format!("{self:#}");
-        let kind = if self.is::<Fenced>() {
+        match self.told_kind() {
+            ErrorKind::Held => Outcome::Refused,
+            kind => Outcome::Failed { kind, text },
+        }
+    }
+
+    fn told_kind(&self) -> ErrorKind {
+        if self.is::<Fenced>() {
             ErrorKind::Fenced
         } else if self.is::<Gone>() {
             ErrorKind::Connection
         } else {
-            kind(&self).unwrap_or(ErrorKind::Other)
-        };
-        match kind {
-            ErrorKind::Held => Outcome::Refused,
-            kind => Outcome::Failed { kind, text },
+            kind(self).unwrap_or(ErrorKind::Other)
         }
     }
 }
@@ -181,6 +192,8 @@ fn kind_of(error: &Error) -> ErrorKind {
         Error::StatementTimedOut { .. } => ErrorKind::StatementTimedOut,
         Error::Deadlock { .. } => ErrorKind::Deadlock,
         Error::SerializationFailure { .. } => ErrorKind::Serialization,
+        // Diesel too knows of some that they are gone.
+        Error::TransactionAborted { .. } | Error::NotInTransaction { .. } => ErrorKind::Aborted,
         Error::SlotLost { .. } => ErrorKind::SlotLost,
         Error::Pool(_) => ErrorKind::Pool,
         _ => ErrorKind::Other,

@@ -259,7 +259,7 @@ fn a_run_that_fails_keeps_its_histories() {
 }
 
 macro_rules! tests_on {
-    ($engine:ident, $name:literal, $variable:expr, $faults:literal) => {
+    ($engine:ident, $name:literal, $variable:expr, $faults:literal, $left:expr) => {
         mod $engine {
             use super::{a_worker_stops, is_found, nothing_is_found};
 
@@ -300,6 +300,21 @@ macro_rules! tests_on {
             }
 
             #[test]
+            fn a_loss_told_as_success_is_found() {
+                is_found(VARIABLE, "loss-as-success", &["unreported_losses"]);
+            }
+
+            #[test]
+            fn a_lock_left_by_a_panic_is_found() {
+                is_found(VARIABLE, "lock-after-panic", $left);
+            }
+
+            #[test]
+            fn a_fence_that_grows_in_its_slot_only_is_found() {
+                is_found(VARIABLE, "fence-per-slot", &["fences"]);
+            }
+
+            #[test]
             fn without_sabotage_nothing_is_found() {
                 nothing_is_found(VARIABLE, $faults);
             }
@@ -312,16 +327,19 @@ macro_rules! tests_on {
     };
 }
 
-tests_on!(sqlite, "Sqlite", None, "kill,pause");
+// SQLite's lock is the right to write: what is written after the panic tells whether it is held.
+tests_on!(sqlite, "Sqlite", None, "kill,pause", &["lost_commits"]);
 tests_on!(
     postgres,
     "Postgres",
     Some("PG_DATABASE_URL"),
-    "kill,pause,reset,black-hole"
+    "kill,pause,reset,black-hole",
+    &["left_locks", "lost_commits"]
 );
 tests_on!(
     mysql,
     "Mysql",
     Some("MYSQL_DATABASE_URL"),
-    "kill,pause,reset,black-hole"
+    "kill,pause,reset,black-hole",
+    &["left_locks", "lost_commits"]
 );

@@ -61,6 +61,7 @@ macro_rules! read_evidence {
                     passes: sql_query("SELECT op, sequence, number FROM torture_passes")
                         .load(self)?,
                     visits: sql_query("SELECT op, semaphore FROM torture_visits").load(self)?,
+                    steps: sql_query("SELECT op, step FROM torture_steps").load(self)?,
                     sequences: sql_query(sequences).load(self)?,
                     transient_locks: sql_query(locks)
                         .load::<Id>(self)?

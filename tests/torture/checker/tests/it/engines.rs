@@ -14,12 +14,14 @@ const APPLICATION: &str = "
     CREATE TABLE torture_writes (op BIGINT PRIMARY KEY, resource INTEGER NOT NULL, version BIGINT NOT NULL,
         fence BIGINT NOT NULL);
     CREATE TABLE torture_passes (op BIGINT PRIMARY KEY, sequence INTEGER NOT NULL, number BIGINT NOT NULL);
+    CREATE TABLE torture_steps (op BIGINT, step INTEGER, PRIMARY KEY (op, step));
     CREATE TABLE torture_visits (op BIGINT PRIMARY KEY, semaphore VARCHAR(255) NOT NULL);
     INSERT INTO torture_counters VALUES (3, 1, -7);
     INSERT INTO torture_ledger VALUES (4294967297, 3, 1);
     INSERT INTO torture_resources VALUES (11, 228698418577408001, 2);
     INSERT INTO torture_writes VALUES (4294967298, 11, 2, 228698418577408001);
     INSERT INTO torture_passes VALUES (4294967299, 1, 5);
+    INSERT INTO torture_steps VALUES (4294967301, 2);
     INSERT INTO torture_visits VALUES (4294967300, 'gate');
     INSERT INTO diesel_object_locks (id, kept) VALUES ('left: é', FALSE), ('kept', TRUE);
     INSERT INTO diesel_sequences (name, scope, last) VALUES ('pass', '1', 5);
@@ -66,6 +68,7 @@ fn all_is_read<C: ReadEvidence>(conn: &mut C) {
         writes,
         passes,
         visits,
+        steps,
         ..
     } = &evidence;
     let counter = &counters[0];
@@ -88,6 +91,7 @@ fn all_is_read<C: ReadEvidence>(conn: &mut C) {
         (visit.op, visit.semaphore.as_str()),
         (4_294_967_300, "gate")
     );
+    assert_eq!((steps[0].op, steps[0].step), (4_294_967_301, 2));
     assert_eq!(evidence.transient_locks, ["left: é"]);
     let sequence = &evidence.sequences[0];
     assert_eq!(

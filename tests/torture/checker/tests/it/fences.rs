@@ -89,10 +89,26 @@ fn a_fence_that_two_slots_have() {
 }
 
 #[test]
-fn fences_of_different_slots_may_be_in_any_order() {
+fn a_fence_that_is_smaller_than_that_of_another_slot_before() {
     let mut play = right();
     play.lease(1, "collate", (1, 301), [1000, 1001, 1010, 1011]);
     play.lease(2, "collate", (2, 300), [1020, 1021, 1030, 1031]);
+    play.finds(&[(Fences, 1)]);
+}
+
+#[test]
+fn fences_of_different_semaphores_may_be_in_any_order() {
+    let mut play = right();
+    play.lease(1, "collate", (1, 301), [1000, 1001, 1010, 1011]);
+    play.lease(2, "leader", (1, 300), [1020, 1021, 1030, 1031]);
+    play.is_right();
+}
+
+#[test]
+fn fences_of_different_slots_granted_at_the_same_time_may_be_in_any_order() {
+    let mut play = right();
+    play.lease(1, "collate", (1, 301), [1000, 1001, 1010, 1011]);
+    play.lease(2, "collate", (2, 300), [1001, 1021, 1030, 1031]);
     play.is_right();
 }
 

@@ -26,7 +26,7 @@ fn a_long_run_in_which_nothing_was_done() {
     goes_on(&mut play, 10_009);
     play.is_right();
     goes_on(&mut play, 10_010);
-    play.finds(&[(NothingDone, 8)]);
+    play.finds(&[(NothingDone, 10)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod independence;
 mod leases;
 mod leftovers;
 mod liveness;
+mod losses;
 mod numbers;
 // A database of a test's own is the same everywhere.
 #[path = "../../../../../examples/ingest/tests/program/own_database.rs"]

@@ -1,6 +1,6 @@
 //! Histories and evidence that belong together, written as a play: who did what at which millisecond.
 
-mod deeds;
+pub(crate) mod deeds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use torture_checker::{
     Counter, Evidence, LedgerRow, Limits, Resource, Sequence, Slot, Verdict, Violation, check,
 };
 use torture_history::{
-    ErrorKind, Fault, FaultKind, Histories, Moment, Op, Outcome, Record, SlotHeld, Task, Waiting,
-    scene,
+    Ask, ErrorKind, Fault, FaultKind, Form, Histories, Mishap, Moment, Op, Outcome, Record,
+    SlotHeld, Task, Waiting, scene,
 };
 
 /// When the run begins, in nanoseconds.
@@ -49,6 +49,27 @@ pub(crate) fn leasing(semaphore: &str) -> Task {
     }
 }
 
+/// A task of the kind in which something goes wrong.
+pub(crate) fn swallowing(form: Form, mishap: Mishap) -> Task {
+    let first = scene::SPOILED_COUNTERS.start;
+    Task::Swallow {
+        form,
+        mishap,
+        nested: false,
+        ask: Ask::LockAndNumber,
+        counters: [first, first + 1],
+    }
+}
+
+/// A task of the kind that panics.
+pub(crate) fn panicking() -> Task {
+    Task::Panic {
+        form: Form::Locked,
+        counter: scene::SPOILED_COUNTERS.start + 2,
+        depth: 1,
+    }
+}
+
 /// A run.
 pub(crate) struct Play {
     pub(crate) records: BTreeMap<u32, Vec<Record>>,
@@ -65,7 +86,8 @@ impl Play {
     pub(crate) fn new() -> Self {
         let counters = (0..scene::LOCKED_COUNTERS)
             .chain(scene::ACCOUNTS)
-            .chain(scene::ENSURED_COUNTERS);
+            .chain(scene::ENSURED_COUNTERS)
+            .chain(scene::SPOILED_COUNTERS);
         let counters = counters.map(|id| Counter {
             id: i32::try_from(id).unwrap(),
             n: 0,

@@ -131,7 +131,7 @@ fn a_purge_that_wrote() {
 fn a_row_at_another_slot_s_counter_says_nothing_of_that_slot() {
     let mut play = right();
     let op = play.begin(11, Task::Ensured { lease_ms: 1000 }, 1000);
-    play.enter(op, Some((4, 150)), 1001);
+    play.enter(op, Some((4, 350)), 1001);
     play.count(op, &[scene::ENSURED_COUNTERS.start]);
     play.kill(11);
     play.finds(&[(GhostCommits, 1)]);

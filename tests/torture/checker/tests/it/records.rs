@@ -1,6 +1,6 @@
 //! Histories that contradict themselves are no verdict.
 
-use torture_history::{Op, Outcome, Record, SlotHeld, Task};
+use torture_history::{Op, Outcome, Record, Row, SlotHeld, Task};
 
 use crate::play::{Play, at, leasing, locking};
 use crate::right::right;
@@ -170,6 +170,30 @@ fn one_that_refreshed_before_it_asked_to() {
         play.enter(op, Some((1, 300)), 1001);
         play.refresh(op, false, [asked, told]);
         refuses(&play, "before it had asked");
+    }
+}
+
+#[test]
+fn one_in_which_nothing_was_to_go_wrong() {
+    for wrong in [Play::swallow_one, Play::write_one, Play::ask_one] {
+        let mut play = right();
+        let op = play.begin(1, locking(&[3]), 1000);
+        wrong(&mut play, op);
+        refuses(&play, "nothing was to go wrong");
+    }
+}
+
+impl Play {
+    fn swallow_one(&mut self, op: Op) {
+        self.swallowed(op, true, 1001);
+    }
+
+    fn write_one(&mut self, op: Op) {
+        self.wrote(op, Row::Step(1), 1001);
+    }
+
+    fn ask_one(&mut self, op: Op) {
+        self.asked(op, None, 1001);
     }
 }
 

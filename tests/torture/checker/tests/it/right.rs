@@ -40,6 +40,8 @@ pub(crate) fn right() -> Play {
     }
     play.transfer(1, 100, 101, [200, 201, 209, 210]);
     play.transfer(2, 101, 102, [200, 201, 209, 210]);
+    play.survives(3, 200);
+    play.panics(3, 210);
     let purge = play.begin(1, Task::Purge, 215);
     play.end(purge, Outcome::Done, None, 216);
     let refused = play.begin(2, leasing("leader"), 220);
@@ -57,7 +59,7 @@ fn everything_is_right() {
     let play = right();
     play.is_right();
     let verdict = play.verdict().unwrap();
-    assert_eq!(verdict.operations, 30);
+    assert_eq!(verdict.operations, 32);
     assert_eq!(verdict.total(), 0);
 }
 

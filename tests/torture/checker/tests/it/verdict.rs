@@ -28,7 +28,7 @@ fn wrong() -> Play {
 fn as_json_it_is_one_object() {
     let verdict = wrong().verdict().unwrap();
     let object = serde_json::to_value(&verdict).unwrap();
-    assert_eq!(object["operations"], 31);
+    assert_eq!(object["operations"], 33);
     assert_eq!(object["violations"], 2);
     for violation in Violation::ALL {
         let name = serde_json::to_value(violation).unwrap();
@@ -54,7 +54,7 @@ fn as_json_it_is_one_object() {
     );
     assert_eq!(object["phases"]["faults"]["kill"]["faults"], 2);
     // The black hole is after everything.
-    let judged = json!({"late_timeouts": 16, "lost_leases": 1, "unexpected_errors": 31});
+    let judged = json!({"late_timeouts": 16, "lost_leases": 1, "unexpected_errors": 33});
     assert_eq!(object["judged"], judged);
     assert!(!serde_json::to_string(&verdict).unwrap().contains('\n'));
 }
@@ -63,12 +63,12 @@ fn as_json_it_is_one_object() {
 fn people_are_told_who_and_when() {
     let text = wrong().verdict().unwrap().to_string();
     for part in [
-        "31 operations\n",
+        "33 operations\n",
         "lock: 5 done\n",
-        "judged without any excuse: lost_leases 1, late_timeouts 16, unexpected_errors 31\n",
+        "judged without any excuse: lost_leases 1, late_timeouts 16, unexpected_errors 33\n",
         "2 violations\n",
         "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
-        "operation 2-31 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
+        "operation 2-33 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
         "hung: 0\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -102,19 +102,19 @@ fn what_faults_excuse_is_not_among_what_was_judged() {
         assert_eq!(judged.len(), 3);
         [leases, timeouts, errors]
     };
-    assert_eq!(judged(|_| ()), [1, 16, 30]);
+    assert_eq!(judged(|_| ()), [1, 16, 32]);
     // Of all, and of each moment.
     let of_all = |play: &mut Play| play.fault(FaultKind::BlackHole, None, 0, 300);
     assert_eq!(judged(of_all), [0, 0, 0]);
     // The lease that is renewed is worker 1's.
     let of_one = |play: &mut Play| play.fault(FaultKind::BlackHole, Some(2), 0, 300);
-    assert_eq!(judged(of_one), [1, 10, 20]);
+    assert_eq!(judged(of_one), [1, 10, 22]);
     let of_one = |play: &mut Play| play.fault(FaultKind::Hog, Some(1), 0, 300);
-    assert_eq!(judged(of_one), [0, 11, 30]);
+    assert_eq!(judged(of_one), [0, 11, 32]);
     // One that did not come back is not judged by how.
     let killed = |play: &mut Play| {
         play.begin(1, locking(&[0]), 1000);
         play.kill(1);
     };
-    assert_eq!(judged(killed), [1, 16, 30]);
+    assert_eq!(judged(killed), [1, 16, 32]);
 }

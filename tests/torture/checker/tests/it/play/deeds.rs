@@ -1,9 +1,26 @@
 //! Operations that are done, with the rows that they leave.
 
-use torture_checker::{LedgerRow, Pass, Visit, Write};
-use torture_history::{Op, Outcome, Record, Release, Task, Waiting, scene};
+use torture_checker::{LedgerRow, Pass, Step, Visit, Write};
+use torture_history::{
+    ErrorKind, Form, Mishap, Op, Outcome, Record, Release, Row, Task, Waiting, scene,
+};
 
-use super::{Play, Times, at, leasing, locking};
+use super::{Play, Times, at, leasing, locking, panicking, swallowing};
+
+/// What is written before something goes wrong.
+pub(crate) const BEFORE: [Row; 2] = [
+    Row::Counter(scene::SPOILED_COUNTERS.start),
+    Row::Step(scene::STEP_BEFORE),
+];
+
+/// What is written after that, with a lock and a number.
+pub(crate) const GRANTED: [Row; 2] = [
+    Row::Counter(scene::SPOILED_COUNTERS.start + 1),
+    Row::Pass(scene::SPOILED_SEQUENCE),
+];
+
+/// What is written after a panic.
+pub(crate) const OUTSIDE: Row = Row::Step(scene::STEP_OUTSIDE);
 
 impl Play {
     /// Locks objects and counts.
@@ -125,6 +142,97 @@ impl Play {
             sequence,
             number,
         });
+    }
+
+    /// The database takes a row.
+    pub(crate) fn wrote(&mut self, op: Op, row: Row, ms: u64) {
+        let at = at(ms);
+        self.record(op.process(), Record::Wrote { op, row, at });
+    }
+
+    /// Something goes wrong, and is swallowed.
+    pub(crate) fn swallowed(&mut self, op: Op, is_lost: bool, ms: u64) {
+        self.record(
+            op.process(),
+            Record::Swallowed {
+                op,
+                kind: Some(ErrorKind::Other),
+                is_lost,
+                at: at(ms),
+            },
+        );
+    }
+
+    /// It asks for something after that.
+    pub(crate) fn asked(&mut self, op: Op, refused: Option<ErrorKind>, ms: u64) {
+        let at = at(ms);
+        self.record(op.process(), Record::Asked { op, refused, at });
+    }
+
+    /// The rows of an operation in which something went wrong are in the database.
+    pub(crate) fn keep(&mut self, op: Op, rows: &[Row]) {
+        for row in rows {
+            match *row {
+                Row::Counter(counter) => self.count(op, &[counter]),
+                Row::Pass(sequence) => self.draw(op, sequence),
+                Row::Step(step) => {
+                    let step = i32::try_from(step).unwrap();
+                    self.evidence.steps.push(Step { op: op.0, step });
+                }
+            }
+        }
+    }
+
+    /// It enters and writes until something goes wrong.
+    pub(crate) fn goes_wrong(
+        &mut self,
+        process: u32,
+        form: Form,
+        mishap: Mishap,
+        is_lost: bool,
+        ms: u64,
+    ) -> Op {
+        let op = self.begin(process, swallowing(form, mishap), ms);
+        self.enter(op, None, ms + 1);
+        for row in BEFORE {
+            self.wrote(op, row, ms + 2);
+        }
+        self.swallowed(op, is_lost, ms + 3);
+        self.wrote(op, Row::Step(scene::STEP_AFTER), ms + 4);
+        op
+    }
+
+    /// Something goes wrong, the transaction goes on, and is committed.
+    pub(crate) fn survives(&mut self, process: u32, ms: u64) -> Op {
+        let op = self.goes_wrong(process, Form::Locked, Mishap::Duplicate, false, ms);
+        for row in GRANTED {
+            self.asked(op, None, ms + 5);
+            self.wrote(op, row, ms + 5);
+        }
+        self.end(op, Outcome::Done, Some(ms + 6), ms + 7);
+        self.keep(
+            op,
+            &[&BEFORE[..], &[Row::Step(scene::STEP_AFTER)], &GRANTED].concat(),
+        );
+        op
+    }
+
+    /// Panics, and is found to have left nothing.
+    pub(crate) fn panics(&mut self, process: u32, ms: u64) -> Op {
+        let op = self.panics_and(process, None, ms);
+        self.keep(op, &[OUTSIDE]);
+        op
+    }
+
+    /// Panics, and asks for its lock.
+    pub(crate) fn panics_and(&mut self, process: u32, refused: Option<ErrorKind>, ms: u64) -> Op {
+        let op = self.begin(process, panicking(), ms);
+        self.enter(op, None, ms + 1);
+        self.wrote(op, Row::Counter(scene::SPOILED_COUNTERS.start + 2), ms + 2);
+        self.wrote(op, OUTSIDE, ms + 3);
+        self.asked(op, refused, ms + 4);
+        self.end(op, Outcome::Done, Some(ms + 1), ms + 5);
+        op
     }
 
     /// Moves money.

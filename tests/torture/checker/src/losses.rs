@@ -1,0 +1,72 @@
+//! Transactions that had ended before their closures returned, and locks that outlived a panic.
+
+use std::time::Duration;
+
+use torture_history::{ErrorKind, FaultKind, Form, Mishap, Task};
+
+use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::findings::Findings;
+use crate::operation::Operation;
+use crate::run::Run;
+use crate::{Limits, Violation};
+
+/// Looks for what was granted in a transaction that was gone, for those that were told that it is done, and for locks
+/// that others could not have after a panic.
+pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
+    let disturbances = Disturbances::of(run, &[], |kind| match kind {
+        FaultKind::Snapshot | FaultKind::ClockBack => None,
+        kind if kind.cuts() => Some(AFTERMATH),
+        _ => Some(Duration::ZERO),
+    });
+    for operation in &run.operations {
+        if !operation.is_spoiled() {
+            continue;
+        }
+        let is_rolled_back = limits.one_more_transaction && is_in_one_more(operation);
+        let granted = operation.asked.iter();
+        let granted =
+            granted.filter(|asked| asked.after_loss && asked.refused.is_none() && !is_rolled_back);
+        if let Some(granted) = granted.min_by_key(|asked| asked.at) {
+            findings.add(Violation::UnreportedLosses, || {
+                let (told, at) = (run.tell_of(operation), run.clock(granted.at));
+                format!("{told} was granted something at {at}, when its transaction was gone")
+            });
+        } else if operation.done().is_some() {
+            findings.add(Violation::UnreportedLosses, || {
+                let task = operation.task;
+                let told = run.tell_of(operation);
+                format!("{told} was told that it is done, and its transaction was gone: {task:?}")
+            });
+        }
+    }
+    for operation in &run.operations {
+        if !matches!(operation.task, Task::Panic { .. }) {
+            continue;
+        }
+        for asked in &operation.asked {
+            if asked.refused == Some(ErrorKind::TimedOut)
+                && !disturbances.touch(operation.worker, operation.began, asked.at)
+            {
+                findings.add(Violation::LeftLocks, || {
+                    format!(
+                        "{} still had its lock after it had panicked",
+                        run.tell_of(operation)
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// Whether its transaction was ended by a statement, and not by the server, in a closure of the crate's. What is
+/// written there with what was granted must not be there: see `commits.rs`.
+fn is_in_one_more(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation.task,
+        Task::Swallow {
+            form: Form::Locked | Form::Transaction,
+            mishap: Mishap::Commit | Mishap::Rollback,
+            ..
+        }
+    )
+}

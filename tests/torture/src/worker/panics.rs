@@ -1,0 +1,127 @@
+//! Closures that panic while they hold a lock, in processes that catch that, as web servers do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel_locks::prelude::*;
+use torture_history::{ErrorKind, Form, Outcome, Row, scene};
+
+use super::Shift;
+use super::dice::Dice;
+use super::operation::Operation;
+use super::swallows;
+use super::trouble::{Failure, Told, judged};
+use crate::engine::Engine;
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+
+/// What closures panic with.
+struct ByIntent;
+
+/// Panics in a transaction, writes with the same connection after it, and asks for the lock with another.
+pub(crate) fn panic<C: Store>(
+    shift: &Shift<C>,
+    operation: &Operation,
+    dice: &mut Dice,
+    form: Form,
+    counter: u32,
+    depth: u32,
+) -> Result<Outcome, Failure> {
+    let op = operation.op;
+    let own = ObjectId::new("Panic", op.0);
+    let locks = || ObjectLock::on_all([ObjectId::new("Spoiled", counter), own.clone()]);
+    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let conn = &mut *conn;
+    let mut section = |conn: &mut C| -> Result<(), Failure> {
+        if form != Form::Locked {
+            conn.lock_object(locks())?;
+        }
+        operation.entered(None)?;
+        swallows::count(conn, operation, dice, counter)?;
+        conn.insert_step(op, scene::STEP_BEFORE)?;
+        inside(conn, operation, depth)
+    };
+    let is_sabotaged = shift.job.sabotage == Some(Sabotage::LockAfterPanic);
+    let caught = catch_unwind(AssertUnwindSafe(|| match form {
+        _ if is_sabotaged => swallows::diesels(conn, |conn| {
+            one_level(conn, |conn| {
+                if form == Form::Locked {
+                    conn.lock_object(locks())?;
+                }
+                section(conn)
+            })
+        }),
+        Form::Locked => conn.with_object_locks(locks(), section),
+        Form::Transaction | Form::Diesel => {
+            conn.run_transaction(swallows::transaction(shift), section)
+        }
+    }));
+    match caught {
+        Err(panic) if panic.is::<ByIntent>() => {}
+        // The process ends.
+        Err(panic) => resume_unwind(panic),
+        Ok(returned) => {
+            judged(conn, returned)?;
+            return Err(anyhow!(
+                "a closure has panicked, and its caller was told Ok"
+            ));
+        }
+    }
+
+    let written = conn.insert_step(op, scene::STEP_OUTSIDE);
+    let mut asked = Ok(());
+    if written.is_ok() {
+        operation.wrote(Row::Step(scene::STEP_OUTSIDE))?;
+        // SQLite's lock is the right to write, which this connection has had since: whether it has it still, the row
+        // tells.
+        if shift.job.engine != Engine::Sqlite {
+            asked = is_free(shift, own);
+            operation.asked(asked.as_ref().err().map(Told::told_kind))?;
+        }
+    }
+    let written = written.map_err(Failure::from);
+    if is_sabotaged {
+        // That a transaction is left open is to be found by what comes of it.
+        written?;
+    } else {
+        judged(conn, written)?;
+    }
+    match asked {
+        Err(failure) if failure.told_kind() != ErrorKind::TimedOut => Err(failure),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Panics in so many transactions inside of this one.
+fn inside<C: Store>(conn: &mut C, operation: &Operation, depth: u32) -> Result<(), Failure> {
+    if depth == 0 {
+        // Without the hook, by which processes of this program end.
+        resume_unwind(Box::new(ByIntent));
+    }
+    conn.transaction(|conn| {
+        conn.insert_step(operation.op, scene::STEP_BEFORE + 10 * depth)?;
+        inside(conn, operation, depth - 1)
+    })
+}
+
+/// Takes the lock with another connection.
+fn is_free<C: Store>(shift: &Shift<C>, id: ObjectId) -> Result<(), Failure> {
+    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let limit = Duration::from_millis(scene::FREE_WITHIN_MS);
+    let lock = ObjectLock::on(id).wait(Wait::AtMost(limit));
+    let taken = conn.with_object_lock(lock, |_| Ok(()));
+    judged(&mut *conn, taken)
+}
+
+/// Sabotage: one level is rolled back, whatever is open.
+fn one_level<C: Store>(
+    conn: &mut C,
+    work: impl FnOnce(&mut C) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    AnsiTransactionManager::begin_transaction_sql(conn, C::BEGIN)?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
+    AnsiTransactionManager::rollback_transaction(conn)?;
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}

@@ -1,0 +1,284 @@
+//! Transactions in which something goes wrong, and whose closures go on all the same.
+
+use std::thread;
+
+use diesel::QueryResult;
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel_locks::prelude::*;
+use torture_history::{Ask, ErrorKind, Form, Mishap, Outcome, Row, scene};
+
+use super::Shift;
+use super::dice::Dice;
+use super::operation::Operation;
+use super::partner::Partner;
+use super::trouble::{ChangedItsMind, Failure, Told, judged, told_of};
+use crate::engine::Engine;
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+
+/// As in the task.
+pub(crate) struct Plan {
+    pub(crate) form: Form,
+    pub(crate) mishap: Mishap,
+    pub(crate) nested: bool,
+    pub(crate) ask: Ask,
+    pub(crate) counters: [u32; 2],
+}
+
+/// The lock on a counter of those that only transactions take in which something goes wrong.
+pub(crate) fn lock(counter: u32) -> ObjectLock {
+    ObjectLock::on(ObjectId::new("Spoiled", counter))
+}
+
+/// A transaction in which objects can be locked.
+pub(crate) fn transaction<C: Store>(shift: &Shift<C>) -> Transaction {
+    match shift.job.engine {
+        Engine::Sqlite => Transaction::new(),
+        Engine::Postgres | Engine::Mysql => Transaction::new().isolation(Isolation::ReadCommitted),
+    }
+}
+
+/// Locks, writes, swallows an error, goes on, and returns `Ok`, most of the time.
+pub(crate) fn swallow<C: Store>(
+    shift: &Shift<C>,
+    operation: &Operation,
+    dice: &mut Dice,
+    plan: &Plan,
+) -> Result<Outcome, Failure> {
+    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let conn = &mut *conn;
+    let result = thread::scope(|scope| {
+        let mut partner = None;
+        let start = |waits| Partner::start(scope, shift, operation.op, waits);
+        let mut section = |conn: &mut C| -> Result<(), Failure> {
+            let mut closure = Closure {
+                operation,
+                dice,
+                plan,
+            };
+            closure.run(conn, |waits| partner.insert(start(waits)).wait())
+        };
+        let result = match plan.form {
+            Form::Locked => conn.with_object_lock(lock(plan.counters[0]), &mut section),
+            Form::Transaction => conn.run_transaction(transaction(shift), &mut section),
+            Form::Diesel => diesels(conn, |conn| {
+                // Diesel's ROLLBACK fails where there is nothing to roll back, and that is what it tells.
+                let mut first = None;
+                let result = conn.transaction(|conn| {
+                    section(conn).map_err(|failure| {
+                        first = Some(failure);
+                        ChangedItsMind.into()
+                    })
+                });
+                first.map_or(result, Err)
+            }),
+        };
+        // The second session waits for it.
+        drop(partner);
+        result
+    });
+    let result = judged(conn, result);
+    if shift.job.sabotage == Some(Sabotage::LossAsSuccess)
+        && result
+            .as_ref()
+            .is_err_and(|failure| failure.told_kind() == ErrorKind::Aborted)
+    {
+        return Ok(Outcome::Done);
+    }
+    result?;
+    Ok(Outcome::Done)
+}
+
+/// Around a transaction that is not the library's: its level has to be the session's.
+pub(crate) fn diesels<C: Store>(
+    conn: &mut C,
+    run: impl FnOnce(&mut C) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    conn.batch_execute(C::BEFORE_TRANSACTION)?;
+    let result = run(conn);
+    let after = conn.batch_execute(C::AFTER_TRANSACTION);
+    result?;
+    Ok(after?)
+}
+
+struct Closure<'a, 'o> {
+    operation: &'a Operation<'o>,
+    dice: &'a mut Dice,
+    plan: &'a Plan,
+}
+
+impl Closure<'_, '_> {
+    /// `invite`: a second session takes the row that will be wanted, and then waits for what was written, or not.
+    fn run<C: Store>(&mut self, conn: &mut C, invite: impl FnOnce(bool)) -> Result<(), Failure> {
+        let Plan { form, ask, .. } = *self.plan;
+        let [first, second] = self.plan.counters;
+        if form != Form::Locked {
+            conn.lock_object(lock(first))?;
+        }
+        self.operation.entered(None)?;
+        self.count(conn, first)?;
+        self.step(conn, scene::STEP_BEFORE)?;
+        if ask == Ask::NumberBefore {
+            self.draw(conn)?;
+        }
+        match self.plan.mishap {
+            Mishap::Deadlock => invite(true),
+            Mishap::LockTimeout => invite(false),
+            _ => {}
+        }
+        self.go_wrong(conn)?;
+
+        if let Err(error) = self.step(conn, scene::STEP_AFTER) {
+            let kind = told_of(conn, error).told_kind();
+            self.note(conn, kind)?;
+        }
+        if matches!(ask, Ask::Lock | Ask::LockAndNumber) {
+            let granted = conn.lock_object(lock(second)).map_err(Failure::from);
+            if self.granted(conn, granted)? {
+                let counted = self.count(conn, second);
+                self.went_on(conn, counted)?;
+            }
+        }
+        if matches!(ask, Ask::Number | Ask::LockAndNumber) {
+            let granted = conn.next_number(&sequence()).map_err(Failure::from);
+            let number = granted.as_ref().ok().copied();
+            if self.granted(conn, granted)?
+                && let Some(number) = number
+            {
+                let inserted = self.insert_pass(conn, number);
+                self.went_on(conn, inserted)?;
+            }
+        }
+        self.operation.leaves();
+        if self.dice.percent(20) {
+            return Err(ChangedItsMind.into());
+        }
+        Ok(())
+    }
+
+    /// What is to go wrong does, in a nested transaction or not; and is swallowed.
+    fn go_wrong<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
+        if matches!(self.plan.mishap, Mishap::Commit | Mishap::Rollback) {
+            // Before: whoever is killed after it has ended its transaction.
+            self.operation.swallowed(None, true)?;
+        }
+        let gone_wrong = if self.plan.nested {
+            conn.transaction(|conn| self.mishap(conn))
+        } else {
+            self.mishap(conn)
+        };
+        if self.plan.mishap == Mishap::LockTimeout {
+            // Not where the transaction can't go on.
+            let _ = conn.batch_execute(C::BE_PATIENT);
+        }
+        match gone_wrong {
+            Err(error) => {
+                let kind = told_of(conn, error).told_kind();
+                self.note(conn, kind)
+            }
+            Ok(()) if matches!(self.plan.mishap, Mishap::Deadlock | Mishap::LockTimeout) => {
+                self.operation.wrote(Row::Step(scene::STEP_WANTED))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn mishap<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
+        let op = self.operation.op;
+        match self.plan.mishap {
+            Mishap::Deadlock => conn.insert_step(op, scene::STEP_WANTED)?,
+            Mishap::LockTimeout => {
+                conn.batch_execute(C::BE_IMPATIENT)?;
+                conn.insert_step(op, scene::STEP_WANTED)?;
+            }
+            Mishap::Duplicate => conn.insert_step(op, scene::STEP_BEFORE)?,
+            Mishap::DuplicateOrRollback => or_rollback(conn, op.0)?,
+            Mishap::Commit => conn.batch_execute("COMMIT")?,
+            Mishap::Rollback => conn.batch_execute("ROLLBACK")?,
+            Mishap::LeftOpen => AnsiTransactionManager::begin_transaction(conn)?,
+        }
+        Ok(())
+    }
+
+    /// Notes an error that is swallowed, and whether the transaction is still there.
+    fn note<C: Store>(&self, conn: &mut C, kind: ErrorKind) -> Result<(), Failure> {
+        let there = conn.has_step(self.operation.op, scene::STEP_BEFORE);
+        let is_lost = !matches!(there, Ok(true));
+        self.operation.swallowed(Some(kind), is_lost)
+    }
+
+    /// Swallows an error of what came last, too, unless nobody but its caller tells whether that was committed.
+    fn went_on<C: Store>(&self, conn: &mut C, result: Result<(), Failure>) -> Result<(), Failure> {
+        let Err(error) = result.map_err(|error| told_of(conn, error)) else {
+            return Ok(());
+        };
+        self.note(conn, error.told_kind())?;
+        if self.plan.form == Form::Diesel {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Whether what was asked for was granted. What the library says is swallowed too, if not always.
+    fn granted<C: Store, T>(
+        &mut self,
+        conn: &mut C,
+        granted: Result<T, Failure>,
+    ) -> Result<bool, Failure> {
+        let Err(error) = granted.map_err(|error| told_of(conn, error)) else {
+            self.operation.asked(None)?;
+            return Ok(true);
+        };
+        self.operation.asked(Some(error.told_kind()))?;
+        self.note(conn, error.told_kind())?;
+        if self.plan.form == Form::Diesel || self.dice.percent(30) {
+            return Err(error);
+        }
+        Ok(false)
+    }
+
+    fn count<C: Store>(&mut self, conn: &mut C, counter: u32) -> Result<(), Failure> {
+        count(conn, self.operation, self.dice, counter)
+    }
+
+    fn step<C: Store>(&mut self, conn: &mut C, step: u32) -> Result<(), Failure> {
+        conn.insert_step(self.operation.op, step)?;
+        self.operation.wrote(Row::Step(step))
+    }
+
+    fn draw<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
+        let number = conn.next_number(&sequence())?;
+        self.insert_pass(conn, number)
+    }
+
+    fn insert_pass<C: Store>(&mut self, conn: &mut C, number: i64) -> Result<(), Failure> {
+        let sequence = scene::SPOILED_SEQUENCE;
+        conn.insert_pass(self.operation.op, sequence, number)?;
+        self.operation.wrote(Row::Pass(sequence))
+    }
+}
+
+/// Adds one to a counter whose lock it has.
+pub(crate) fn count<C: Store>(
+    conn: &mut C,
+    operation: &Operation,
+    dice: &mut Dice,
+    counter: u32,
+) -> Result<(), Failure> {
+    let n = conn.read_counter(counter)?;
+    dice.pause(2);
+    conn.write_counter(operation.op, counter, n + 1)?;
+    operation.wrote(Row::Counter(counter))
+}
+
+fn sequence() -> Sequence {
+    Sequence::new(scene::SEQUENCES_NAME, scene::SPOILED_SEQUENCE)
+}
+
+/// Inserts a row that is there, by a statement that rolls the transaction back. Digits: Diesel does not write it.
+fn or_rollback<C: Store>(conn: &mut C, op: i64) -> QueryResult<()> {
+    let step = scene::STEP_BEFORE;
+    conn.batch_execute(&format!(
+        "INSERT OR ROLLBACK INTO torture_steps (op, step) VALUES ({op}, {step})"
+    ))
+}
