@@ -26,7 +26,7 @@ use crate::{Error, Sequence, nesting};
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
-/// | a draw takes | one round trip | MariaDB one, MySQL two; two more for the first draw from a sequence in a process | one statement |
+/// | a draw takes | one round trip | MariaDB one, MySQL two, and three more in a transaction of Diesel's; two more for the first draw from a sequence in a process | one statement |
 /// | a draw waits | for the transaction that drew before; `lock_timeout` ends it | the same; `innodb_lock_wait_timeout` (50 s) | for whoever writes; `busy_timeout` |
 /// | above READ COMMITTED | [`Error::SerializationFailure`] when another has drawn since the snapshot | as at READ COMMITTED | there is SERIALIZABLE only; a transaction that has read before gets [`Error::StatementTimedOut`] when another has written since |
 /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |

@@ -43,11 +43,14 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// SERIALIZABLE that hits `.for_update()` too when it has waited for another: give such a transaction a
 /// [`Retry`], or run it at READ COMMITTED, as this crate's own statements are.
 ///
-/// **Swallowed errors.** Hand the database's errors on. After one that ended the transaction, a closure that
-/// returns `Ok` all the same has lost what it did before, and nobody is told: PostgreSQL's COMMIT then is a
-/// ROLLBACK, and on InnoDB, where a deadlock rolls back at once, each statement after it is committed by
-/// itself. A statement that is expected to fail at times (a duplicate) goes into Diesel's `transaction`,
-/// which is a savepoint there.
+/// **Swallowed errors.** Hand the database's errors on. Some end the transaction: any error on PostgreSQL, a
+/// deadlock on MySQL and MariaDB, `INSERT OR ROLLBACK` on SQLite. A closure that returns `Ok` all the same gets
+/// [`Error::TransactionAborted`], and is not tried again. So does one that has sent COMMIT or ROLLBACK as text, or a
+/// statement before which MySQL commits (`CREATE TABLE`), or leaves transactions of Diesel's open. Object locks,
+/// slots and numbers asked for after the end are refused with the same error: on MySQL and MariaDB, in a transaction
+/// of this crate's, at once after a deadlock, else at the latest at the closure's end. What a closure writes after
+/// the end is rolled back too; on SQLite it is committed statement by statement. A statement that is expected to
+/// fail at times (a duplicate) goes into Diesel's `transaction`, which is a savepoint there.
 ///
 /// So: lock what you will change when you read it, in one order; keep transactions short; and give those
 /// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
@@ -62,6 +65,10 @@ pub trait Transactions: Engine {
     /// With [`Retry`] it begins again, from the start, when the database gave the transaction up; `work`
     /// may then run several times. The last error is returned when there is no next attempt. Each retry is
     /// a `tracing` event of level WARN with the reason, the attempt's number and the pause.
+    ///
+    /// A panic in a nested `transaction` of Diesel's rolls back all of `work` too. COMMIT is sent by this crate, with what
+    /// finds out whether the transaction is still the same: an [`Instrumentation`](diesel::connection::Instrumentation)
+    /// sees a query with it, and no `CommitTransaction`.
     ///
     /// Before another attempt on MySQL and MariaDB the connection's cached statements are prepared anew, as one
     /// that failed in place of its rows would hang; a size that was set for Diesel's cache of prepared
@@ -82,6 +89,7 @@ pub trait Transactions: Engine {
     ///   done before can't be tried again from here. Diesel's `transaction` makes a savepoint.
     /// - [`Error::Unsupported`] for a level or mode that the engine does not have; nothing was sent.
     /// - [`Error::InvalidRetry`] for no attempt; nothing was sent.
+    /// - [`Error::TransactionAborted`] when `work` returned `Ok` although its transaction had ended before.
     /// - What `work` returned; what BEGIN or COMMIT failed with, as an [`Error`].
     ///
     /// When the connection is lost during COMMIT, nobody knows whether the transaction is committed: the

@@ -39,6 +39,12 @@ impl Commits {
         let mut begun = None;
         move |event| match event {
             InstrumentationEvent::CommitTransaction { .. } => begun = Some(Instant::now()),
+            // The crate's own COMMIT is a query.
+            InstrumentationEvent::StartQuery { query, .. }
+                if begun.is_none() && query.to_string().contains("COMMIT") =>
+            {
+                begun = Some(Instant::now());
+            }
             InstrumentationEvent::FinishQuery { .. } => {
                 if let Some(begun) = begun.take() {
                     let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
