@@ -55,6 +55,7 @@ impl<C: Backend> Crew<C> {
     }
 
     /// How many connections.
+    #[allow(dead_code, reason = "not all benchmarks need it")]
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
     }

@@ -15,6 +15,8 @@ pub(in crate::engine) trait Clock: Backend {
     const NOW: &'static str;
     /// The function that gives the larger of two values.
     const GREATEST: &'static str;
+    /// Whether the index may be full of what a row was before: then the row is found as the last of them.
+    const OLD_ROWS_STAY: bool = false;
 }
 
 /// An expression without columns, in the DSL's eyes, of the type BIGINT.

@@ -53,6 +53,13 @@ macro_rules! slot_rows {
                 " AND number = ", Integer = &key.number;
                 " AND token = ", Binary = key.token;
             );
+            if <$db>::OLD_ROWS_STAY {
+                push!(out;
+                    " AND fence = (SELECT fence FROM diesel_slots WHERE name = ", $sql_text = key.name;
+                    " AND number = ", Integer = &key.number;
+                    " ORDER BY fence DESC LIMIT 1)";
+                );
+            }
             Ok(())
         }
 
@@ -146,7 +153,10 @@ macro_rules! slot_rows {
 
         /// Takes a slot from whoever has it.
         pub(in crate::engine) fn take_away<'a>(name: &'a $text, number: i32) -> impl Counted + 'a {
-            diesel::update(slots::table.find((name, number))).set((
+            let slot = slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::number.eq(number));
+            diesel::update(slot).set((
                 slots::token.eq(None::<&[u8]>),
                 slots::expires_us.eq(0_i64),
                 slots::keep_us.eq(0_i64),

@@ -35,7 +35,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_slots (name, number) {
+    diesel_slots (name, number, fence) {
         #[max_length = 255]
         name -> Varchar,
         number -> Int4,

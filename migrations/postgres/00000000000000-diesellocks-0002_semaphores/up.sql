@@ -11,11 +11,13 @@ CREATE TABLE diesel_slots (
     acquired_us BIGINT NOT NULL,
     expires_us BIGINT NOT NULL,
     keep_us BIGINT NOT NULL,    -- a release before that keeps the slot until then
-    PRIMARY KEY (name, number)
+    -- A slot has one row. The fence is in the key so that the row is found among those that it was before: of
+    -- one number it is the last in the index. They can't be cleared away while a session has an old snapshot.
+    PRIMARY KEY (name, number, fence)
 );
 
 -- Finds a free slot among many that are held.
-CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us);
+CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us) WHERE number > 100;
 
 -- Finds the largest fence where there are too many rows to read them all.
 CREATE INDEX diesel_slots_fences ON diesel_slots (name, fence) WHERE number > 100;

@@ -29,6 +29,7 @@ fn counted(statement: impl Counted, conn: &mut PgConnection) -> QueryResult<usiz
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const GREATEST: &'static str = "greatest";
+    const OLD_ROWS_STAY: bool = true;
 }
 
 /// Ended by [`ROLLBACK_TO_SAVEPOINT`](super::statements::ROLLBACK_TO_SAVEPOINT).
@@ -66,42 +67,81 @@ pub(super) struct Free<'a, P> {
     pub(super) among: P,
 }
 
-/// Any slot, provided that there are no more slots than permits.
+/// Any slot, provided that there are no more slots than permits, of which there are few.
 pub(super) struct Any;
+
+/// The same where there are many.
+pub(super) struct AnyOfMany;
 
 /// One of these.
 pub(super) struct These<'a>(pub(super) &'a [i32]);
 
-/// What distinguishes the two in SQL.
+/// What distinguishes them in SQL.
 pub(super) trait Among: Sized {
     type QueryId: 'static;
-    const ORDER: &'static str;
+    /// Whether slots are looked for above the first hundred.
+    const MANY: bool;
+    /// Whether all slots are among the first hundred.
+    const FEW: bool;
 
-    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
+    /// The numbers that are looked at one by one.
+    fn numbers<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
+
+    fn condition<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
+}
+
+// Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
+fn none_above<'b, P>(free: &'b Free<'_, P>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+    push!(out;
+        " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = free.name;
+        " AND number > ", Integer = &free.permits;
+        ")";
+    );
+    Ok(())
 }
 
 impl Among for Any {
     type QueryId = Any;
-    const ORDER: &'static str = "expires_us";
+    const MANY: bool = false;
+    const FEW: bool = true;
 
-    // Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
-    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        push!(out;
-            " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = free.name;
-            " AND number > ", Integer = &free.permits;
-            ")";
-        );
+    // A subquery: a plan that is made for each number of permits is not kept.
+    fn numbers<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out; "generate_series(1, (SELECT ", Integer = &free.permits; "))");
         Ok(())
+    }
+
+    fn condition<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        none_above(free, out)
+    }
+}
+
+impl Among for AnyOfMany {
+    type QueryId = AnyOfMany;
+    const MANY: bool = true;
+    const FEW: bool = false;
+
+    fn numbers<'b>(_: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("generate_series(1, 100)");
+        Ok(())
+    }
+
+    fn condition<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        none_above(free, out)
     }
 }
 
 impl Among for These<'_> {
     type QueryId = These<'static>;
-    const ORDER: &'static str = "number";
+    const MANY: bool = false;
+    const FEW: bool = false;
 
-    fn walk<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        push!(out;
-            " AND number = ANY (", Array<Integer> = free.among.0; ")");
+    fn numbers<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        push!(out; "unnest((SELECT ", Array<Integer> = free.among.0; "))");
+        Ok(())
+    }
+
+    fn condition<'b>(_: &'b Free<'_, Self>, _: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         Ok(())
     }
 }
@@ -133,33 +173,46 @@ impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
         // The unit and the shift are constants of `fence`.
         const { assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100) };
         push!(out;
-            "WITH got AS (UPDATE diesel_slots SET token = ", Binary = wanted.token.as_slice();
+            "WITH got AS (UPDATE diesel_slots AS slot SET token = ", Binary = wanted.token.as_slice();
             ", holder = ", Nullable<Text> = &wanted.holder;
             ", fence = (greatest(us / 64, (greatest(fence, "; {FLOOR};
-            ", (SELECT max(fence) FROM diesel_slots WHERE name = ", Text = name;
-            " AND number <= 100), (SELECT fence FROM diesel_slots WHERE name = ", Text = name;
-            " AND number > 100 ORDER BY fence DESC LIMIT 1)) >> 17) + 1) << 17) | number, acquired_us = us, \
+            ", (SELECT max(newest.fence) FROM ";
+        );
+        if P::FEW {
+            P::numbers(&self.free, &mut out)?;
+        } else {
+            out.push_sql("generate_series(1, 100)");
+        }
+        newest(&mut out, name)?;
+        push!(out; ")");
+        if !P::FEW {
+            push!(out;
+                ", (SELECT fence FROM diesel_slots WHERE name = ", Text = name;
+                " AND number > 100 ORDER BY fence DESC LIMIT 1)";
+            );
+        }
+        push!(out;
+            ") >> 17) + 1) << 17) | number, acquired_us = us, \
              expires_us = us + ", BigInt = &wanted.lease_us;
             ", keep_us = us + ", BigInt = &wanted.at_least_us;
             " FROM (SELECT "; {Pg::NOW};
-            " AS us) AS clock WHERE name = ", Text = name; " AND number = (";
+            " AS us) AS clock WHERE slot.ctid = (SELECT at FROM (";
         );
         // Alone it is a transaction of its own, whose snapshot is that of the statement.
         free_slot(&mut out, &self.free, NESTED)?;
-        push!(out; ") RETURNING number, fence)");
+        push!(out; ") AS free) RETURNING number, fence)");
         answer(&mut out, name, NESTED)
     }
 }
 
 impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        push!(out; "WITH got AS MATERIALIZED (SELECT number, 0::bigint AS fence FROM (");
+        push!(out; "WITH got AS MATERIALIZED (SELECT at, number, 0::bigint AS fence FROM (");
         free_slot(&mut out, &self.free, true)?;
         // Whoever had a lease on it that has ended is not to come back: somebody else held the slot since.
         push!(out;
-            ") AS free), cleared AS (UPDATE diesel_slots AS slot SET token = NULL FROM got WHERE slot.name = ",
-                Text = self.free.name;
-            " AND slot.number = got.number AND slot.token IS NOT NULL)";
+            ") AS free), cleared AS (UPDATE diesel_slots AS slot SET token = NULL \
+             WHERE slot.ctid = (SELECT at FROM got) AND slot.token IS NOT NULL)";
         );
         answer(&mut out, self.free.name, true)
     }
@@ -168,26 +221,56 @@ impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
 /// No fence of a slot that was removed was larger.
 const FLOOR: &str = "(SELECT fence FROM diesel_fences WHERE id = 1)";
 
+/// The row of each number `n`: the last of its entries in the index. Those before are of rows that are gone, and
+/// many when another session has an old snapshot.
+fn newest<'b>(out: &mut AstPass<'_, 'b, Pg>, name: &'b str) -> QueryResult<()> {
+    push!(out;
+        " AS n, LATERAL (SELECT ctid AS at, number, fence, expires_us FROM diesel_slots WHERE name = ", Text = name;
+        " AND number = n ORDER BY fence DESC LIMIT 1) AS newest";
+    );
+    Ok(())
+}
+
 /// A free slot, locked; none at an isolation level that keeps to an old snapshot.
 ///
 /// A subquery that is evaluated once stands for the clock, which an index could not be searched by
-/// otherwise. Whoever has changed the row since the statement's snapshot is seen: a row that was locked is
-/// looked at again.
+/// otherwise. A row that another has changed since the statement's snapshot is passed over.
 fn free_slot<'b, P: Among>(
     out: &mut AstPass<'_, 'b, Pg>,
     free: &'b Free<'_, P>,
     nested: bool,
 ) -> QueryResult<()> {
+    push!(out; "SELECT at, number FROM (SELECT free.at, newest.number FROM ");
+    P::numbers(free, out)?;
+    newest(out, free.name)?;
     push!(out;
-        "SELECT number FROM diesel_slots WHERE name = ", Text = free.name;
-        " AND expires_us <= (SELECT "; {Pg::NOW}; ")";
+        ", LATERAL (SELECT ctid AS at FROM diesel_slots WHERE ctid = newest.at AND expires_us <= (SELECT ";
+        {Pg::NOW};
+        ") FOR UPDATE SKIP LOCKED) AS free) AS few WHERE true";
     );
+    level_and_condition(out, free, nested)?;
+    if P::MANY {
+        push!(out;
+            " UNION ALL SELECT at, number FROM (SELECT ctid AS at, number FROM diesel_slots WHERE name = ",
+                Text = free.name;
+            " AND number > 100 AND expires_us <= (SELECT "; {Pg::NOW};
+            ") ORDER BY expires_us FOR UPDATE SKIP LOCKED) AS many WHERE true";
+        );
+        level_and_condition(out, free, nested)?;
+    }
+    push!(out; " LIMIT 1");
+    Ok(())
+}
+
+fn level_and_condition<'b, P: Among>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    free: &'b Free<'_, P>,
+    nested: bool,
+) -> QueryResult<()> {
     if nested {
         push!(out; " AND "; {LEVEL}; " IS NULL");
     }
-    P::walk(free, out)?;
-    push!(out; " ORDER BY "; {P::ORDER}; " LIMIT 1 FOR UPDATE SKIP LOCKED");
-    Ok(())
+    P::condition(free, out)
 }
 
 /// The isolation level that is in the way.

@@ -12,6 +12,7 @@ use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
     open_among,
 };
+use crate::limits::FEW_SLOTS;
 use crate::messages::{Class, classify};
 use crate::{Error, Semaphore, Slot, nesting};
 
@@ -24,9 +25,12 @@ impl SlotStore for PgConnection {
     }
 
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+        let few = wanted.semaphore.permits_i32() <= FEW_SLOTS;
         let answer = alone(conn, |conn| match (&place.open, place.in_transaction) {
-            (None, false) => lease::<_, false>(conn, wanted, sql::Any),
-            (None, true) => lease::<_, true>(conn, wanted, sql::Any),
+            (None, false) if few => lease::<_, false>(conn, wanted, sql::Any),
+            (None, true) if few => lease::<_, true>(conn, wanted, sql::Any),
+            (None, false) => lease::<_, false>(conn, wanted, sql::AnyOfMany),
+            (None, true) => lease::<_, true>(conn, wanted, sql::AnyOfMany),
             (Some(open), false) => lease::<_, false>(conn, wanted, sql::These(open)),
             (Some(open), true) => lease::<_, true>(conn, wanted, sql::These(open)),
         })?;
@@ -40,7 +44,8 @@ impl SlotStore for PgConnection {
 
     fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
         let answer = match &place.open {
-            None => hold(conn, semaphore, sql::Any),
+            None if semaphore.permits_i32() <= FEW_SLOTS => hold(conn, semaphore, sql::Any),
+            None => hold(conn, semaphore, sql::AnyOfMany),
             Some(open) => hold(conn, semaphore, sql::These(open)),
         }?;
         attempt(answer, semaphore, place)
