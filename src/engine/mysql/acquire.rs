@@ -10,6 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
+use super::scope::Begun;
 use super::{
     assert_in_transaction, isolation, level_named, reads_what_is_committed, session, statements,
     writers,
@@ -39,8 +40,8 @@ pub(super) enum Transaction {
         gate: bool,
     },
     Open {
-        /// When this crate has begun it: its level when it has set one, whatever the session's is.
-        begun: Option<Option<Isolation>>,
+        /// When this crate has begun it; its level counts, whatever the session's is.
+        begun: Option<Begun>,
     },
 }
 
@@ -73,12 +74,14 @@ pub(super) fn acquire(
     let unknown = match transaction {
         Transaction::Begun { .. }
         | Transaction::Open {
-            begun: Some(Some(Isolation::ReadCommitted)),
+            begun: Some(Begun(Some(Isolation::ReadCommitted))),
         } => None,
         Transaction::Open {
-            begun: Some(Some(level)),
+            begun: Some(Begun(Some(level))),
         } => return Err(isolation(request, level.sql()).into()),
-        Transaction::Open { begun: Some(None) } => Some(Unknown::Level),
+        Transaction::Open {
+            begun: Some(Begun(None)),
+        } => Some(Unknown::Level),
         Transaction::Open { begun: None } => Some(Unknown::Transaction),
     };
     if request.kept() || request.ids.len() <= statements::LOCKED_AT_ONCE {
@@ -90,7 +93,7 @@ pub(super) fn acquire(
     for ids in request.ids.chunks(statements::LOCKED_AT_ONCE) {
         if !acquire_if_free(conn, ids)? {
             let transaction = Transaction::Open {
-                begun: Some(Some(Isolation::ReadCommitted)),
+                begun: Some(Begun(Some(Isolation::ReadCommitted))),
             };
             acquire_each(conn, request, ids, transaction, None)?;
         }

@@ -16,6 +16,10 @@ thread_local! {
     static ENTERED: RefCell<Vec<(usize, Option<Isolation>)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A transaction that this crate has begun, with its level when it has set one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun(pub(super) Option<Isolation>);
+
 /// Takes the mark away when it is dropped.
 pub struct Scope {
     address: usize,
@@ -27,12 +31,12 @@ pub(super) fn enter(conn: &MysqlConnection, level: Option<Isolation>) -> Scope {
     Scope { address }
 }
 
-/// The open transaction, when this crate has begun it: with its level when it has set one.
-pub(super) fn entered(conn: &MysqlConnection) -> Option<Option<Isolation>> {
+/// The open transaction, when this crate has begun it.
+pub(super) fn entered(conn: &MysqlConnection) -> Option<Begun> {
     let address = address(conn);
     ENTERED.with_borrow(|entered| {
         let own = entered.iter().rev().find(|(entry, _)| *entry == address);
-        own.map(|(_, level)| *level)
+        own.map(|(_, level)| Begun(*level))
     })
 }
 

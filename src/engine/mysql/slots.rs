@@ -8,6 +8,7 @@ use diesel::mysql::MysqlConnection;
 use super::again::{at_read_committed, counted};
 use super::bytes::{Bytes, check_client_library};
 use super::run::{Failure, Run};
+use super::scope::Begun;
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{
@@ -305,9 +306,9 @@ fn try_once(
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
     let begun = scope::entered(conn);
     let level = match begun {
-        Some(Some(Isolation::ReadCommitted)) => return Ok(()),
-        Some(Some(level)) => level.sql(),
-        Some(None) | None => {
+        Some(Begun(Some(Isolation::ReadCommitted))) => return Ok(()),
+        Some(Begun(Some(level))) => level.sql(),
+        Some(Begun(None)) | None => {
             let (level, in_transaction) = (statements::Surroundings {}).get_result(conn)?;
             if begun.is_none() {
                 assert_in_transaction(conn, in_transaction)?;
