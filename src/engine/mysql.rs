@@ -205,11 +205,11 @@ fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Resul
 /// Everything in the message that carries BEGIN. `false` when somebody or something is in the way: the
 /// way step by step waits, or tells what it is.
 fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
-    let batch = statements::begin_and_acquire(&request.ids);
+    let batch = statements::begin_and_acquire(request);
     if AnsiTransactionManager::begin_transaction_sql(conn, &batch).is_ok() {
         return Ok(true);
     }
-    session::set_back_by_text(conn, &statements::undo(&request.ids))?;
+    session::set_back_by_text(conn, &statements::undo(request))?;
     Ok(false)
 }
 

@@ -32,6 +32,72 @@ fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
     Ok(())
 }
 
+/// Another session has locked the table, which is not a row's lock.
+#[test]
+fn waits_and_tries_end_while_the_table_is_locked() {
+    let database = Arc::new(Mysql::new());
+    let limit = Duration::from_millis(300);
+    for hold in [
+        "LOCK TABLES diesel_object_locks WRITE",
+        "FLUSH TABLES diesel_object_locks WITH READ LOCK",
+    ] {
+        for retention in [Retention::Transient, Retention::Kept] {
+            for (warm, inside) in [(false, false), (true, false), (true, true)] {
+                let lock = ObjectLock::on("a")
+                    .retention(retention)
+                    .wait(Wait::AtMost(limit));
+                let mut conn = database.connect();
+                if warm {
+                    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                        .expect("free");
+                }
+                let mut holder = database.connect();
+                // When it returns, the table is locked.
+                holder.batch_execute(hold).expect(hold);
+                let waiter = {
+                    let lock = lock.clone();
+                    meanwhile(move || {
+                        Mysql::set_limits(&mut conn);
+                        let before = Mysql::limits(&mut conn);
+                        let begun = Instant::now();
+                        let result = if inside {
+                            Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
+                        } else {
+                            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                        };
+                        let took = begun.elapsed();
+                        assert_eq!(Mysql::limits(&mut conn), before);
+                        (conn, result, took)
+                    })
+                };
+                let (mut conn, result, took) = result_of(&waiter);
+                let tried = lock.clone();
+                let trier = meanwhile(move || {
+                    let result = if inside {
+                        let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&tried);
+                        Mysql::in_transaction(&mut conn, lock)
+                    } else {
+                        let tried = conn.try_with_object_lock(&tried, |_| Ok::<_, Error>(()));
+                        tried.map(|done| done.is_some())
+                    };
+                    (conn, result)
+                });
+                let (mut conn, tried) = result_of(&trier);
+                assert!(!tried.expect("an answer"));
+                let error = result.expect_err("the table is locked");
+                assert!(error.is_timeout(), "{hold}, {retention:?}: {error:?}");
+                assert!(took >= limit, "{took:?} is too early");
+                // One who waits for ever is noticed by `result_of`; this is one second more than is promised.
+                let most = limit + Duration::from_secs(4);
+                assert!(took <= most, "{took:?} is too late: {hold}, {retention:?}");
+                holder.batch_execute("UNLOCK TABLES").expect("unlock");
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    .expect("free again");
+            }
+        }
+    }
+}
+
 /// `KILL QUERY` ends the statement that sets a limit back, or that releases a named lock, once or always: the
 /// session is as before and holds nothing, or a pool discards the connection.
 #[test]

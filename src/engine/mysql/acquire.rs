@@ -248,7 +248,7 @@ fn lock_row(
             let row = if waits {
                 statements::lock_row(id).get_if_any(conn)
             } else {
-                statements::lock_row_now(id).get_if_any(conn)
+                statements::LockRowNow { id }.get_if_any(conn)
             };
             took = begun.elapsed();
             row
@@ -283,7 +283,10 @@ fn after_wait(
     time_is_up: bool,
 ) -> Result<(), Refusal> {
     match failure.class {
-        Class::LockTimeout | Class::LockNotAvailable if request.wait == Wait::No => {
+        // The last when the table is locked.
+        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout
+            if request.wait == Wait::No =>
+        {
             Err(Refusal::Held)
         }
         Class::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),

@@ -132,7 +132,9 @@ pub(super) fn within<T>(
         return statement(conn);
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        statements::SetLimit { millis }.execute(conn)?;
+        // What the server counts in.
+        let seconds = millis.saturating_add(999) / 1000;
+        statements::SetLimit { millis, seconds }.execute(conn)?;
         statement(conn)
     }));
     // Also when the limit could not be set: it may have been all the same.

@@ -14,9 +14,10 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use super::writers::UNKNOWN;
 use crate::engine::statement::statement;
+use crate::request::Request;
 use crate::schema::mysql::diesel_object_locks::{self, dsl};
 use crate::transaction_request::Access;
-use crate::{ObjectId, Transaction};
+use crate::{ObjectId, Transaction, Wait};
 
 /// Before BEGIN, for a transaction in which a closure runs.
 ///
@@ -95,18 +96,47 @@ pub(super) const LOCKED_AT_ONCE: usize = 100;
 
 /// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
 /// when anybody is in the way; what it did until then is for [`undo`].
-pub(super) fn begin_and_acquire(ids: &[ObjectId]) -> String {
-    let mut sql = BEGIN_MARKED.to_owned();
-    push_acquire_free(&mut sql, ids);
+pub(super) fn begin_and_acquire(request: &Request) -> String {
+    let mut sql = String::new();
+    if is_limited(request) {
+        // More than it takes, and part of what a wait may take beyond its time.
+        sql.push_str(
+            "SET @diesel_locks_gate = NULL /*!80000 , \
+             @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
+        );
+    }
+    sql.push_str(BEGIN_MARKED);
+    push_acquire_free(&mut sql, &request.ids);
+    push_restore_limit(&mut sql, request);
     sql
 }
 
 /// After [`begin_and_acquire`] has failed, wherever that was.
-pub(super) fn undo(ids: &[ObjectId]) -> String {
+pub(super) fn undo(request: &Request) -> String {
     let mut sql = ROLLBACK.to_owned();
-    push_leave_gates(&mut sql, ids);
+    push_leave_gates(&mut sql, &request.ids);
+    push_restore_limit(&mut sql, request);
     sql
 }
+
+/// NOWAIT is for rows alone on MySQL: a table that is locked is waited for.
+fn is_limited(request: &Request) -> bool {
+    matches!(request.wait, Wait::AtMost(_))
+}
+
+fn push_restore_limit(sql: &mut String, request: &Request) {
+    if is_limited(request) {
+        sql.push_str(
+            "; SET @diesel_locks_gate = NULL /*!80000 , SESSION max_execution_time = \
+             CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
+             @diesel_locks_limit = NULL */",
+        );
+    }
+}
+
+/// NULL when the limit was not set. The cast because MySQL does not know the type of a variable that is NULL.
+const WAIT_BEFORE: &str =
+    "CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED)";
 
 /// [`begin_and_acquire`] in a transaction that is open.
 pub(super) fn acquire_in_savepoint(ids: &[ObjectId]) -> String {
@@ -178,16 +208,20 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
         .for_update()
 }
 
-/// The same without waiting: an error when somebody holds it.
-#[auto_type]
-pub(super) fn lock_row_now<'a>(id: &'a [u8]) -> _ {
-    let session: Session = SESSION;
-    let unknown: WriterUnknown = WriterUnknown;
-    diesel_object_locks::table
-        .select((session, unknown))
-        .filter(dsl::id.eq(id))
-        .for_update()
-        .no_wait()
+statement! {
+    Mysql, MysqlConnection;
+    /// The same without waiting: an error when somebody holds it. Raw for its hint, which is a comment on MariaDB:
+    /// NOWAIT is for rows alone on MySQL, and for tables too on MariaDB.
+    LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
+    |self, out| {
+        out.push_sql("SELECT /*+ MAX_EXECUTION_TIME(200) */ ");
+        QueryFragment::<Mysql>::walk_ast(&SESSION, out.reborrow())?;
+        out.push_sql(", ");
+        QueryFragment::<Mysql>::walk_ast(&WriterUnknown, out.reborrow())?;
+        out.push_sql(" FROM diesel_object_locks WHERE id = ");
+        out.push_bind_param::<Binary, _>(&self.id)?;
+        out.push_sql(" FOR UPDATE NOWAIT");
+    }
 }
 
 #[auto_type]
@@ -356,13 +390,20 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// Limits the time of statements: the only limit below a second. The hint MAX_EXECUTION_TIME and
-    /// SET STATEMENT would do it without this statement, but take no bound values.
-    SetLimit { millis: i32 } -> Integer,
+    /// SET STATEMENT would do it without this statement, but take no bound values. On MySQL it is not a limit of
+    /// PREPARE, which waits for a table that is locked, nor of statements that write: so, in whole seconds, there is
+    /// also one of waits for tables.
+    SetLimit { millis: i32, seconds: i32 } -> Integer,
     |self, out| {
         out.push_sql(
             "SET @diesel_locks_limit = \
              /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
-             SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
+             @diesel_locks_wait = @@SESSION.lock_wait_timeout, \
+             SESSION lock_wait_timeout = ",
+        );
+        out.push_bind_param::<Integer, _>(&self.seconds)?;
+        out.push_sql(
+            ", SESSION /*!80000 max_execution_time = *//*M!100100 max_statement_time = 0.001 * */ ",
         );
         out.push_bind_param::<Integer, _>(&self.millis)?;
     }
@@ -377,8 +418,10 @@ statement! {
         out.push_sql(
             "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
              @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
-             COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL",
+             COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, SESSION lock_wait_timeout = ",
         );
+        out.push_sql(WAIT_BEFORE);
+        out.push_sql(", @diesel_locks_wait = NULL");
     }
 }
 

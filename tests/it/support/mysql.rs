@@ -244,7 +244,7 @@ impl Backend for Mysql {
         words(
             conn,
             "CONCAT(/*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
-             ' ', @@SESSION.innodb_lock_wait_timeout)",
+             ' ', @@SESSION.innodb_lock_wait_timeout, ' ', @@SESSION.lock_wait_timeout)",
         )
     }
 
@@ -256,7 +256,7 @@ impl Backend for Mysql {
         Self::sql(
             conn,
             "SET SESSION /*!80000 max_execution_time = 61000 *//*M!100100 max_statement_time = 61 */, \
-             SESSION innodb_lock_wait_timeout = 62",
+             SESSION innodb_lock_wait_timeout = 62, SESSION lock_wait_timeout = 63",
         );
     }
 
