@@ -61,33 +61,32 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
 // see: for an entry of the other index from all versions of the row, which is ten times the work of a row.
 // So a look goes through the rows while they are few.
 
+/// Number and fence of a slot, when it is free, the clock, the floor of all fences, and flags: [`MARIADB`],
+/// [`WRITER_UNKNOWN`].
+pub(super) type FewRow = (i32, i64, i64, i64, i64, i32);
+
 statement! {
     Mysql, MysqlConnection;
-    /// Up to eight free slots, and a row for the last number (or one that is too large) and the largest fence.
-    /// And flags: [`MARIADB`], and in the last row [`WRITER_UNKNOWN`].
-    ///
-    /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
-    /// the rest.
-    LookAtFew<'a> { name: &'a [u8], permits: i32 } -> Look,
+    /// All slots, and one above the permits if there are more. In one go: a part that adds them up costs more.
+    LookAtFew<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
     |self, out| {
         push!(out;
-            "(SELECT NULL AS slots, "; {Mysql::NOW};
-            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (PRIMARY) \
-             WHERE name = ", Binary = self.name;
+            "SELECT number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
+            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN};
+            ") FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
-            " AND expires_us <= "; {Mysql::NOW};
-            " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW};
-            ", NULL, GREATEST(MAX(fence), "; {FLOOR};
-            "), /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-            " AND number <= ", Integer = &self.permits;
-            " + 1)";
+            " + 1";
         );
     }
 }
 
 statement! {
     Mysql, MysqlConnection;
-    /// The same by way of the ends of leases.
+    /// Up to eight free slots, by way of the ends of leases, and a row for the last number and the largest
+    /// fence. And whether this is MariaDB.
+    ///
+    /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
+    /// the rest.
     LookAtMany<'a> { name: &'a [u8] } -> Look,
     |self, out| {
         push!(out;

@@ -19,6 +19,7 @@ thread_local! {
 }
 
 /// What a look saw.
+#[derive(Default)]
 pub(super) struct Seen {
     slots: Option<i32>,
     now_us: i64,
@@ -30,6 +31,18 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    fn note(&mut self, flags: i32) {
+        self.mariadb = flags & sql::MARIADB != 0;
+        self.writer_unknown |= flags & sql::WRITER_UNKNOWN != 0;
+    }
+
+    fn add(&mut self, (slots, now_us, number, fence): sql::LookRow) {
+        self.slots = self.slots.or(slots);
+        self.now_us = now_us;
+        self.fence = self.fence.max(fence.unwrap_or(0));
+        self.free.extend(number.zip(fence));
+    }
+
     pub(super) fn judged(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
         judge(self.slots, semaphore.permits_i32(), false, place)
     }
@@ -48,35 +61,33 @@ pub(super) fn look(
     place: &Place,
 ) -> Result<Seen, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    // Before the rest, so that whoever finishes meanwhile may be later.
-    let fence: i64 = if place.open.is_some() {
-        sql::LastFence { name }.get_result(conn)?
-    } else {
-        0
-    };
-    let rows: Vec<(sql::LookRow, i32)> = match &place.open {
-        None if permits <= FEW_SLOTS => sql::LookAtFew { name, permits }.load(conn)?,
-        None => sql::LookAtMany { name }.load(conn)?,
-        Some(open) => {
-            let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
-            rows.into_iter().map(|row| (row, 0)).collect()
+    let mut seen = Seen::default();
+    match &place.open {
+        None if permits <= FEW_SLOTS => {
+            let rows: Vec<sql::FewRow> = sql::LookAtFew { name, permits }.load(conn)?;
+            for (number, fence, expires_us, now_us, floor, flags) in rows {
+                seen.note(flags);
+                seen.slots = seen.slots.max(Some(number));
+                seen.now_us = now_us;
+                seen.fence = seen.fence.max(fence).max(floor);
+                if expires_us <= now_us {
+                    seen.free.push((number, fence));
+                }
+            }
         }
-    };
-    let mut seen = Seen {
-        slots: None,
-        now_us: 0,
-        fence,
-        free: Vec::new(),
-        mariadb: false,
-        writer_unknown: false,
-    };
-    for ((slots, now_us, number, last), flags) in rows {
-        seen.mariadb = flags & sql::MARIADB != 0;
-        seen.writer_unknown |= flags & sql::WRITER_UNKNOWN != 0;
-        seen.slots = seen.slots.or(slots);
-        seen.now_us = now_us;
-        seen.fence = seen.fence.max(last.unwrap_or(0));
-        seen.free.extend(number.zip(last));
+        None => {
+            let rows: Vec<(sql::LookRow, i32)> = sql::LookAtMany { name }.load(conn)?;
+            for (row, flags) in rows {
+                seen.note(flags);
+                seen.add(row);
+            }
+        }
+        Some(open) => {
+            // Before the slots: whoever is granted one meanwhile need not have the smaller fence.
+            seen.fence = sql::LastFence { name }.get_result(conn)?;
+            let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
+            rows.into_iter().for_each(|row| seen.add(row));
+        }
     }
     if place.open.is_none() && seen.slots > Some(permits) {
         seen.free.clear();
