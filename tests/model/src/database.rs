@@ -5,7 +5,8 @@
 
 use crate::setup::{LEASE, MOST_SLOTS, Mutant, Setup};
 
-/// The rank of a fence among those of its slot.
+/// The rank of a fence among those of its slot; with [`Setup::fences`] twice its rank among all of them, so that
+/// there is room between any two.
 pub type Fence = u8;
 
 /// The rank of a token among those of its slot: the order of the grants.
@@ -54,11 +55,12 @@ impl Row {
         self.present && self.owned && self.newest == token
     }
 
-    fn next_fence(self, seen: Fence, setup: &Setup) -> Fence {
+    fn next_fence(self, seen: Fence, after: Fence, setup: &Setup) -> Fence {
         if setup.is(Mutant::FenceByClock) && self.just_granted {
             self.fence
         } else {
-            seen + 1
+            let of_all = !setup.is(Mutant::FenceOfOwnSlot);
+            seen.max(if of_all { after } else { 0 }) + 1
         }
     }
 }
@@ -109,7 +111,7 @@ pub struct Grant {
     pub token: Token,
     /// Orders it.
     pub fence: Fence,
-    /// Whether the slot never had a fence as large.
+    /// Whether the slot never had a fence as large, nor any slot before the look.
     pub grew: bool,
 }
 
@@ -173,16 +175,28 @@ impl Database {
         self.rows[number].is_free(setup)
     }
 
-    /// `Take`: compare and set.
-    pub fn take(&mut self, number: Number, seen: Fence, setup: &Setup) -> Option<Grant> {
+    /// The largest fence, as a look sees it: of all rows, and of those that were removed.
+    pub fn last_fence(&self, setup: &Setup) -> Fence {
+        let largest = self.rows.iter().map(|row| row.largest).max();
+        largest.filter(|_| setup.fences).unwrap_or(0)
+    }
+
+    /// `Take`: compare and set. `after`: the largest fence that the look saw.
+    pub fn take(
+        &mut self,
+        number: Number,
+        seen: Fence,
+        after: Fence,
+        setup: &Setup,
+    ) -> Option<Grant> {
         let row = &mut self.rows[number];
         let as_seen = row.fence == seen || setup.is(Mutant::TakeWithoutFence);
         let free = row.is_free(setup) && as_seen;
         if !(free || row.present && setup.is(Mutant::TakeWithoutCompare)) {
             return None;
         }
-        let fence = row.next_fence(seen, setup);
-        let grew = fence > row.largest;
+        let fence = row.next_fence(seen, after, setup);
+        let grew = fence > row.largest.max(after);
         *row = Row {
             present: true,
             left: LEASE,

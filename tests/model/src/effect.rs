@@ -48,6 +48,7 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
             permits,
             number,
             seen: state.database.rows[number].fence,
+            after: state.database.last_fence(setup),
             age: 0,
             since: Since::Nothing,
         },
@@ -72,6 +73,7 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
             permits,
             number,
             seen: state.database.rows[number].fence,
+            after: state.database.last_fence(setup),
             age: 0,
             since,
         },
@@ -120,13 +122,14 @@ fn take(setup: &Setup, state: &mut State, index: usize) -> Process {
         permits,
         number,
         seen,
+        after,
         age,
         since,
     } = state.processes[index]
     else {
         return Process::Idle;
     };
-    let Some(grant) = state.database.take(number, seen, setup) else {
+    let Some(grant) = state.database.take(number, seen, after, setup) else {
         return Process::Idle;
     };
     if !grant.grew {

@@ -36,7 +36,10 @@ fn main() -> ExitCode {
     report("slots: 2 permits, lowered to 1 and raised", &slots);
     let writes = search::everything(Setup::WRITES.at(arguments.clock, arguments.processes.into()));
     report("writes: 1 permit, its holders write", &writes);
-    if slots.exhausted && writes.exhausted {
+    let fences = Setup::FENCES.at(arguments.clock, arguments.processes.min(2).into());
+    let fences = search::everything(fences);
+    report("fences: the same slots, fences across them", &fences);
+    if slots.exhausted && writes.exhausted && fences.exhausted {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -74,6 +74,8 @@ pub enum Process {
         number: Number,
         /// The fence that the look saw.
         seen: Fence,
+        /// The largest fence of all slots that the look saw.
+        after: Fence,
         /// Ticks since before the look.
         age: u8,
         /// Since it looked, or counted.

@@ -20,7 +20,8 @@ pub enum Promise {
     BeliefIsBacked,
     /// A guard that was lost is never held again.
     LostForEver,
-    /// The fence of a grant is larger than all earlier ones of the slot.
+    /// The fence of a grant is larger than all earlier ones of the slot, and than those of all grants of other
+    /// slots that were finished before it looked.
     FencesGrow,
     /// No write of an earlier grant is taken after one of a later grant.
     NoStaleWrite,
@@ -128,7 +129,9 @@ fn attempt_succeeds(mut database: Database, permits: usize, setup: &Setup) -> bo
     };
     number.is_some_and(|number| {
         let seen = database.rows[number].fence;
-        database.take(number, seen, setup).is_some()
+        database
+            .take(number, seen, database.last_fence(setup), setup)
+            .is_some()
     })
 }
 
@@ -235,11 +238,13 @@ pub const POSSIBILITIES: [Possibility; 11] = [
                     permits,
                     number,
                     seen,
+                    after,
                     since: Since::LateRefresh,
                     ..
                 } => {
                     let mut database = state.database;
-                    database.take(number, seen, &model.setup).is_some() && database.held() > permits
+                    database.take(number, seen, after, &model.setup).is_some()
+                        && database.held() > permits
                 }
                 _ => false,
             })

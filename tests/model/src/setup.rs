@@ -21,6 +21,9 @@ pub struct Setup {
     pub processes: usize,
     /// Holders write, with their fences.
     pub writes: bool,
+    /// Fences of different slots are compared, and the clock is no help: it may have been set back before each
+    /// grant. Otherwise only those of one slot are, which look at no other slot.
+    pub fences: bool,
     /// What the database's clock does beside running.
     pub clock: Clock,
     /// `None`: the protocol as it is.
@@ -33,6 +36,7 @@ impl Setup {
         permits: [1, 2],
         processes: MOST_PROCESSES,
         writes: false,
+        fences: false,
         clock: Clock::Steady,
         mutant: None,
     };
@@ -42,6 +46,13 @@ impl Setup {
     pub const WRITES: Self = Self {
         permits: [1, 1],
         writes: true,
+        ..Self::SLOTS
+    };
+
+    /// The slots, and fences across them.
+    pub const FENCES: Self = Self {
+        processes: 2,
+        fences: true,
         ..Self::SLOTS
     };
 
@@ -117,6 +128,8 @@ pub enum Mutant {
     ProcessClock,
     /// `fence.rs`, `next`: the clock alone.
     FenceByClock,
+    /// `fence.rs`, `next`: one more than the slot's own fence, or the clock, which was set back.
+    FenceOfOwnSlot,
     /// `slot_batches.rs`, `to_remove`: removed rows leave no fence behind, and the clock is set back.
     PurgeForgetsFences,
     /// A slot is free when it was given back, whenever its lease ends.
@@ -129,6 +142,7 @@ impl Mutant {
         let (setup, promise) = match self {
             Self::NoFenceCheck => (Setup::WRITES, Promise::NoStaleWrite),
             Self::FenceByClock => (Setup::WRITES, Promise::FencesGrow),
+            Self::FenceOfOwnSlot => (Setup::FENCES, Promise::FencesGrow),
             Self::TakeWithoutFence | Self::PurgeForgetsFences => {
                 (Setup::SLOTS, Promise::FencesGrow)
             }
@@ -147,7 +161,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoFenceCheck,
         Self::RefreshWithoutToken,
         Self::ReleaseWithoutToken,
@@ -159,6 +173,7 @@ impl Mutant {
         Self::LostGuardRevived,
         Self::ProcessClock,
         Self::FenceByClock,
+        Self::FenceOfOwnSlot,
         Self::PurgeForgetsFences,
         Self::ExpiryIgnored,
     ];

@@ -62,10 +62,13 @@ impl State {
         if !setup.writes {
             self.forget_what_only_writes_need();
         }
+        if setup.fences {
+            self.rank_fences(None, 2);
+        }
         for number in 0..MOST_SLOTS {
-            let mut fences = Ranks::default();
-            self.each_fence(number, |fence| fences.note(*fence));
-            self.each_fence(number, |fence| *fence = fences.of(*fence));
+            if !setup.fences {
+                self.rank_fences(Some(number), 1);
+            }
             let mut tokens = Ranks::default();
             self.each_token(number, |token| tokens.note(*token));
             self.each_token(number, |token| *token = tokens.of(*token));
@@ -96,10 +99,23 @@ impl State {
         }
     }
 
-    fn each_fence(&mut self, of: Number, mut visit: impl FnMut(&mut Fence)) {
-        visit(&mut self.database.rows[of].fence);
-        visit(&mut self.database.rows[of].largest);
-        if of == WRITTEN {
+    /// Of one slot, or of all.
+    fn rank_fences(&mut self, of: Option<Number>, times: u8) {
+        let mut fences = Ranks::default();
+        self.each_fence(of, |fence| fences.note(*fence));
+        self.each_fence(of, |fence| *fence = fences.of(*fence) * times);
+    }
+
+    fn each_fence(&mut self, of: Option<Number>, mut visit: impl FnMut(&mut Fence)) {
+        let all = of.is_none();
+        let of = |number| all || of == Some(number);
+        for (number, row) in self.database.rows.iter_mut().enumerate() {
+            if of(number) {
+                visit(&mut row.fence);
+                visit(&mut row.largest);
+            }
+        }
+        if of(WRITTEN) {
             visit(&mut self.resource.fence);
             self.late
                 .iter_mut()
@@ -107,10 +123,18 @@ impl State {
         }
         for process in &mut self.processes {
             match process {
-                Process::Taking { number, seen, .. } if *number == of => visit(seen),
-                Process::Granted { slot, .. } | Process::Holding { slot, .. }
-                    if slot.number == of =>
-                {
+                Process::Taking {
+                    number,
+                    seen,
+                    after,
+                    ..
+                } if of(*number) => {
+                    visit(seen);
+                    if all {
+                        visit(after);
+                    }
+                }
+                Process::Granted { slot, .. } | Process::Holding { slot, .. } if of(slot.number) => {
                     visit(&mut slot.fence);
                 }
                 _ => {}

@@ -65,6 +65,7 @@ broken! {
     lost_guard_revived: LostGuardRevived breaks LostForEver;
     process_clock: ProcessClock breaks OneHolderPerSlot;
     fence_by_clock: FenceByClock breaks FencesGrow;
+    fence_of_own_slot: FenceOfOwnSlot breaks FencesGrow;
     purge_forgets_fences: PurgeForgetsFences breaks FencesGrow;
     expiry_ignored: ExpiryIgnored breaks FreeSlotIsFound;
 }

@@ -19,6 +19,7 @@ type Size = [usize; 3];
 
 const SLOTS: Size = [647_697, 6_048_327, 40];
 const WRITES: Size = [328_154, 3_542_896, 38];
+const FENCES: Size = [66_972, 448_773, 31];
 /// Of slots and of writes.
 const SET_BACK: [Size; 2] = [[60_614, 490_153, 31], [24_722, 217_889, 32]];
 const SET_FORWARD: [Size; 2] = [[61_528, 490_844, 27], [58_158, 543_545, 34]];
@@ -51,6 +52,13 @@ fn holders_of_one_permit_write() {
     assert!(outcome.exhausted);
     let [first, second] = OF_LOWERING;
     assert_eq!(outcome.impossible, [first, second, OF_SETTING_BACK]);
+}
+
+#[test]
+fn fences_grow_across_slots() {
+    let outcome = searched(Setup::FENCES, FENCES);
+    assert_eq!(broken(&outcome), [""; 0]);
+    assert!(outcome.exhausted);
 }
 
 /// "Leases last longer by as much."
@@ -96,6 +104,7 @@ fn the_document_says_how_large_the_searches_are() {
     for (run, sizes) in [
         ("| slots: 3 processes", one(SLOTS)),
         ("| writes: 3 processes", one(WRITES)),
+        ("| fences: 2 processes", one(FENCES)),
         ("| `--clock set-back", two(SET_BACK)),
         ("| `--clock set-forward", two(SET_FORWARD)),
     ] {
