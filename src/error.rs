@@ -67,6 +67,13 @@ pub enum Error {
         why: &'static str,
     },
 
+    /// [`raise_fences`](crate::Semaphores::raise_fences) by so much time that no years of grants would be left.
+    #[error("can't raise fences by {asked:?}: they would be beyond the year 2100, and end in 2112")]
+    FencesTooLarge {
+        /// The time asked for.
+        asked: Duration,
+    },
+
     /// The slot is not ours any more: it was granted to another after the lease had ended, released
     /// before, taken away by [`release_all_slots`](crate::Semaphores::release_all_slots), or never ours.
     #[error("slot {number} of the semaphore {semaphore:?} is not ours any more")]

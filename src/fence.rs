@@ -1,12 +1,14 @@
 //! Fencing tokens: which of two grants is the later one.
 //!
 //! A fence is a unit of time and the slot's number: `unit << 17 | number`, where `unit` is the database's
-//! clock in steps of 64 µs, or one more than the slot's last unit if that is larger. So it grows with
-//! every grant of a slot whatever the clock does, differs between slots, follows the order of grants
-//! between slots, and needs no counter for all to queue at. 17 bits hold 100,000 slots, the rest is good
-//! until the year 2112.
+//! clock in steps of 64 µs, or one more than the largest unit of the semaphore's slots and of the floor in
+//! `diesel_fences`, if that is larger. So it is larger than that of each grant of the semaphore that was
+//! finished before, whatever the clock does, differs between slots, and needs no counter for all to queue
+//! at. 17 bits hold 100,000 slots, the rest is good until the year 2112.
 //!
 //! PostgreSQL computes the same in its statement.
+
+use std::time::Duration;
 
 use crate::limits::MAX_PERMITS;
 
@@ -18,12 +20,27 @@ pub(crate) const UNIT_US: i64 = 64;
 
 const _: () = assert!(MAX_PERMITS < 1 << NUMBER_BITS);
 
-/// The fence of the next grant of the slot `number`, whose last fence was `last`.
+/// The fence of the next grant of the slot `number`, when `last` is the largest one there is.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn next(last: i64, now_us: i64, number: i32) -> i64 {
     let unit = (now_us / UNIT_US).max((last >> NUMBER_BITS) + 1);
     (unit << NUMBER_BITS) | i64::from(number)
 }
+
+/// A fence at this moment: grants after it have larger ones.
+pub(crate) const fn at(now_us: i64) -> i64 {
+    (now_us / UNIT_US) << NUMBER_BITS
+}
+
+/// The fence that is so much time after `fence`; `None` when that is too large to leave years of grants.
+pub(crate) fn raised(fence: i64, by: Duration) -> Option<i64> {
+    let units = i64::try_from(by.as_micros().div_ceil(UNIT_US as u128)).ok()?;
+    let unit = (fence >> NUMBER_BITS).checked_add(1)?.checked_add(units)?;
+    (unit <= LAST_RAISED).then_some(unit << NUMBER_BITS)
+}
+
+/// The year 2100.
+const LAST_RAISED: i64 = 4_102_444_800_000_000 / UNIT_US;
 
 #[cfg(all(test, any(feature = "mysql", feature = "sqlite")))]
 mod tests {
@@ -43,6 +60,22 @@ mod tests {
             next(0, 1_763_712_345_678_901, 7),
             next(0, 1_763_712_345_678_901, 8)
         );
+    }
+
+    #[test]
+    fn is_raised_to_the_year_2100_at_most() {
+        let fence = at(1_763_712_345_678_901);
+        let after = |by| raised(fence, by);
+        assert_eq!(after(Duration::ZERO), Some(fence + (1 << NUMBER_BITS)));
+        assert_eq!(
+            after(Duration::from_micros(65)),
+            Some(fence + (3 << NUMBER_BITS))
+        );
+        let year = Duration::from_secs(365 * 86_400);
+        assert!(after(70 * year) > after(69 * year));
+        assert_eq!(after(80 * year), None);
+        assert_eq!(after(Duration::MAX), None);
+        assert_eq!(raised(i64::MAX, Duration::ZERO), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::engine::slot_store::{Expiry, HeldRow, SlotStore};
+use crate::engine::slot_store::{Expiry, HeldRow, Raised, SlotStore};
 use crate::name::{self, Subject};
 use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, nesting, slots};
 
@@ -419,11 +419,7 @@ pub trait Semaphores: SlotStore {
         for semaphore in &semaphores {
             semaphore.borrow().check()?;
         }
-        outside(
-            self,
-            "register_semaphores",
-            "others would have to wait for its end",
-        )?;
+        outside(self, "register_semaphores", OTHERS_WAIT)?;
         for semaphore in &semaphores {
             Self::add_slots(self, semaphore.borrow(), true)?;
             Self::register(self, semaphore.borrow())?;
@@ -445,7 +441,7 @@ pub trait Semaphores: SlotStore {
     /// [`Error::InTransaction`] inside an open transaction; [`Error::InvalidLease`] for more than
     /// [`Lease::LONGEST`](crate::Lease::LONGEST); errors of the database.
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
-        outside(self, "purge_slots", "others would have to wait for its end")?;
+        outside(self, "purge_slots", OTHERS_WAIT)?;
         if unused_for > Lease::LONGEST {
             return Err(Error::InvalidLease {
                 asked: unused_for,
@@ -454,9 +450,59 @@ pub trait Semaphores: SlotStore {
         }
         Self::purge_slots_older_than(self, lease::up_to_micros(unused_for))
     }
+
+    /// Makes the fences of all grants from now on, of all semaphores, larger than all before by so much time of
+    /// the database's clock, and returns a number that they are all larger than.
+    ///
+    /// For the operator, after a fail-over that may have lost grants: a replica that was promoted knows nothing
+    /// of what its primary granted after the last transaction that it received, and its clock may be behind.
+    /// Holders of lost grants may go on, with fences larger than those of the next holders. `by` is to be more
+    /// than the two clocks may differ; if an earlier `raise_fences` may have been lost too, as much more. An hour
+    /// does no harm: fences last until the year 2112. Call it before the applications go on.
+    ///
+    /// Slots that are held stay so, and keep their fences. Grants in transactions that are open may have smaller
+    /// fences than the number returned. Who adds or removes slots at this moment is waited for as in
+    /// [`register_semaphores`](Self::register_semaphores).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InTransaction`] inside an open transaction; [`Error::FencesTooLarge`]; errors of the database.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*;
+    /// # use diesel_locks::prelude::*;
+    /// # use std::time::Duration;
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// # const QUEUE: Semaphore = Semaphore::new("queue", 1);
+    /// let raised = conn.raise_fences(Duration::from_secs(3600))?;
+    /// let slot = conn.acquire_slot(&QUEUE, Lease::new(Duration::from_secs(30)), Wait::No)?;
+    /// assert!(slot.fence() > raised);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    fn raise_fences(&mut self, by: Duration) -> Result<i64, Error> {
+        outside(self, "raise_fences", OTHERS_WAIT)?;
+        loop {
+            match Self::raise_fence_floor(self, by)? {
+                Raised::To(fence) => {
+                    tracing::warn!(fence, "fences raised");
+                    return Ok(fence);
+                }
+                Raised::TooFar => return Err(Error::FencesTooLarge { asked: by }),
+                Raised::NoFloor => Self::make_fence_floor(self)?,
+            }
+        }
+    }
 }
 
 impl<C: SlotStore> Semaphores for C {}
+
+const OTHERS_WAIT: &str = "others would have to wait for its end";
 
 /// First the common case, then the other.
 const STATES: [(Expiry, LeaseState); 2] = [

@@ -1,8 +1,9 @@
 //! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`, `$sql_text`: how the engine's names are bound.
+/// `$text`, `$sql_text`: how the engine's names are bound. `$run`: the trait with `load`, by which the engine
+/// runs statements; `$failure`: what it fails with.
 macro_rules! slot_rows {
-    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
+    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty, $run:path, $failure:ty) => {
         // Without `RunQueryDsl`: MySQL has its own way to run statements.
         use diesel::prelude::{
             BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
@@ -172,6 +173,30 @@ macro_rules! slot_rows {
                 .select(slots::number)
         }
 
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn fence_floor() -> _ {
+            let fences: i32 = FENCES;
+            diesel_fences::table
+                .filter(diesel_fences::id.eq(fences))
+                .select(diesel_fences::fence)
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn now() -> _ {
+            let now: Now = Now {};
+            diesel::dsl::select(now)
+        }
+
+        /// The largest fence of all slots, or the clock if that is later.
+        pub(in crate::engine) fn last_of_all(conn: &mut $conn) -> Result<i64, $failure> {
+            use $run as _;
+
+            let last_fence = slots::table.select(diesel::dsl::max(slots::fence));
+            let last: Option<i64> = last_fence.get_result(conn)?;
+            let now_us: i64 = now().get_result(conn)?;
+            Ok(last.unwrap_or(0).max($crate::fence::at(now_us)))
+        }
+
         pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl Counted {
             diesel::update(diesel_fences::table.find(FENCES)).set(diesel_fences::fence.eq(fence))
         }
@@ -219,13 +244,12 @@ macro_rules! slot_rows {
 pub(in crate::engine) use slot_rows;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
-/// and locks on rows. `$run`: the trait with `load`, by which the engine runs statements; `$count`: how it runs
-/// one without rows; `$failure`: what both fail with.
+/// and locks on rows. `$count`: how the engine runs a statement without rows.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
     ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty) => {
         use crate::engine::slot_batches::to_add;
-        use crate::engine::slot_store::Added;
+        use crate::engine::slot_store::{Added, Raised};
 
         /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
         /// floor locked.
@@ -238,12 +262,17 @@ macro_rules! locked_slot_rows {
             use $run as _;
 
             let floor: Option<i64> = if waits {
-                Some(lock_fence_floor().get_result(conn)?)
+                lock_fence_floor().load(conn)?.pop()
             } else {
                 lock_fence_floor_if_free().load(conn)?.pop()
             };
             let Some(fence) = floor else {
-                return Ok(Added::Nothing);
+                let there: Vec<i64> = fence_floor().load(conn)?;
+                return Ok(if there.is_empty() {
+                    Added::NoFloor
+                } else {
+                    Added::Nothing
+                });
             };
             let last: Option<i32> = last_number(name).load(conn)?.pop();
             let numbers = to_add(last, permits);
@@ -252,6 +281,36 @@ macro_rules! locked_slot_rows {
                 $count(insert(name, numbers, fence), conn)?;
             }
             Ok(if is_last { Added::All } else { Added::Part })
+        }
+
+        /// Raises the floor, in the open transaction, above all fences by so much time, if there is a floor and it
+        /// does not get too large.
+        pub(in crate::engine) fn raise_fence_floor(
+            conn: &mut $conn,
+            by: std::time::Duration,
+        ) -> Result<Raised, $failure> {
+            use $run as _;
+
+            let Some(floor): Option<i64> = lock_fence_floor().load(conn)?.pop() else {
+                return Ok(Raised::NoFloor);
+            };
+            let Some(raised) = $crate::fence::raised(last_of_all(conn)?.max(floor), by) else {
+                return Ok(Raised::TooFar);
+            };
+            $count(set_fence_floor(raised), conn)?;
+            Ok(Raised::To(raised))
+        }
+
+        /// Whether somebody else has the floor locked. Outside of a transaction.
+        pub(in crate::engine) fn floor_is_locked(conn: &mut $conn) -> Result<bool, $failure> {
+            use $run as _;
+
+            let free: Vec<i64> = lock_fence_floor_if_free().load(conn)?;
+            if !free.is_empty() {
+                return Ok(false);
+            }
+            let there: Vec<i64> = fence_floor().load(conn)?;
+            Ok(!there.is_empty())
         }
 
         fn insert<'a>(

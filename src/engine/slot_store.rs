@@ -52,12 +52,20 @@ pub trait SlotStore: Engine {
                 Added::All => return Ok(true),
                 Added::Part => {}
                 Added::Nothing => return Ok(false),
+                Added::NoFloor => Self::make_fence_floor(conn)?,
             }
         }
     }
 
     /// Makes the next of them, in one transaction.
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
+
+    /// Makes the row of `diesel_fences` if somebody has removed it: not below any fence that is known. Others
+    /// may make it at the same moment.
+    fn make_fence_floor(conn: &mut Self) -> Result<(), Error>;
+
+    /// Raises the floor above all fences by so much time, as far as [`Raised`] says.
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error>;
 
     /// Notes that the slots of the semaphore are to stay.
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error>;
@@ -121,6 +129,18 @@ pub enum Added {
     Part,
     /// Somebody else adds or removes slots at this moment, and is not waited for.
     Nothing,
+    /// The row of `diesel_fences` is missing.
+    NoFloor,
+}
+
+/// What became of the floor of all fences that is to be raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raised {
+    To(i64),
+    /// That would leave no years of grants.
+    TooFar,
+    /// The row of `diesel_fences` is missing.
+    NoFloor,
 }
 
 /// How an attempt ended.

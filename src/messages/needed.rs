@@ -23,7 +23,7 @@ pub(super) const ON_POSTGRES: &[Needed] = &[
     needed("diesel_object_locks", "SELECT, INSERT, DELETE"),
     needed("diesel_slots", "SELECT, INSERT, UPDATE, DELETE"),
     needed("diesel_semaphores", "SELECT, INSERT, UPDATE"),
-    needed("diesel_fences", "SELECT, UPDATE"),
+    needed("diesel_fences", "SELECT, INSERT, UPDATE"),
     needed("diesel_sequences", "SELECT, INSERT, UPDATE"),
     needed("diesel_locks_acquire", "EXECUTE"),
     needed("diesel_locks_acquire_one", "EXECUTE"),
@@ -35,7 +35,7 @@ pub(super) const ON_MYSQL: &[Needed] = &[
     needed("diesel_object_locks", "SELECT, INSERT, DELETE"),
     needed("diesel_slots", "SELECT, INSERT, UPDATE, DELETE"),
     needed("diesel_semaphores", "SELECT, INSERT, DELETE"),
-    needed("diesel_fences", "SELECT, UPDATE"),
+    needed("diesel_fences", "SELECT, INSERT, UPDATE"),
     needed("diesel_sequences", "SELECT, INSERT, UPDATE"),
 ];
 

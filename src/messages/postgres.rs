@@ -128,7 +128,7 @@ mod tests {
         };
         assert_eq!(
             denied("permission denied for table diesel_fences"),
-            Some(("diesel_fences", "SELECT, UPDATE"))
+            Some(("diesel_fences", "SELECT, INSERT, UPDATE"))
         );
         assert_eq!(
             denied("keine Berechtigung für Funktion diesel_locks_acquire_one"),

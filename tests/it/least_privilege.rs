@@ -60,6 +60,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
             .and_then(|slot| slot.map_or(Ok(()), |slot| conn.release_slot(slot).map(drop))),
     );
     note(conn.purge_slots(Duration::ZERO).map(drop));
+    note(conn.raise_fences(Duration::ZERO).map(drop));
 
     let sequence = Sequence::named("invoice");
     for _ in 0..2 {
@@ -87,7 +88,10 @@ fn each_right_is_needed<W: Way>(
     let mut users = Vec::new();
     let database = W::To::new();
     let all = one_by_one(grants);
+    let mut owner = database.connect();
     users.push(with(&database, grants));
+    // As after a test suite that empties all tables.
+    W::To::sql(&mut owner, "DELETE FROM diesel_fences");
     let errors = everything::<Via<W>>(&users[0].url(), prepare);
     assert!(errors.is_empty(), "with all of them: {errors:?}");
     for Right {
@@ -104,6 +108,7 @@ fn each_right_is_needed<W: Way>(
         let without = with(&database, &others);
         let url = without.url();
         users.push(without);
+        W::To::sql(&mut owner, "DELETE FROM diesel_fences");
         let errors = everything::<Via<W>>(&url, prepare);
         assert!(!errors.is_empty(), "{right} on {object} is not needed");
         for error in errors {

@@ -71,6 +71,16 @@ macro_rules! all_promises {
                 a_panic_leaves_no_limit,
             },
         );
+        mod emptied {
+            use super::$backend;
+            use crate::promises::slots as bodies;
+
+            crate::tests_of!($backend:
+                fences::{
+                    the_row_of_fences_is_made_again,
+                },
+            );
+        }
         mod properties {
             use super::$backend;
             use crate::promises::properties as bodies;
@@ -199,6 +209,7 @@ macro_rules! core_promises {
                 fences_grow_between_slots_after_the_clock_was_set_back,
                 fences_grow_over_a_slot_above_the_permits,
                 fences_grow_over_a_slot_that_was_purged,
+                raised_fences_are_larger_than_lost_ones,
                 a_stale_writer_is_stopped_by_its_fence,
                 a_stale_writer_is_stopped_by_ensure_slot,
             },

@@ -12,7 +12,7 @@ use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 use crate::limits::FEW_SLOTS;
 
-slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary);
+slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary, Run, Failure);
 locked_slot_rows!(MysqlConnection, [u8], Run, Run::execute, Failure);
 
 impl Clock for Mysql {
@@ -310,6 +310,12 @@ statement! {
 /// The row is locked by us.
 pub(super) fn clear_token(name: &[u8], number: i32) -> impl Counted {
     diesel::update(slots::table.find((name, number))).set(slots::token.eq(None::<&[u8]>))
+}
+
+/// Unless it is there.
+pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+    diesel::insert_or_ignore_into(diesel_fences::table)
+        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
 }
 
 pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {

@@ -3,6 +3,8 @@
 //! Every statement that changes a slot names its row by the whole key, so that InnoDB locks that row and
 //! no gap beside it, at any isolation level, and nobody waits for two rows.
 
+use std::time::Duration;
+
 use diesel::mysql::MysqlConnection;
 
 use super::again::{at_read_committed, counted};
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     open_among,
 };
 use crate::{Error, Isolation, Semaphore, Slot};
@@ -78,10 +80,9 @@ impl SlotStore for MysqlConnection {
     }
 
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
-        match sql::lock_fence_floor_if_free().get_if_any::<i64>(conn) {
-            Ok(floor) => Ok(floor.is_none()),
+        match sql::floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
-            Err(failure) => Err(failure.into()),
+            locked => Ok(locked?),
         }
     }
 
@@ -90,11 +91,21 @@ impl SlotStore for MysqlConnection {
         at_read_committed(conn, |conn| sql::add_batch(conn, name, permits, waits))
     }
 
+    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+        let last = sql::last_of_all(conn)?;
+        counted(conn, |conn| sql::insert_fence_floor(last).execute(conn))?;
+        Ok(())
+    }
+
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+        at_read_committed(conn, |conn| sql::raise_fence_floor(conn, by))
+    }
+
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         let name = semaphore.name().as_bytes();
         at_read_committed(conn, |conn| {
             // Those who register at the same time, one after the other.
-            let _: i64 = sql::lock_fence_floor().get_result(conn)?;
+            let _: Vec<i64> = sql::lock_fence_floor().load(conn)?;
             sql::register(name, semaphore.permits_i32()).execute(conn)
         })?;
         Ok(())
@@ -202,9 +213,10 @@ impl SlotStore for MysqlConnection {
                 let removed = at_read_committed(conn, |conn| {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
-                purged += removed;
-                if removed == 0 {
-                    break;
+                match removed {
+                    None => Self::make_fence_floor(conn)?,
+                    Some(0) => break,
+                    Some(removed) => purged += removed,
                 }
             }
         }
@@ -326,14 +338,16 @@ fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(),
 }
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps.
+/// without gaps. `None` when the row of `diesel_fences` is missing.
 fn remove_last(
     conn: &mut MysqlConnection,
     name: &[u8],
     age_us: i64,
     permits: i32,
-) -> Result<usize, Failure> {
-    let floor: i64 = sql::lock_fence_floor().get_result(conn)?;
+) -> Result<Option<usize>, Failure> {
+    let Some(floor): Option<i64> = sql::lock_fence_floor().get_if_any(conn)? else {
+        return Ok(None);
+    };
     let last: Option<i32> = sql::last_number(name).get_if_any(conn)?;
     let stays: Option<i32> = sql::last_to_stay(name, age_us, permits).get_if_any(conn)?;
     let rows: Vec<(i32, i64)> = sql::LockFreeAbove {
@@ -343,13 +357,13 @@ fn remove_last(
     }
     .load(conn)?;
     let Some(removal) = to_remove(last, &rows, floor) else {
-        return Ok(0);
+        return Ok(Some(0));
     };
     if removal.fence > floor {
         sql::set_fence_floor(removal.fence).execute(conn)?;
     }
     let above = removal.above;
-    sql::RemoveAbove { name, above }.execute(conn)
+    sql::RemoveAbove { name, above }.execute(conn).map(Some)
 }
 
 fn key(slot: &Slot) -> sql::Key<'_> {

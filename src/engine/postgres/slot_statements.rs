@@ -13,7 +13,15 @@ use crate::engine::statement::{push, statement};
 use crate::fence::{NUMBER_BITS, UNIT_US};
 use crate::limits::FEW_SLOTS;
 
-slot_rows!(postgres, Pg, PgConnection, str, Text);
+slot_rows!(
+    postgres,
+    Pg,
+    PgConnection,
+    str,
+    Text,
+    RunQueryDsl,
+    diesel::result::Error
+);
 locked_slot_rows!(
     PgConnection,
     str,
@@ -345,6 +353,13 @@ pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
         .select((slots::number, slots::fence))
         .for_update()
         .skip_locked()
+}
+
+/// Unless it is there.
+pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+    diesel::insert_into(diesel_fences::table)
+        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
+        .on_conflict_do_nothing()
 }
 
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {

@@ -1,6 +1,8 @@
 //! Slots of semaphores on PostgreSQL: one statement finds a free slot, skips those that are locked, takes
 //! it, and says what is there when it took none.
 
+use std::time::Duration;
+
 use diesel::connection::{AnsiTransactionManager, Connection, SimpleConnection};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
@@ -9,8 +11,8 @@ use super::slot_statements as sql;
 use super::{isolation_of, statements};
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
-    open_among,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
+    judge, open_among,
 };
 use crate::limits::FEW_SLOTS;
 use crate::messages::{Class, classify};
@@ -72,15 +74,24 @@ impl SlotStore for PgConnection {
     }
 
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
-        let floor: Option<i64> = alone(conn, |conn| {
-            sql::lock_fence_floor_if_free().get_result(conn).optional()
-        })?;
-        Ok(floor.is_none())
+        alone(conn, sql::floor_is_locked)
     }
 
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         at_read_committed(conn, |conn| sql::add_batch(conn, name, permits, waits))
+    }
+
+    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+        let last = alone(conn, sql::last_of_all)?;
+        alone(conn, |conn| {
+            conn.execute_returning_count(&sql::insert_fence_floor(last))
+        })?;
+        Ok(())
+    }
+
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+        at_read_committed(conn, |conn| sql::raise_fence_floor(conn, by))
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
@@ -156,9 +167,10 @@ impl SlotStore for PgConnection {
                 let removed = at_read_committed(conn, |conn| {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
-                purged += removed;
-                if removed == 0 {
-                    break;
+                match removed {
+                    None => Self::make_fence_floor(conn)?,
+                    Some(0) => break,
+                    Some(removed) => purged += removed,
                 }
             }
         }
@@ -179,14 +191,16 @@ impl SlotStore for PgConnection {
 }
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps.
+/// without gaps. `None` when the row of `diesel_fences` is missing.
 fn remove_last(
     conn: &mut PgConnection,
     name: &str,
     age_us: i64,
     permits: i32,
-) -> QueryResult<usize> {
-    let floor: i64 = sql::lock_fence_floor().get_result(conn)?;
+) -> QueryResult<Option<usize>> {
+    let Some(floor): Option<i64> = sql::lock_fence_floor().get_result(conn).optional()? else {
+        return Ok(None);
+    };
     let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
     let stays: Option<i32> = sql::last_to_stay(name, age_us, permits)
         .get_result(conn)
@@ -194,12 +208,13 @@ fn remove_last(
     let rows: Vec<(i32, i64)> =
         sql::lock_free_above(name, stays.unwrap_or(0), AT_ONCE.into()).load(conn)?;
     let Some(removal) = to_remove(last, &rows, floor) else {
-        return Ok(0);
+        return Ok(Some(0));
     };
     if removal.fence > floor {
         conn.execute_returning_count(&sql::set_fence_floor(removal.fence))?;
     }
     conn.execute_returning_count(&sql::remove_above(name, removal.above))
+        .map(Some)
 }
 
 /// A transaction that sees what was committed before each of its statements.

@@ -8,17 +8,19 @@ use crate::engine::slot_rows::slot_rows;
 use crate::engine::slot_store::{Granted, Wanted};
 use crate::engine::statement::{push, statement};
 
-slot_rows!(sqlite, Sqlite, SqliteConnection, str, Text);
+slot_rows!(
+    sqlite,
+    Sqlite,
+    SqliteConnection,
+    str,
+    Text,
+    diesel::RunQueryDsl,
+    diesel::result::Error
+);
 
 impl Clock for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
     const GREATEST: &'static str = "MAX";
-}
-
-#[diesel::dsl::auto_type]
-pub(super) fn now() -> _ {
-    let now: Now = Now {};
-    diesel::dsl::select(now)
 }
 
 statement! {
@@ -94,14 +96,6 @@ pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted
 }
 
 #[diesel::dsl::auto_type]
-pub(super) fn fence_floor() -> _ {
-    let fences: i32 = FENCES;
-    diesel_fences::table
-        .filter(diesel_fences::id.eq(fences))
-        .select(diesel_fences::fence)
-}
-
-#[diesel::dsl::auto_type]
 pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
     slots::table
         .filter(slots::name.eq(name))
@@ -126,6 +120,11 @@ pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
         slots::expires_us.eq(0_i64),
         slots::keep_us.eq(0_i64),
     ))
+}
+
+pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+    diesel::insert_into(diesel_fences::table)
+        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
 }
 
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {

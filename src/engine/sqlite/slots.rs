@@ -12,8 +12,8 @@ use super::{
 };
 use crate::engine::Grant;
 use crate::engine::slot_store::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Renewal, Renewed, SlotStore, Wanted, judge,
-    open_among,
+    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
+    judge, open_among,
 };
 use crate::request::Request;
 use crate::{Error, Semaphore, Slot, Wait, fence, nesting};
@@ -43,7 +43,7 @@ impl SlotStore for SqliteConnection {
             attempt(conn, wanted.semaphore, place, |conn, free| {
                 // The clock counts milliseconds, in which there may be several grants. One writer at a time
                 // can count fences in their order.
-                let last: i64 = sql::fence_floor().get_result(conn)?;
+                let last = fence_floor(conn)?;
                 let now_us = sql::now().get_result(conn)?;
                 let grant = Granted {
                     number: free.number,
@@ -88,12 +88,27 @@ impl SlotStore for SqliteConnection {
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         write(conn, |conn| {
-            let fence: i64 = sql::fence_floor().get_result(conn)?;
+            let fence = fence_floor(conn)?;
             let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
             for number in last.unwrap_or(0) + 1..=permits {
                 conn.execute_returning_count(&sql::insert(name, number, fence))?;
             }
             Ok(Added::All)
+        })
+    }
+
+    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+        write(conn, |conn| fence_floor(conn).map(drop))
+    }
+
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+        write(conn, |conn| {
+            let last = fence_floor(conn)?.max(sql::last_of_all(conn)?);
+            let Some(raised) = fence::raised(last, by) else {
+                return Ok(Raised::TooFar);
+            };
+            conn.execute_returning_count(&sql::set_fence_floor(raised))?;
+            Ok(Raised::To(raised))
         })
     }
 
@@ -170,7 +185,7 @@ impl SlotStore for SqliteConnection {
                 let last_fence: Option<i64> = sql::last_fence_above(&name, above)
                     .get_result(conn)
                     .optional()?;
-                let floor: i64 = sql::fence_floor().get_result(conn)?;
+                let floor = fence_floor(conn)?;
                 if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
                     conn.execute_returning_count(&sql::set_fence_floor(fence))?;
                 }
@@ -203,6 +218,16 @@ impl SlotStore for SqliteConnection {
                 .collect())
         })
     }
+}
+
+/// The last fence of all. The row is made again if somebody has removed it.
+fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
+    if let Some(fence) = sql::fence_floor().get_result(conn).optional()? {
+        return Ok(fence);
+    }
+    let fence = sql::last_of_all(conn)?;
+    conn.execute_returning_count(&sql::insert_fence_floor(fence))?;
+    Ok(fence)
 }
 
 /// Looks for a free slot, and takes it if there is one.

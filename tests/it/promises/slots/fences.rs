@@ -1,15 +1,16 @@
 //! Fences, and a writer that was paused past its lease.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{acquire, is_full, let_expire, one};
+use super::{acquire, at_once, is_full, let_expire, one};
 use crate::support::Backend;
 
-/// The year 2100, in the unit of fences.
-const FUTURE: i64 = 4_102_444_800_000_000 / 64;
+/// The year 2090, in the unit of fences.
+const FUTURE: i64 = 3_786_912_000_000_000 / 64;
 
 pub(crate) fn fences_grow_and_never_repeat<B: Backend>() {
     let database = B::new();
@@ -125,6 +126,90 @@ pub(crate) fn fences_grow_over_a_slot_that_was_purged<B: Backend>() {
     let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
     assert_eq!(purged, 3);
     assert!(acquire::<B>(&mut conn, &two).fence() > future);
+}
+
+/// As a test suite that empties all tables leaves it.
+pub(crate) fn the_row_of_fences_is_made_again<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let kept = Semaphore::new("kept", 3);
+    let first = acquire::<B>(&mut conn, &kept);
+    conn.release_slot(&first).expect("ours");
+    let future = grant_at::<B>(&mut conn, FUTURE, &kept, 3);
+    let empty = |conn: &mut B::Conn| B::sql(conn, "DELETE FROM diesel_fences");
+
+    // Fences that are known are not forgotten.
+    empty(&mut conn);
+    let new = acquire::<B>(&mut conn, &Semaphore::new("new", 2));
+    assert!(new.fence() > future);
+    empty(&mut conn);
+    conn.register_semaphores([Semaphore::new("kept", 1)])
+        .expect("register");
+    empty(&mut conn);
+    conn.purge_slots(std::time::Duration::ZERO).expect("purge");
+    assert!(acquire::<B>(&mut conn, &Semaphore::new("kept", 1)).fence() > future);
+    empty(&mut conn);
+    let raised = conn.raise_fences(std::time::Duration::ZERO).expect("raise");
+    assert!(raised > future);
+
+    // All at once, and all tables.
+    empty(&mut conn);
+    B::sql(&mut conn, "DELETE FROM diesel_slots");
+    B::sql(&mut conn, "DELETE FROM diesel_semaphores");
+    at_once(&database, 8, |conn, thread| match thread % 4 {
+        0 => {
+            conn.register_semaphores([Semaphore::new("registered", 2)])
+                .expect("register");
+        }
+        1 => {
+            conn.purge_slots(std::time::Duration::ZERO).expect("purge");
+        }
+        2 => {
+            conn.raise_fences(std::time::Duration::ZERO).expect("raise");
+        }
+        _ => {
+            let _ = acquire::<B>(conn, &Semaphore::new("used", 8));
+        }
+    });
+    assert_eq!(
+        B::number(&mut conn, "SELECT count(*) FROM diesel_fences"),
+        1
+    );
+}
+
+pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let three = Semaphore::new("three", 3);
+    let held = acquire::<B>(&mut conn, &three);
+    let hour = std::time::Duration::from_secs(3600);
+    // Of a grant that was lost: its clock was 59 minutes ahead.
+    let now = B::now_us(&mut conn);
+    let lost = (now + 59 * 60 * 1_000_000) / 64 << 17 | 2;
+    let raised = conn.raise_fences(hour).expect("raise");
+    assert!(raised > lost);
+    let next = acquire::<B>(&mut conn, &three);
+    assert!(next.fence() > raised);
+    let in_transaction = B::in_transaction(&mut conn, |conn| Ok(acquire::<B>(conn, &three)));
+    assert!(in_transaction.expect("commit").fence() > next.fence());
+    let new = acquire::<B>(&mut conn, &Semaphore::new("new", 101));
+    assert!(new.fence() > raised);
+    let again = conn.raise_fences(hour).expect("raise");
+    assert!(again - raised >= 3600 * 1_000_000 / 64 << 17);
+    let shown = conn.held_slots(&three).expect("rows");
+    assert!(shown.iter().any(|slot| slot.fence == held.fence()));
+    B::in_transaction(&mut conn, |conn| conn.ensure_slot(&held)).expect("still ours");
+
+    let too_far = conn.raise_fences(std::time::Duration::MAX);
+    assert!(
+        matches!(too_far, Err(Error::FencesTooLarge { .. })),
+        "{too_far:?}"
+    );
+    let inside = B::in_transaction(&mut conn, |conn| conn.raise_fences(hour));
+    assert!(
+        matches!(inside, Err(Error::InTransaction { .. })),
+        "{inside:?}"
+    );
 }
 
 /// Writes only if no later holder has written.
