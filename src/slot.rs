@@ -49,13 +49,13 @@ impl Slot {
         self.token
     }
 
-    /// The fencing token: larger than that of every earlier grant of this slot, and never given twice in
-    /// a semaphore. It stays the same when the slot is refreshed.
+    /// The fencing token: larger than that of every earlier grant of this slot, and of every grant of the
+    /// semaphore's other slots that was finished before this one began, whatever the database's clock does.
+    /// It is never given twice in a semaphore, and stays the same when the slot is refreshed.
     ///
-    /// Also between the slots of a semaphore, the later of two grants has the larger fence, if they are
-    /// more than 64 µs apart and the database's clock has not been set back between them; on SQLite in any
-    /// case. On MySQL and MariaDB the clock is that of the look before the grant: a session that stalls
-    /// between the two is granted a slot with a fence as old as its look.
+    /// A grant in an open transaction is finished by its COMMIT. On MySQL and MariaDB a grant begins with
+    /// the look at the slots: a session that stalls after its look has a fence as old as that. A fail-over
+    /// that loses grants loses their fences: see [`raise_fences`](crate::Semaphores::raise_fences).
     ///
     /// A holder that was paused past its lease does not know it. Let what it writes to take the fence, and
     /// refuse a smaller one than it has seen; [`ensure_slot`](crate::Semaphores::ensure_slot) does the like
