@@ -53,7 +53,7 @@ struct Lines<P> {
     /// that is refused has not heard.
     fresh: usize,
     unheard: usize,
-    lines: Vec<Line<P>>,
+    by_site: Vec<Line<P>>,
 }
 
 /// One queue.
@@ -83,9 +83,13 @@ struct Seat {
 enum State {
     Asleep,
     /// Something was freed for it: this one, if that is known.
-    Told(Option<u32>),
+    Told(Freed),
     Asking,
 }
+
+/// What was freed: which one, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Freed(pub(crate) Option<u32>);
 
 /// What the holder of a ticket is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +97,7 @@ pub(crate) enum Next {
     /// Ask the database.
     Ask {
         /// Something was freed, and is to be had unless another was faster: this one, if that is known.
-        told: Option<Option<u32>>,
+        told: Option<Freed>,
     },
     /// Find out the site, and say it by [`Ticket::is_at`].
     Identify,
@@ -142,7 +146,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Queues<K, P> {
         let mut all = self.lock();
         let lines = all.entry(ticket.key.clone()).or_insert_with(Lines::new);
         let mut fitting = lines
-            .lines
+            .by_site
             .iter_mut()
             .filter(|line| line.site.as_ref().is_some_and(&fits));
         let sure = !self.several.load(Ordering::SeqCst);
@@ -208,10 +212,10 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Queues<K, P> {
         if let Some(lines) = self.lock().get_mut(key) {
             lines.unheard = lines.fresh.min(lines.unheard + count);
             let now = Instant::now();
-            for line in lines.lines.iter_mut().filter(|line| line.site.is_some()) {
+            for line in lines.by_site.iter_mut().filter(|line| line.site.is_some()) {
                 // More than there are waiting need not be told.
                 for _ in 0..count.min(line.seats.len()) {
-                    line.freed(now, which);
+                    line.freed(now, Freed(which));
                 }
             }
         }
@@ -228,12 +232,12 @@ impl<P> Lines<P> {
             next: 0,
             fresh: 0,
             unheard: 0,
-            lines: Vec::new(),
+            by_site: Vec::new(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.fresh == 0 && self.lines.is_empty()
+        self.fresh == 0 && self.by_site.is_empty()
     }
 }
 
@@ -251,17 +255,17 @@ impl<P: PartialEq> Lines<P> {
     }
 
     fn line(&mut self, site: Option<P>) -> &mut Line<P> {
-        let found = self.lines.iter().position(|line| line.site == site);
+        let found = self.by_site.iter().position(|line| line.site == site);
         let position = found.unwrap_or_else(|| {
-            self.lines.push(Line::new(site));
-            self.lines.len() - 1
+            self.by_site.push(Line::new(site));
+            self.by_site.len() - 1
         });
-        &mut self.lines[position]
+        &mut self.by_site[position]
     }
 
     /// The queue in which a ticket is.
     fn line_of(&mut self, number: u64) -> Option<&mut Line<P>> {
-        self.lines
+        self.by_site
             .iter_mut()
             .find(|line| line.seats.contains_key(&number))
     }
@@ -273,9 +277,9 @@ impl<P: PartialEq> Lines<P> {
                 self.fresh -= 1;
                 self.unheard = self.unheard.min(self.fresh);
                 // The next one may ask.
-                let waiting = self.lines.iter_mut().find(|line| line.site.is_none());
+                let waiting = self.by_site.iter_mut().find(|line| line.site.is_none());
                 if let Some(line) = waiting {
-                    line.tell(None);
+                    line.tell(Freed(None));
                 }
             }
             At::Seat { number } => {
@@ -283,7 +287,9 @@ impl<P: PartialEq> Lines<P> {
                     return;
                 };
                 match line.seats.remove(&number) {
-                    _ if line.seats.is_empty() => self.lines.retain(|line| !line.seats.is_empty()),
+                    _ if line.seats.is_empty() => {
+                        self.by_site.retain(|line| !line.seats.is_empty());
+                    }
                     Some(Seat {
                         state: State::Told(which),
                         ..
@@ -322,7 +328,7 @@ impl<P> Line<P> {
     }
 
     /// Hands something on to the first that sleeps.
-    fn tell(&mut self, which: Option<u32>) {
+    fn tell(&mut self, which: Freed) {
         match self.first_asleep() {
             Some((_, seat)) => {
                 seat.state = State::Told(which);
@@ -334,7 +340,7 @@ impl<P> Line<P> {
 
     /// Hands something on, or leaves it free for other processes. These ask every 50 to 100 ms, and so would each
     /// who waits here: the next of `n` would ask after that time, divided by `n`.
-    fn freed(&mut self, now: Instant, which: Option<u32>) {
+    fn freed(&mut self, now: Instant, which: Freed) {
         self.handed_on += 1;
         if self.handed_on < HANDED_ON || now < self.may_leave || self.left_until.is_some() {
             self.tell(which);
@@ -396,7 +402,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
             };
             if told.is_none() && left_until.is_some_and(|left| now >= left) {
                 line.left_until = None;
-                told = Some(None);
+                told = Some(Freed(None));
             }
             if is_first && due.is_none() {
                 due = Some(now + self.pause());
@@ -459,7 +465,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
         if std::mem::take(&mut self.told)
             && let Some(line) = lines.line_of(number)
         {
-            line.tell(None);
+            line.tell(Freed(None));
         }
         lines.leave(self.at);
         let Some(site) = site else {
@@ -479,7 +485,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
             (line.seats, followers) = all
                 .into_iter()
                 .partition(|(_, seat)| seat.once || seat.state != State::Asleep);
-            lines.lines.retain(|line| !line.seats.is_empty());
+            lines.by_site.retain(|line| !line.seats.is_empty());
         }
         let line = lines.line(Some(site));
         line.unheard += unheard;
@@ -503,7 +509,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
             line.unheard = line.unheard.saturating_sub(1);
             if let Some(seat) = line.seats.get_mut(&number) {
                 seat.state = if unheard {
-                    State::Told(None)
+                    State::Told(Freed(None))
                 } else {
                     State::Asleep
                 };
@@ -523,7 +529,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
             // Where nobody has asked yet, the turn to ask is what is handed on.
             && told == line.site.is_none()
         {
-            line.tell(None);
+            line.tell(Freed(None));
         }
     }
 }
@@ -545,7 +551,7 @@ impl<K: Eq + Hash, P: PartialEq> Drop for Ticket<'_, K, P> {
                 && self.told
                 && let Some(line) = lines.line_of(number)
             {
-                line.tell(None);
+                line.tell(Freed(None));
             }
             lines.leave(self.at);
             if lines.is_empty() {
@@ -591,7 +597,10 @@ mod tests {
 
     fn seats(queues: &Test) -> usize {
         let all = queues.lock();
-        let lines = all.get("slots").into_iter().flat_map(|lines| &lines.lines);
+        let lines = all
+            .get("slots")
+            .into_iter()
+            .flat_map(|lines| &lines.by_site);
         lines.map(|line| line.seats.len()).sum()
     }
 
@@ -660,10 +669,20 @@ mod tests {
         queues.freed("slots", 1, None);
         ticket.is_at(Some(0));
         ticket.refused();
-        assert_eq!(ticket.wait(None), Next::Ask { told: Some(None) });
+        assert_eq!(
+            ticket.wait(None),
+            Next::Ask {
+                told: Some(Freed(None))
+            }
+        );
         queues.freed("slots", 1, Some(7));
         ticket.refused();
-        assert_eq!(ticket.wait(None), Next::Ask { told: Some(None) });
+        assert_eq!(
+            ticket.wait(None),
+            Next::Ask {
+                told: Some(Freed(None))
+            }
+        );
         ticket.refused();
         // Nothing was freed since: it is the clock that lets it ask.
         assert_eq!(ticket.wait(None), Next::Ask { told: None });
@@ -680,7 +699,7 @@ mod tests {
             assert_eq!(
                 first.wait(None),
                 Next::Ask {
-                    told: Some(Some(3))
+                    told: Some(Freed(Some(3)))
                 }
             );
             panic!("while it asks");
@@ -724,7 +743,12 @@ mod tests {
         third.is_at(Some(2));
         // What is freed may be at either.
         queues.freed("slots", 1, None);
-        assert_eq!(other.wait(None), Next::Ask { told: Some(None) });
+        assert_eq!(
+            other.wait(None),
+            Next::Ask {
+                told: Some(Freed(None))
+            }
+        );
     }
 
     #[test]
@@ -749,7 +773,7 @@ mod tests {
         let told: Vec<bool> = (0..HANDED_ON)
             .map(|_| {
                 queues.freed("slots", 1, None);
-                let told = queues.lock()["slots"].lines[0].left_until.is_none();
+                let told = queues.lock()["slots"].by_site[0].left_until.is_none();
                 let Next::Ask { .. } = first.wait(None) else {
                     panic!("the site is known");
                 };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::engine::slot_store::{Attempt, Granted, Place, SlotStore, Wanted};
-use crate::queue::{Next, Queues, Ticket};
+use crate::queue::{Freed, Next, Queues, Ticket};
 use crate::{Error, Lease, Semaphore, Slot, Wait, nesting, pause, transaction};
 
 /// When a slot that is free but locked is asked for no more: its lock is taken for a holder's then.
@@ -233,7 +233,7 @@ pub(crate) fn within<A: Asker, T>(
                     .clamp(SHORTEST_CHANGE, LONGEST_CHANGE),
                 Wait::No | Wait::Forever => LONGEST_CHANGE,
             },
-            likely: told.flatten(),
+            likely: told.and_then(|Freed(which)| which),
         };
         first = false;
         if let Some(value) = attempt(asker, effort)? {

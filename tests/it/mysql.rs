@@ -71,18 +71,18 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                     })
                 };
                 let (mut conn, result, took) = result_of(&waiter);
-                let tried = lock.clone();
-                let trier = meanwhile(move || {
+                let wanted = lock.clone();
+                let attempt = meanwhile(move || {
                     let result = if inside {
-                        let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&tried);
+                        let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&wanted);
                         Mysql::in_transaction(&mut conn, lock)
                     } else {
-                        let tried = conn.try_with_object_lock(&tried, |_| Ok::<_, Error>(()));
+                        let tried = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
                         tried.map(|done| done.is_some())
                     };
                     (conn, result)
                 });
-                let (mut conn, tried) = result_of(&trier);
+                let (mut conn, tried) = result_of(&attempt);
                 assert!(!tried.expect("an answer"));
                 let error = result.expect_err("the table is locked");
                 assert!(error.is_timeout(), "{hold}, {retention:?}: {error:?}");

@@ -190,11 +190,9 @@ pub(super) fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error)
 fn number(conn: &mut MysqlConnection) -> Option<i64> {
     conn.batch_execute(statements::KEEP_ERROR_NUMBER).ok()?;
     // Not by `Run`, which would ask for the number of this statement's error.
-    match diesel::RunQueryDsl::get_result(statements::ErrorNumber {}, conn) {
-        Ok(number) => number,
-        Err(_) => {
-            forget_statements(conn);
-            None
-        }
-    }
+    let number = diesel::RunQueryDsl::get_result(statements::ErrorNumber {}, conn);
+    number.unwrap_or_else(|_| {
+        forget_statements(conn);
+        None
+    })
 }

@@ -86,7 +86,9 @@ pub(super) fn look(
             // Before the slots: whoever is granted one meanwhile need not have the smaller fence.
             seen.fence = sql::LastFence { name }.get_result(conn)?;
             let rows: Vec<sql::LookRow> = sql::look_among(name, open).load(conn)?;
-            rows.into_iter().for_each(|row| seen.add(row));
+            for row in rows {
+                seen.add(row);
+            }
         }
     }
     if place.open.is_none() && seen.slots > Some(permits) {

@@ -185,7 +185,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     let hour = std::time::Duration::from_secs(3600);
     // Of a grant that was lost: its clock was 59 minutes ahead.
     let now = B::now_us(&mut conn);
-    let lost = (now + 59 * 60 * 1_000_000) / 64 << 17 | 2;
+    let lost = (((now + 59 * 60 * 1_000_000) / 64) << 17) | 2;
     let raised = conn.raise_fences(hour).expect("raise");
     assert!(raised > lost);
     let next = acquire::<B>(&mut conn, &three);
@@ -195,7 +195,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     let new = acquire::<B>(&mut conn, &Semaphore::new("new", 101));
     assert!(new.fence() > raised);
     let again = conn.raise_fences(hour).expect("raise");
-    assert!(again - raised >= 3600 * 1_000_000 / 64 << 17);
+    assert!(again - raised >= (3600 * 1_000_000 / 64) << 17);
     let shown = conn.held_slots(&three).expect("rows");
     assert!(shown.iter().any(|slot| slot.fence == held.fence()));
     B::in_transaction(&mut conn, |conn| conn.ensure_slot(&held)).expect("still ours");
