@@ -29,8 +29,67 @@ fn read(conn: &mut PgConnection) -> QueryResult<()> {
     Ok(())
 }
 
-/// At top level the lock rides with BEGIN, time-out included; inside a transaction it is one statement.
-/// Not `currval`, nor what RETURNING returns.
+/// Another session has locked the whole table.
+#[test]
+fn waits_and_tries_end_while_the_table_is_locked() {
+    let database = Arc::new(Postgres::new());
+    let limit = Duration::from_millis(300);
+    for retention in [Retention::Transient, Retention::Kept] {
+        for (warm, inside) in [(false, false), (true, false), (true, true)] {
+            let lock = ObjectLock::on("a")
+                .retention(retention)
+                .wait(Wait::AtMost(limit));
+            let mut conn = database.connect();
+            if warm {
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    .expect("free");
+            }
+            let mut holder = database.connect();
+            // When the second returns, the table is locked.
+            Postgres::sql(&mut holder, "BEGIN");
+            Postgres::sql(
+                &mut holder,
+                "LOCK TABLE diesel_object_locks IN ACCESS EXCLUSIVE MODE",
+            );
+            let waiter = {
+                let lock = lock.clone();
+                meanwhile(move || {
+                    let before = Postgres::limits(&mut conn);
+                    let begun = Instant::now();
+                    let result = if inside {
+                        Postgres::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
+                    } else {
+                        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    };
+                    let took = begun.elapsed();
+                    assert_eq!(Postgres::limits(&mut conn), before);
+                    (conn, result, took)
+                })
+            };
+            let (mut conn, result, took) = result_of(&waiter);
+            let error = result.expect_err("the table is locked");
+            assert!(error.is_timeout(), "{retention:?}: {error:?}");
+            assert!(took >= limit, "{took:?} is too early");
+            let wanted = lock.clone();
+            let attempt = meanwhile(move || {
+                let result = if inside {
+                    let lock = |conn: &mut PgConnection| conn.try_lock_object(&wanted);
+                    Postgres::in_transaction(&mut conn, lock)
+                } else {
+                    let done = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
+                    done.map(|done| done.is_some())
+                };
+                (conn, result)
+            });
+            let (mut conn, locked) = result_of(&attempt);
+            assert!(!locked.expect("an answer"));
+            Postgres::sql(&mut holder, "ROLLBACK");
+            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                .expect("free again");
+        }
+    }
+}
+
 /// What sets limits, locks, and sets them back is ended.
 #[test]
 fn limits_are_set_back_though_the_statement_is_cancelled() {
@@ -49,6 +108,7 @@ fn limits_are_set_back_though_the_statement_is_cancelled() {
     }
 }
 
+/// Not `currval`, nor what RETURNING returns.
 #[test]
 fn first_kept_lock_of_an_id_changes_lastval_alone() {
     let database = Postgres::new();
@@ -64,6 +124,7 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
     }
 }
 
+/// At top level the lock rides with BEGIN, time-out included; inside a transaction it is one statement.
 #[test]
 fn round_trips_are_none_at_top_level_and_one_inside() {
     let database = Postgres::new();
