@@ -1,15 +1,25 @@
 //! A hot standby of PostgreSQL.
 
+use std::time::Duration;
+
 use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::nodes::{Nodes, Tests, await_that};
 
-pub(crate) const TESTS: Tests = &[(
-    "lock_on_a_standby_is_read_only",
-    lock_on_a_standby_is_read_only,
-)];
+pub(crate) const TESTS: Tests = &[
+    (
+        "lock_on_a_standby_is_read_only",
+        lock_on_a_standby_is_read_only,
+    ),
+    // The last one: afterwards there is no standby.
+    (
+        "fences_and_numbers_go_on_after_a_promotion",
+        fences_and_numbers_go_on_after_a_promotion,
+    ),
+];
 
 fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
     let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
@@ -42,5 +52,88 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
             .run_transaction(transaction, |_| Ok::<_, Error>(()))
             .expect_err("a standby");
         assert!(error.is_read_only(), "{error:?}");
+    }
+}
+
+/// The clock of the promoted standby is an hour behind, as far as fences show: those of the primary are moved ahead.
+fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
+    const SEMAPHORE: Semaphore = Semaphore::new("promotion", 2);
+    const HOUR: Duration = Duration::from_secs(3600);
+    const AN_HOUR_AHEAD: &str = "UPDATE diesel_slots SET fence = fence + (3600000000 / 64 << 17)";
+
+    let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
+    diesel_locks::migrate(&mut primary).expect("migrate");
+    let lease = || Lease::new(HOUR);
+    let held = primary
+        .try_acquire_slot(&SEMAPHORE, lease())
+        .expect("the primary")
+        .expect("a free slot");
+    diesel::sql_query(AN_HOUR_AHEAD)
+        .execute(&mut primary)
+        .expect("a clock that is ahead");
+    let last = primary
+        .try_acquire_slot(&SEMAPHORE, lease())
+        .expect("the primary")
+        .expect("a free slot");
+    assert_ne!(held.number(), last.number());
+    let invoices = Sequence::named("invoice");
+    let drawn = primary
+        .transaction(|conn| conn.next_number(&invoices))
+        .expect("a number");
+    primary.release_slot(last.clone()).expect("released");
+
+    let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
+    // The release came last.
+    let replayed = format!(
+        "SELECT 1 FROM diesel_slots WHERE name = 'promotion' AND fence = {} AND token IS NULL",
+        last.fence()
+    );
+    await_that(|| {
+        diesel::sql_query(&replayed)
+            .execute(&mut standby)
+            .is_ok_and(|rows| rows == 1)
+    });
+    drop(primary);
+    assert!(
+        diesel::select(diesel::dsl::sql::<Bool>("pg_promote()"))
+            .get_result::<bool>(&mut standby)
+            .expect("promoted")
+    );
+
+    let mut conn = standby;
+    let first = conn
+        .try_acquire_slot(&SEMAPHORE, lease())
+        .expect("the new primary")
+        .expect("the slot that was released");
+    assert_eq!(first.number(), last.number());
+    assert!(
+        first.fence() > last.fence(),
+        "{} after {}",
+        first.fence(),
+        last.fence()
+    );
+    let full = conn.try_acquire_slot(&SEMAPHORE, lease());
+    assert!(full.expect("the new primary").is_none());
+    let next = conn.transaction(|conn| conn.next_number(&invoices));
+    assert_eq!(next.expect("a number"), drawn + 1);
+
+    // As an operator does where grants may have been lost.
+    let floor = conn.raise_fences(HOUR).expect("raised");
+    conn.release_slot(first).expect("released");
+    let second = conn
+        .try_acquire_slot(&SEMAPHORE, lease())
+        .expect("the new primary")
+        .expect("a free slot");
+    assert!(second.fence() > floor, "{} after {floor}", second.fence());
+
+    // The table of locks is not replicated: it is empty, and is used again.
+    let rows = diesel::select(diesel::dsl::sql::<BigInt>(
+        "(SELECT count(*) FROM diesel_object_locks)",
+    ));
+    assert_eq!(rows.get_result::<i64>(&mut conn), Ok(0));
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = ObjectLock::on("a").retention(retention);
+        let locked = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+        locked.expect("free");
     }
 }

@@ -10,10 +10,11 @@ use crate::cargo::root;
 use crate::check::Outcome;
 
 /// What the sources may run by name.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "apt-get",
     "cargo",
     "cc",
+    "cp",
     "docker",
     "dpkg-deb",
     "git",
