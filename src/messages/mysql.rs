@@ -240,7 +240,7 @@ mod tests {
     fn a_right_that_lacks_is_named() {
         let of_fences = Class::Denied(Needed {
             object: "diesel_fences",
-            rights: "SELECT, UPDATE",
+            rights: "SELECT, INSERT, UPDATE",
         });
         for message in [
             "UPDATE command denied to user 'app'@'%' for table 'diesel_fences'",
