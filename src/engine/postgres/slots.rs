@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, Connection, SimpleConnection};
+use diesel::connection::{Connection, SimpleConnection};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
@@ -40,7 +40,7 @@ impl SlotStore for PgConnection {
     }
 
     fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
-        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+        super::begin(conn, statements::BEGIN)?;
         Ok(true)
     }
 
