@@ -82,11 +82,11 @@ impl Engine for SqliteConnection {
 
     fn begin(conn: &mut Self, transaction: &Transaction) -> Result<bool, Error> {
         if transaction.access != Some(Access::ReadOnly) {
-            AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN_IMMEDIATE)?;
+            begin(conn, statements::BEGIN_IMMEDIATE)?;
             return Ok(false);
         }
         let already: bool = statements::QueryOnly.get_result::<i32>(conn)? != 0;
-        AnsiTransactionManager::begin_transaction_sql(conn, statements::BEGIN)?;
+        begin(conn, statements::BEGIN)?;
         if !already && let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
             AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error.into());
@@ -160,14 +160,25 @@ fn in_turn<T>(
     }
 }
 
+/// Sends BEGIN and what follows it. Diesel does not know of a transaction in which the latter has failed, so that it
+/// is ended here; not one that the application has begun by a statement of text.
+fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
+    let begun = AnsiTransactionManager::begin_transaction_sql(conn, batch);
+    if let Err(error) = &begun
+        && classify(error) != Class::Busy
+        && !says(error, messages::sqlite::begun_before)
+    {
+        // There may be none.
+        let _ = conn.batch_execute("ROLLBACK");
+    }
+    begun
+}
+
 /// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
 /// own busy handler sleeps up to 100 ms at a time.
 fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
     for attempt in 0.. {
-        let error = match AnsiTransactionManager::begin_transaction_sql(
-            conn,
-            statements::BEGIN_IMMEDIATE,
-        ) {
+        let error = match begin(conn, statements::BEGIN_IMMEDIATE) {
             Ok(()) => return Ok(Grant::Locked),
             Err(error) => error,
         };
@@ -222,7 +233,7 @@ fn become_writer(
         if classify(&error) != Class::Busy {
             return Err(error.into());
         }
-        if is_locked_in_cache(&error) {
+        if says(&error, messages::sqlite::locked_in_cache) {
             if pause_while_held(request, attempt, error)? == Grant::Held {
                 return Ok(Grant::Held);
             }
@@ -247,11 +258,11 @@ fn become_writer(
     unreachable!("attempts have no end")
 }
 
-fn is_locked_in_cache(error: &diesel::result::Error) -> bool {
+fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
     let diesel::result::Error::DatabaseError(_, information) = error else {
         return false;
     };
-    messages::sqlite::locked_in_cache(information.message())
+    what(information.message())
 }
 
 /// Writes kept rows. For the others it touches the table all the same: a missing table is an error on

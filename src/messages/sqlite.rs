@@ -26,6 +26,11 @@ pub(crate) fn locked_in_cache(message: &str) -> bool {
         .any(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
+/// BEGIN in a transaction, which an application has begun by a statement of text.
+pub(crate) fn begun_before(message: &str) -> bool {
+    message == "cannot start a transaction within a transaction"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

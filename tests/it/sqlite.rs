@@ -21,6 +21,25 @@ fn locks_work_in_memory() {
         .expect("free");
 }
 
+/// Of which Diesel does not know.
+#[test]
+fn a_transaction_that_was_begun_as_text_is_refused_and_goes_on() {
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let read_only = Transaction::new().read_only();
+    for transaction in [Transaction::new(), read_only] {
+        conn.batch_execute("BEGIN").expect("begin");
+        let before = Sqlite::counter(&mut conn, 0);
+        Sqlite::count_up(&mut conn, 0);
+        conn.run_transaction(transaction, |_| Ok::<_, Error>(()))
+            .expect_err("in a transaction");
+        conn.with_object_lock("a", |_| Ok::<_, Error>(()))
+            .expect_err("in a transaction");
+        conn.batch_execute("COMMIT").expect("it is still open");
+        assert_eq!(Sqlite::counter(&mut database.connect(), 0), before + 1);
+    }
+}
+
 /// A refusal needs no right to write.
 #[test]
 fn a_full_semaphore_refuses_while_another_writes() {
