@@ -170,6 +170,7 @@ pub trait Semaphores: SlotStore {
     fn refresh_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         let lease_us = lease::micros(duration)?;
         name::check(Subject::Semaphore, &slot.semaphore)?;
+        assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             let begun = Instant::now();
             if Self::extend(self, slot, lease_us, expiry)? > 0 {
@@ -198,6 +199,7 @@ pub trait Semaphores: SlotStore {
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         let slot = slot.borrow();
         name::check(Subject::Semaphore, &slot.semaphore)?;
+        assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             if Self::give_back(self, slot, expiry)? > 0 {
                 tracing::debug!(
@@ -228,6 +230,7 @@ pub trait Semaphores: SlotStore {
     fn release_all_slots(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let name = semaphore.as_ref();
         name::check(Subject::Semaphore, name)?;
+        assert_open_if_in_transaction(self)?;
         let released = Self::give_all_back(self, name)?;
         slots::released(name, released, None);
         tracing::warn!(semaphore = name, released, "all slots released by force");
@@ -515,6 +518,14 @@ fn lost(slot: &Slot) -> Error {
         semaphore: slot.semaphore.clone(),
         number: slot.number,
     }
+}
+
+/// [`Error::TransactionAborted`] in a transaction that the server does not have any more.
+fn assert_open_if_in_transaction<C: SlotStore>(conn: &mut C) -> Result<(), Error> {
+    if nesting::depth(conn)? > 0 {
+        C::assert_open(conn)?;
+    }
+    Ok(())
 }
 
 fn outside<C: SlotStore>(

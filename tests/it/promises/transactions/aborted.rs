@@ -268,6 +268,10 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
             assert_aborted(call(conn), method);
         }
         assert_aborted(conn.ensure_slot(&slot), "ensure_slot");
+        let refreshed = conn.refresh_slot(&mut slot.clone(), Duration::from_secs(60));
+        assert_aborted(refreshed, "refresh_slot");
+        assert_aborted(conn.release_slot(&slot), "release_slot");
+        assert_aborted(conn.release_all_slots("another"), "release_all_slots");
         Ok::<_, Error>(())
     };
     assert_aborted(conn.run_transaction(fresh::<B>(), try_all), "the end");
