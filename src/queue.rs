@@ -4,12 +4,12 @@
 //! process calls [`Queues::freed`], which wakes the first that sleeps; it asks at once. So the database is asked
 //! about as often as there is something to be had, however many wait.
 //!
-//! - One that asks does not keep the others from asking: while it does, the next one that sleeps is the first. So
-//!   a connection that does not answer delays nobody else.
+//! - One that asks, or finds out its site, does not keep the others from asking: while it does, the next one that
+//!   sleeps is the first. So a connection that does not answer delays nobody else.
 //! - Nothing that is freed goes unheard: who was asking meanwhile, and was refused, asks once more.
 //! - Other processes are not told. They ask as often as the first of a queue here does, so a thing that is handed
 //!   on within this process would hardly ever be free when they look. So now and then it is left free, for as long
-//!   as it would be if all who wait here asked for themselves ([`Line::freed`]).
+//!   as it would be if all who wait here asked for themselves ([`Share`]).
 //! - Not more at once than there may be things ask for the first time; the next one does when one of them has its
 //!   answer.
 //! - The same name may stand for different things, in different databases: each has a queue of its own, a
@@ -18,7 +18,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -43,6 +43,20 @@ pub(crate) struct Queues<K, P> {
     tickets: AtomicUsize,
     /// Whether one name was found to stand for several sites: from then on nobody is taken to be at the only one.
     several: AtomicBool,
+    /// What other processes get of the things of each name. They outlast queues, which often are empty for a moment;
+    /// names share them by their hashes, so that they do not grow in number.
+    shares: Mutex<[Share; SHARES]>,
+}
+
+const SHARES: usize = 64;
+
+/// What is left free for other processes.
+#[derive(Clone, Copy)]
+struct Share {
+    /// How much was handed on in this process since something was last left free.
+    handed_on: u32,
+    /// When something may be left free next.
+    may_leave: Option<Instant>,
 }
 
 /// The queues of one name.
@@ -64,10 +78,6 @@ struct Line<P> {
     seats: BTreeMap<u64, Seat>,
     /// How often something was freed while all were asking.
     unheard: usize,
-    /// How much was handed on since something was last left free for other processes.
-    handed_on: u32,
-    /// When something may be left free next.
-    may_leave: Instant,
     /// Until when something is left free.
     left_until: Option<Instant>,
 }
@@ -115,6 +125,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, P: PartialEq> {
     /// When it is to be known.
     identify_at: Option<Instant>,
     told: bool,
+    /// Whether it finds out the site, and has not asked yet.
+    is_identifying: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -136,6 +148,12 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Queues<K, P> {
             lines: Mutex::default(),
             tickets: AtomicUsize::new(0),
             several: AtomicBool::new(false),
+            shares: Mutex::new(
+                [Share {
+                    handed_on: 0,
+                    may_leave: None,
+                }; SHARES],
+            ),
         }
     }
 
@@ -197,6 +215,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Queues<K, P> {
             is_placed: true,
             identify_at: None,
             told: false,
+            is_identifying: false,
         }
     }
 
@@ -210,12 +229,15 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Queues<K, P> {
             return;
         }
         if let Some(lines) = self.lock().get_mut(key) {
-            lines.unheard = lines.fresh.min(lines.unheard + count);
+            lines.unheard = lines.asking().min(lines.unheard + count);
             let now = Instant::now();
+            let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+            let share = &mut shares[usize::try_from(hash % SHARES as u64).unwrap_or(0)];
             for line in lines.by_site.iter_mut().filter(|line| line.site.is_some()) {
                 // More than there are waiting need not be told.
                 for _ in 0..count.min(line.seats.len()) {
-                    line.freed(now, Freed(which));
+                    line.freed(now, Freed(which), share);
                 }
             }
         }
@@ -239,13 +261,22 @@ impl<P> Lines<P> {
     fn is_empty(&self) -> bool {
         self.fresh == 0 && self.by_site.is_empty()
     }
+
+    /// How many ask for the first time at this moment, or have been told to.
+    fn asking(&self) -> usize {
+        let unplaced = self.by_site.iter().filter(|line| line.site.is_none());
+        let told = unplaced
+            .flat_map(|line| line.seats.values())
+            .filter(|seat| seat.state != State::Asleep);
+        self.fresh + told.count()
+    }
 }
 
 impl<P: PartialEq> Lines<P> {
     fn admit(&mut self, most: usize, once: bool) -> At {
         let number = self.next;
         self.next += 1;
-        if self.fresh < most.max(1) {
+        if self.asking() < most.max(1) {
             self.fresh += 1;
             return At::Fresh { number };
         }
@@ -275,7 +306,7 @@ impl<P: PartialEq> Lines<P> {
         match at {
             At::Fresh { .. } => {
                 self.fresh -= 1;
-                self.unheard = self.unheard.min(self.fresh);
+                self.unheard = self.unheard.min(self.asking());
                 // The next one may ask.
                 let waiting = self.by_site.iter_mut().find(|line| line.site.is_none());
                 if let Some(line) = waiting {
@@ -308,8 +339,6 @@ impl<P> Line<P> {
             site,
             seats: BTreeMap::new(),
             unheard: 0,
-            handed_on: 0,
-            may_leave: Instant::now(),
             left_until: None,
         }
     }
@@ -338,18 +367,32 @@ impl<P> Line<P> {
         }
     }
 
+    /// One that has had its answer sleeps; it asks once more when something was freed after the database has looked.
+    fn sleep_or_ask(&mut self, number: u64) {
+        let unheard = self.unheard > 0;
+        self.unheard = self.unheard.saturating_sub(1);
+        if let Some(seat) = self.seats.get_mut(&number) {
+            seat.state = if unheard {
+                State::Told(Freed(None))
+            } else {
+                State::Asleep
+            };
+        }
+    }
+
     /// Hands something on, or leaves it free for other processes. These ask every 50 to 100 ms, and so would each
     /// who waits here: the next of `n` would ask after that time, divided by `n`.
-    fn freed(&mut self, now: Instant, which: Freed) {
-        self.handed_on += 1;
-        if self.handed_on < HANDED_ON || now < self.may_leave || self.left_until.is_some() {
+    fn freed(&mut self, now: Instant, which: Freed, share: &mut Share) {
+        share.handed_on = share.handed_on.saturating_add(1);
+        let too_soon = share.may_leave.is_some_and(|time| now < time);
+        if share.handed_on < HANDED_ON || too_soon || self.left_until.is_some() {
             self.tell(which);
             return;
         }
         let waiting = u32::try_from(self.seats.len()).unwrap_or(u32::MAX);
         let time = pause::jittered(LONGEST_PAUSE) / waiting.max(1);
-        self.handed_on = 0;
-        self.may_leave = now + time * PARTS;
+        share.handed_on = 0;
+        share.may_leave = Some(now + time * PARTS);
         self.left_until = Some(now + time);
         self.wake_first();
     }
@@ -415,6 +458,10 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
                 return Next::Ask { told };
             }
             if passed(self.identify_at) {
+                // The database may not answer: the next one that sleeps is the first meanwhile.
+                self.is_identifying = true;
+                seat.state = State::Asking;
+                line.wake_first();
                 return Next::Identify;
             }
             let due_now = due.filter(|_| is_first);
@@ -444,6 +491,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
     pub(crate) fn is_at(&mut self, site: Option<P>) {
         self.is_placed = true;
         self.identify_at = None;
+        let is_identifying = std::mem::take(&mut self.is_identifying);
         let mut all = self.queues.lock();
         let Some(lines) = all.get_mut(&self.key) else {
             return;
@@ -452,14 +500,21 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
             At::Alone => return,
             At::Fresh { number } => (number, std::mem::take(&mut lines.unheard)),
             At::Seat { number } => {
-                let now = lines.line_of(number).map(|line| line.site.clone());
-                match now {
-                    None => return,
-                    Some(now) if now == site => return,
-                    Some(Some(_)) => self.queues.several.store(true, Ordering::SeqCst),
-                    Some(None) => {}
+                let Some(line) = lines.line_of(number) else {
+                    return;
+                };
+                if site.is_some() && line.site == site {
+                    if is_identifying {
+                        line.sleep_or_ask(number);
+                    }
+                    return;
                 }
-                (number, 0)
+                if line.site.is_some() {
+                    self.queues.several.store(true, Ordering::SeqCst);
+                    (number, 0)
+                } else {
+                    (number, std::mem::take(&mut lines.unheard))
+                }
             }
         };
         if std::mem::take(&mut self.told)
@@ -489,7 +544,12 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
         }
         let line = lines.line(Some(site));
         line.unheard += unheard;
-        line.seats.insert(number, Seat::new(false));
+        let mut seat = Seat::new(false);
+        if is_identifying && line.seats.is_empty() {
+            // Nobody asks for it there, and it has not asked yet.
+            seat.state = State::Told(Freed(None));
+        }
+        line.seats.insert(number, seat);
         line.seats.append(&mut followers);
     }
 
@@ -504,20 +564,12 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
                 .get_mut(&self.key)
                 .and_then(|lines| lines.line_of(number))
         {
-            // Something may have been freed after the database has looked.
-            let unheard = line.unheard > 0;
-            line.unheard = line.unheard.saturating_sub(1);
-            if let Some(seat) = line.seats.get_mut(&number) {
-                seat.state = if unheard {
-                    State::Told(Freed(None))
-                } else {
-                    State::Asleep
-                };
-            }
+            line.sleep_or_ask(number);
         }
     }
 
-    /// The database had something. Who had not been told of it hands on the question: there may be more.
+    /// The database had something. One that had not been told of it hands on the question, as there may be more; one
+    /// that asked for the first time hands on its turn.
     pub(crate) fn served(mut self) {
         let told = std::mem::take(&mut self.told);
         if let At::Seat { number } = self.at
@@ -526,8 +578,7 @@ impl<K: Eq + Hash + Clone, P: PartialEq + Clone> Ticket<'_, K, P> {
                 .lock()
                 .get_mut(&self.key)
                 .and_then(|lines| lines.line_of(number))
-            // Where nobody has asked yet, the turn to ask is what is handed on.
-            && told == line.site.is_none()
+            && (!told || line.site.is_none())
         {
             line.tell(Freed(None));
         }
@@ -630,8 +681,8 @@ mod tests {
         // As it stands in the queue it asks alone.
         let first = refused(queues, 0);
         for name in 0..8 {
-            let ticket = queues.enter("slots", 1, |_| true);
-            waits(ticket, name, &sender);
+            // One that finds out the site at this moment would be passed over.
+            waits(refused_behind(queues), name, &sender);
         }
         assert_eq!(seats(queues), 9);
         drop(first);
@@ -735,7 +786,7 @@ mod tests {
         let mut other = queues.enter("slots", 1, |_| true);
         assert_eq!(other.wait(None), Next::Identify);
         other.is_at(Some(2));
-        assert_eq!(other.wait(None), Next::Ask { told: None });
+        assert!(matches!(other.wait(None), Next::Ask { .. }));
         other.refused();
         // From then on nobody is taken to be anywhere.
         let mut third = queues.enter("slots", 1, |_| true);
@@ -782,6 +833,107 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [true, true, false]);
+    }
+
+    #[test]
+    fn something_is_left_free_though_each_waiter_is_served_at_once() {
+        let queues = queues();
+        let told: Vec<bool> = (0..HANDED_ON)
+            .map(|_| {
+                // The queue is empty, and gone, between two of them.
+                let mut only = refused(queues, 0);
+                queues.freed("slots", 1, None);
+                let told = queues.lock()["slots"].by_site[0].left_until.is_none();
+                let Next::Ask { .. } = only.wait(None) else {
+                    panic!("the site is known");
+                };
+                only.served();
+                assert!(queues.lock().is_empty());
+                told
+            })
+            .collect();
+        assert_eq!(told, [true, true, false]);
+    }
+
+    #[test]
+    fn one_that_identifies_without_an_answer_keeps_nobody_from_asking() {
+        let queues = queues();
+        let (sender, turns) = channel();
+        let first = refused(queues, 0);
+        let mut second = queues.enter("slots", 1, |_| true);
+        let mut third = queues.enter("slots", 1, |_| true);
+        third.is_at(Some(0));
+        // Its time to identify comes before its turn, and that is the last that is heard of it.
+        second.identify_at = Some(Instant::now());
+        assert_eq!(second.wait(None), Next::Identify);
+        first.served();
+        waits(third, 3, &sender);
+        let (turn, third) = next(&turns);
+        assert_eq!(turn, 3);
+        drop((second, third));
+        assert!(queues.lock().is_empty());
+    }
+
+    #[test]
+    fn one_that_identifies_goes_on_where_it_was() {
+        let queues = queues();
+        let mut first = refused(queues, 0);
+        let mut second = queues.enter("slots", 1, |_| true);
+        second.identify_at = Some(Instant::now());
+        assert_eq!(second.wait(None), Next::Identify);
+        assert_eq!(first.wait(None), Next::Ask { told: None });
+        // While all ask.
+        queues.freed("slots", 1, None);
+        second.is_at(Some(0));
+        assert_eq!(
+            second.wait(None),
+            Next::Ask {
+                told: Some(Freed(None))
+            }
+        );
+    }
+
+    #[test]
+    fn one_that_is_alone_at_its_site_asks_at_once() {
+        let queues = queues();
+        let _first = refused(queues, 1);
+        let mut other = queues.enter("slots", 1, |_| true);
+        assert_eq!(other.wait(None), Next::Identify);
+        other.is_at(Some(2));
+        assert_eq!(
+            other.wait(None),
+            Next::Ask {
+                told: Some(Freed(None))
+            }
+        );
+    }
+
+    #[test]
+    fn sites_that_nobody_shares_have_no_queue() {
+        let queues = queues();
+        let mut first = queues.enter("slots", 1, |_| true);
+        assert_eq!(first.wait(None), Next::Ask { told: None });
+        let mut second = queues.enter("slots", 1, |_| true);
+        drop(first);
+        assert!(matches!(second.wait(None), Next::Ask { .. }));
+        second.is_at(None);
+        assert!(matches!(second.at, At::Alone));
+        assert!(queues.lock().is_empty());
+    }
+
+    #[test]
+    fn newcomers_count_those_that_have_been_told_to_ask() {
+        let queues = queues();
+        let mut first = queues.enter("slots", 1, |_| true);
+        assert_eq!(first.wait(None), Next::Ask { told: None });
+        let second = queues.enter_once("slots", 1);
+        drop(first);
+        // The second has been told to ask.
+        let third = queues.enter_once("slots", 1);
+        assert!(matches!(second.at, At::Seat { .. }));
+        assert!(matches!(third.at, At::Seat { .. }));
+        drop((second, third));
+        assert!(queues.lock().is_empty());
     }
 
     /// Two slots and many who want them: none is held by two or lost, and all come to an end.

@@ -226,7 +226,11 @@ pub(crate) fn within<A: Asker, T>(
         };
         let effort = Effort {
             // Who asks again soon need not look often: what is locked is mostly being taken by another.
-            looks: if first || told.is_some() { 3 } else { 1 },
+            looks: match wait {
+                Wait::No => LOOKS,
+                Wait::AtMost(_) | Wait::Forever if first || told.is_some() => 3,
+                Wait::AtMost(_) | Wait::Forever => 1,
+            },
             change: match wait {
                 Wait::AtMost(limit) => limit
                     .saturating_sub(begun.elapsed())
