@@ -122,7 +122,7 @@ impl Engine for MysqlConnection {
     }
 
     fn rolled_back(conn: &mut Self) -> Result<(), Error> {
-        Ok(session::set_back(conn, &statements::Autocommit {})?)
+        Ok(session::set_back_by_text(conn, statements::AUTOCOMMIT)?)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {

@@ -65,6 +65,10 @@ pub(super) const COMMIT: &str = concat!(
 
 pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
 
+/// After Diesel's ROLLBACK. As text: it would often be prepared for this one time, and a client library waits for ever
+/// when PREPARE is killed.
+pub(super) const AUTOCOMMIT: &str = autocommit!();
+
 /// An error that names the savepoint when no transaction is open: then no savepoint is made.
 pub(super) const ASSERT_OPEN: &str =
     "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
@@ -422,15 +426,6 @@ statement! {
         );
         out.push_sql(WAIT_BEFORE);
         out.push_sql(", @diesel_locks_wait = NULL");
-    }
-}
-
-statement! {
-    Mysql, MysqlConnection;
-    /// After a ROLLBACK.
-    Autocommit {} -> Integer,
-    |self, out| {
-        out.push_sql(autocommit!());
     }
 }
 
