@@ -41,9 +41,14 @@ fn waits_and_tries_end_while_the_table_is_locked() {
         "LOCK TABLES diesel_object_locks WRITE",
         "FLUSH TABLES diesel_object_locks WITH READ LOCK",
     ] {
-        for retention in [Retention::Transient, Retention::Kept] {
+        for (ids, retention) in [
+            (1, Retention::Transient),
+            (1, Retention::Kept),
+            // More than one message locks.
+            (101, Retention::Transient),
+        ] {
             for (warm, inside) in [(false, false), (true, false), (true, true)] {
-                let lock = ObjectLock::on("a")
+                let lock = ObjectLock::on_all((0..ids).map(|id| format!("a {id}")))
                     .retention(retention)
                     .wait(Wait::AtMost(limit));
                 let mut conn = database.connect();
@@ -85,11 +90,17 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 let (mut conn, tried) = result_of(&attempt);
                 assert!(!tried.expect("an answer"));
                 let error = result.expect_err("the table is locked");
-                assert!(error.is_timeout(), "{hold}, {retention:?}: {error:?}");
+                assert!(
+                    error.is_timeout(),
+                    "{hold}, {ids}, {retention:?}: {error:?}"
+                );
                 assert!(took >= limit, "{took:?} is too early");
                 // One who waits for ever is noticed by `result_of`; this is one second more than is promised.
                 let most = limit + Duration::from_secs(4);
-                assert!(took <= most, "{took:?} is too late: {hold}, {retention:?}");
+                assert!(
+                    took <= most,
+                    "{took:?} is too late: {hold}, {ids}, {retention:?}"
+                );
                 holder.batch_execute("UNLOCK TABLES").expect("unlock");
                 conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                     .expect("free again");

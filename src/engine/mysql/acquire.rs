@@ -91,7 +91,7 @@ pub(super) fn acquire(
         unknown.ask(conn, request)?;
     }
     for ids in request.ids.chunks(statements::LOCKED_AT_ONCE) {
-        if !acquire_if_free(conn, ids)? {
+        if !acquire_if_free(conn, ids, request.wait)? {
             let transaction = Transaction::Open {
                 begun: Some(Begun(Some(Isolation::ReadCommitted))),
             };
@@ -102,8 +102,12 @@ pub(super) fn acquire(
 }
 
 /// Transient locks in one message. `false`, and none of them had, when somebody is in the way.
-fn acquire_if_free(conn: &mut MysqlConnection, ids: &[ObjectId]) -> Result<bool, Refusal> {
-    let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(ids)) else {
+fn acquire_if_free(
+    conn: &mut MysqlConnection,
+    ids: &[ObjectId],
+    wait: Wait,
+) -> Result<bool, Refusal> {
+    let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(ids, wait)) else {
         return Ok(true);
     };
     let failure = numbered(conn, error);

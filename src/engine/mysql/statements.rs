@@ -110,7 +110,7 @@ pub(super) fn begin_and_acquire(request: &Request) -> String {
         );
     }
     sql.push_str(BEGIN_MARKED);
-    push_acquire_free(&mut sql, &request.ids);
+    push_acquire_free(&mut sql, &request.ids, "");
     push_restore_limit(&mut sql, request);
     sql
 }
@@ -142,10 +142,18 @@ fn push_restore_limit(sql: &mut String, request: &Request) {
 const WAIT_BEFORE: &str =
     "CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED)";
 
+/// A comment on MariaDB, where NOWAIT is for tables too.
+const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
+
 /// [`begin_and_acquire`] in a transaction that is open.
-pub(super) fn acquire_in_savepoint(ids: &[ObjectId]) -> String {
+pub(super) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {
     let mut sql = "SAVEPOINT diesel_locks".to_owned();
-    push_acquire_free(&mut sql, ids);
+    let hint = if wait == Wait::Forever {
+        ""
+    } else {
+        LIMIT_HINT
+    };
+    push_acquire_free(&mut sql, ids, hint);
     sql.push_str("; RELEASE SAVEPOINT diesel_locks");
     sql
 }
@@ -159,8 +167,9 @@ pub(super) fn undo_savepoint(ids: &[ObjectId]) -> String {
     sql
 }
 
-/// Without bound values: ids travel as hexadecimal digits.
-fn push_acquire_free(sql: &mut String, ids: &[ObjectId]) {
+/// Without bound values: ids travel as hexadecimal digits. `hint`: the statement that comes to the table first is the
+/// one that may have to wait for it.
+fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
     for id in ids {
         let (id, gate) = (hexadecimal(id), gate_of(id));
         let _ = write!(
@@ -169,7 +178,7 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId]) {
             // there is one writer.
             "; SET @diesel_locks_gate = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({gate}, 0), 0) = 0 OR {UNKNOWN})\
-             ; SELECT kept FROM diesel_object_locks WHERE id = {id} FOR UPDATE NOWAIT\
+             ; SELECT {hint}kept FROM diesel_object_locks WHERE id = {id} FOR UPDATE NOWAIT\
              ; INSERT IGNORE INTO diesel_object_locks (id, kept) VALUES ({id}, FALSE)\
              ; DELETE FROM diesel_object_locks WHERE id = {id} AND NOT kept\
              ; DO RELEASE_LOCK({gate})"
@@ -214,11 +223,11 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// The same without waiting: an error when somebody holds it. Raw for its hint, which is a comment on MariaDB:
-    /// NOWAIT is for rows alone on MySQL, and for tables too on MariaDB.
+    /// The same without waiting: an error when somebody holds it. Raw for its hint: NOWAIT is for rows alone on MySQL.
     LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self, out| {
-        out.push_sql("SELECT /*+ MAX_EXECUTION_TIME(200) */ ");
+        out.push_sql("SELECT ");
+        out.push_sql(LIMIT_HINT);
         QueryFragment::<Mysql>::walk_ast(&SESSION, out.reborrow())?;
         out.push_sql(", ");
         QueryFragment::<Mysql>::walk_ast(&WriterUnknown, out.reborrow())?;
