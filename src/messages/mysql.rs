@@ -2,7 +2,7 @@
 //!
 //! Diesel hands on the message but not the number, and the server translates messages
 //! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a
-//! closure, of which only the error is there, the two messages that matter stand here in all languages
+//! closure, of which only the error is there, the messages that matter stand here in all languages
 //! of MySQL 9 and MariaDB 10.11.
 
 use super::needed::{ON_MYSQL, named_in};
@@ -43,9 +43,9 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         Some(Class::LockTimeout)
     } else if STATEMENT_TIMEOUT.contains(&message) {
         Some(Class::StatementTimeout)
-    } else if message.starts_with("Record has changed since last read in table ")
-        || message == CERTIFICATION_FAILED
-    {
+    } else if message == NOT_TO_WAIT {
+        Some(Class::LockNotAvailable)
+    } else if record_has_changed(message) || message == CERTIFICATION_FAILED {
         Some(Class::SerializationFailure)
     } else if message == NOT_READY {
         Some(Class::OutcomeUnknown)
@@ -78,6 +78,153 @@ const CERTIFICATION_FAILED: &str =
 
 /// Galera's, in all languages.
 const NOT_READY: &str = "WSREP has not yet prepared node for application use";
+
+/// MySQL's NOWAIT, in all languages.
+const NOT_TO_WAIT: &str =
+    "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
+
+fn record_has_changed(message: &str) -> bool {
+    RECORD_HAS_CHANGED.iter().any(|(before, after)| {
+        message
+            .strip_prefix(before)
+            .is_some_and(|rest| rest.ends_with(after))
+    })
+}
+
+/// What stands before and after the table's name: MySQL's, and MariaDB's with more after it.
+const RECORD_HAS_CHANGED: &[(&str, &str)] = &[
+    (
+        "A(z) '",
+        "' tablaban talalhato rekord megvaltozott az utolso olvasas ota",
+    ),
+    (
+        "Cimpul a fost schimbat de la ultima citire a tabelei '",
+        "'",
+    ),
+    (
+        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
+        "' geändert",
+    ),
+    (
+        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
+        "' geändert. Versuchen Sie, die Transaktion neu zu starten",
+    ),
+    (
+        "El registro ha cambiado desde la ultima lectura de la tabla '",
+        "'",
+    ),
+    (
+        "El registro ha cambiado desde la ultima lectura de la tabla '",
+        "'; intente volver a comenzar la transacción",
+    ),
+    (
+        "Enregistrement modifié depuis sa dernière lecture dans la table '",
+        "'",
+    ),
+    (
+        "Enregistrement modifié depuis sa dernière lecture dans la table '",
+        "' : essayez de redémarrer la transaction",
+    ),
+    (
+        "Il record e` cambiato dall'ultima lettura della tabella '",
+        "'",
+    ),
+    (
+        "Il record e` cambiato dall'ultima lettura della tabella '",
+        "'; Provare a far ripartire la transazione",
+    ),
+    (
+        "Kirje tabelis '",
+        "' on muutunud viimasest lugemisest saadik",
+    ),
+    (
+        "Kirje tabelis '",
+        "' on muutunud viimasest lugemisest saadik; alusta transaktsiooni otsast",
+    ),
+    ("Posten er ændret siden sidste læsning '", "'"),
+    (
+        "Posten er ændret siden sidste læsning '",
+        "'; Prøv at genstarte transaktionen",
+    ),
+    ("Posten har blitt endret siden den ble lest '", "'"),
+    ("Posten har förändrats sedan den lästes i register '", "'"),
+    (
+        "Posten har förändrats sedan den lästes i register '",
+        "'. Försök att starta om transaktionen",
+    ),
+    ("Posten har vorte endra sidan den sist vart lesen '", "'"),
+    (
+        "Posten har vorte endra sidan den sist vart lesen '",
+        "'; Prøv å starte transaksjonen på nytt",
+    ),
+    ("Record has changed since last read in table '", "'"),
+    (
+        "Record has changed since last read in table '",
+        "'; try restarting transaction",
+    ),
+    (
+        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
+        "'",
+    ),
+    (
+        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
+        "'; Probeer herstart van de transactie",
+    ),
+    ("Registro alterado desde a última leitura da tabela '", "'"),
+    (
+        "Registro alterado desde a última leitura da tabela '",
+        "'. Tente reiniciar a transação",
+    ),
+    (
+        "Rekord został zmieniony od ostaniego odczytania z tabeli '",
+        "'",
+    ),
+    ("Slog je promenjen od zadnjeg čitanja tabele '", "'"),
+    (
+        "Slog je promenjen od zadnjeg čitanja tabele '",
+        "'; Probajte da restartujete transakciju",
+    ),
+    ("Záznam bol zmenený od posledného čítania v tabuľke '", "'"),
+    ("Záznam byl změněn od posledního čtení v tabulce '", "'"),
+    (
+        "Η εγγραφή έχει αλλάξει από την τελευταία φορά που ανασύρθηκε από τον πίνακα '",
+        "'",
+    ),
+    (
+        "Запис було змінено з часу останнього читання з таблиці '",
+        "'",
+    ),
+    (
+        "Запис було змінено з часу останнього читання з таблиці '",
+        "'; спробуйте перезапустити транзакцію.",
+    ),
+    (
+        "Запись изменилась с момента последней выборки в таблице '",
+        "'",
+    ),
+    (
+        "Запись изменилась с момента последней выборки в таблице '",
+        "'; Попробуйте перезапустить транзакцию",
+    ),
+    ("रिकॉर्ड टेबल '", "' पिछली बार पढ़े जाने के बाद से बदल गया है"),
+    (
+        "ცხრილში '",
+        "' ჩანაწერი შეიცვალა ბოლო წაკითხვის შემდეგ. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
+    ),
+    (
+        "表 '",
+        "' の最後の読み込み時点から、レコードが変化しました。",
+    ),
+    (
+        "表 '",
+        "' の最後の読み込み時点から、レコードが変化しました。トランザクションを再試行してください。",
+    ),
+    ("这个表自上次读后数据有变化'", "';尝试重新启动事务"),
+    (
+        "테이블 '",
+        "'에서 마지막으로 읽은 후 Record가 변경되었습니다.",
+    ),
+];
 
 /// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
 fn during_commit(message: &str) -> Option<Class> {
@@ -212,6 +359,36 @@ mod tests {
         assert_eq!(class_of(1047, ""), Class::OutcomeUnknown);
         assert_eq!(class_of(3101, ""), Class::SerializationFailure);
         assert_eq!(classify("Got error 149 from storage engine"), None);
+    }
+
+    #[test]
+    fn a_record_that_has_changed_is_known_in_all_languages() {
+        let messages = RECORD_HAS_CHANGED
+            .iter()
+            .map(|(before, after)| format!("{before}bonds{after}"));
+        for message in messages {
+            assert_eq!(
+                classify(&message),
+                Some(Class::SerializationFailure),
+                "{message}"
+            );
+        }
+        for message in [
+            "Record has changed since last read in table 'bonds'",
+            "Record has changed since last read in table 'bonds'; try restarting transaction",
+            "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds' geändert. Versuchen Sie, die Transaktion neu zu starten",
+        ] {
+            assert_eq!(classify(message), Some(Class::SerializationFailure));
+        }
+        let another = "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'";
+        assert_eq!(classify(another), None);
+    }
+
+    #[test]
+    fn a_lock_that_is_not_waited_for_is_known_by_number_and_text() {
+        let message = "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
+        assert_eq!(classify(message), Some(Class::LockNotAvailable));
+        assert_eq!(class_of(3572, message), Class::LockNotAvailable);
     }
 
     #[test]
