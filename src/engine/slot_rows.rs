@@ -131,14 +131,14 @@ macro_rules! slot_rows {
                 ))
         }
 
-        /// Whether the slot is still this token's: 1 or 0.
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn mine<'a>(name: &'a $text, number: i32, token: &'a [u8]) -> _ {
-            slots::table
-                .filter(slots::name.eq(name))
-                .filter(slots::number.eq(number))
-                .filter(slots::token.eq(token))
-                .count()
+        statement! {
+            $db, $conn;
+            /// Whether the slot is still this token's: 1 or 0. Raw for the condition on the fence.
+            IsOfToken<'a> { key: Key<'a> } -> BigInt,
+            |self, out| {
+                out.push_sql("SELECT count(*) FROM diesel_slots");
+                where_key(&mut out, &self.key)?;
+            }
         }
 
         /// The slots that somebody holds or that are kept.

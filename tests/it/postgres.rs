@@ -223,6 +223,76 @@ fn a_release_leaves_synchronous_commit_alone() {
     .expect("commit");
 }
 
+/// Pages of the table and its indexes that the session has read. Counted until a transaction ends.
+fn pages_read(conn: &mut PgConnection) -> i64 {
+    Postgres::number(
+        conn,
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid)) FROM pg_class \
+         WHERE oid = 'diesel_slots'::regclass \
+         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'diesel_slots'::regclass)",
+    )
+}
+
+/// What rows were before can't be cleared away then, and is not to be read either.
+#[test]
+fn slots_take_no_more_pages_beside_an_old_snapshot() {
+    const PERMITS: u32 = 2;
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let semaphore = Semaphore::new("few", PERMITS);
+    let lease = || Lease::new(Duration::from_secs(60));
+    let cycles = |conn: &mut PgConnection, many: u32| {
+        for _ in 0..many {
+            let held: Vec<_> = (0..PERMITS)
+                .map(|_| conn.acquire_slot(&semaphore, lease(), Wait::No))
+                .map(|slot| slot.expect("free"))
+                .collect();
+            for slot in held {
+                conn.release_slot(slot).expect("ours");
+            }
+        }
+    };
+    let pages = |conn: &mut PgConnection| {
+        conn.transaction(|conn| {
+            let mut last = pages_read(conn);
+            let mut since = |conn: &mut PgConnection| {
+                let now = pages_read(conn);
+                now - std::mem::replace(&mut last, now)
+            };
+            let mut slot = conn.acquire_slot(&semaphore, lease(), Wait::No)?;
+            let other = conn.acquire_slot(&semaphore, lease(), Wait::No)?;
+            let acquired = since(conn);
+            assert!(conn.try_acquire_slot(&semaphore, lease())?.is_none());
+            let refused = since(conn);
+            conn.ensure_slot(&slot)?;
+            let ensured = since(conn);
+            conn.refresh_slot(&mut slot, Duration::from_secs(60))?;
+            let refreshed = since(conn);
+            conn.release_slot(slot)?;
+            conn.release_slot(other)?;
+            let released = since(conn);
+            Ok::<_, Error>([acquired, refused, ensured, refreshed, released])
+        })
+        .expect("commit")
+    };
+    let mut old = database.connect();
+    Postgres::sql(
+        &mut old,
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT fence FROM diesel_fences",
+    );
+    // The server plans a statement anew the first five times, and reads what the session keeps of the indexes.
+    for _ in 0..10 {
+        cycles(&mut conn, 2);
+        pages(&mut conn);
+    }
+    let first = pages(&mut conn);
+    cycles(&mut conn, 500);
+    let last = pages(&mut conn);
+    for (first, last) in first.into_iter().zip(last) {
+        assert!(first > 0 && last <= 2 * first, "{first:?} {last:?}");
+    }
+}
+
 /// Nobody who waits gets an error from the server, which would stand in its log.
 #[test]
 fn waiting_puts_nothing_into_the_servers_log() {

@@ -156,12 +156,7 @@ impl SlotStore for MysqlConnection {
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let sql::Key {
-            name,
-            number,
-            token,
-        } = key(slot);
-        let mine: i64 = sql::mine(name, number, token).get_result(conn)?;
+        let mine: i64 = sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 

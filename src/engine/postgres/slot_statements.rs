@@ -98,12 +98,13 @@ pub(super) trait Among: Sized {
     fn condition<'b>(free: &'b Free<'_, Self>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()>;
 }
 
-// Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
+// Not by the last number: its row changes as often as it is granted, and there is mostly no row above. Ordered and
+// limited rather than EXISTS, which statistics of a table with one large semaphore turn into a scan of the table.
 fn none_above<'b, P>(free: &'b Free<'_, P>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
     push!(out;
-        " AND NOT EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = free.name;
+        " AND (SELECT number FROM diesel_slots WHERE name = ", Text = free.name;
         " AND number > ", Integer = &free.permits;
-        ")";
+        " ORDER BY number DESC LIMIT 1) IS NULL";
     );
     Ok(())
 }
@@ -209,7 +210,7 @@ impl<P: Among, const NESTED: bool> QueryFragment<Pg> for Lease<'_, P, NESTED> {
         // Alone it is a transaction of its own, whose snapshot is that of the statement.
         free_slot(&mut out, &self.free, NESTED)?;
         push!(out; ") AS free) RETURNING number, fence)");
-        answer(&mut out, name, NESTED)
+        answer(&mut out, &self.free, NESTED)
     }
 }
 
@@ -222,7 +223,7 @@ impl<P: Among> QueryFragment<Pg> for Hold<'_, P> {
             ") AS free), cleared AS (UPDATE diesel_slots AS slot SET token = NULL \
              WHERE slot.ctid = (SELECT at FROM got) AND slot.token IS NOT NULL)";
         );
-        answer(&mut out, self.free.name, true)
+        answer(&mut out, &self.free, true)
     }
 }
 
@@ -285,15 +286,46 @@ fn level_and_condition<'b, P: Among>(
 const LEVEL: &str = "nullif(nullif(current_setting('transaction_isolation'), 'read committed'), \
      'read uncommitted')";
 
-/// What is there is looked at only when no slot was got.
-fn answer<'b>(out: &mut AstPass<'_, 'b, Pg>, name: &'b str, nested: bool) -> QueryResult<()> {
+/// What is there is looked at only when no slot was got: CASE keeps that order.
+fn answer<'b, P: Among>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    free: &'b Free<'_, P>,
+    nested: bool,
+) -> QueryResult<()> {
     push!(out;
         " SELECT got.number, got.fence, CASE WHEN got.number IS NULL THEN \
-         (SELECT max(number) FROM diesel_slots WHERE name = ", Text = name;
-        ") END, got.number IS NULL AND EXISTS (SELECT FROM diesel_slots WHERE name = ", Text = name;
-        " AND expires_us <= (SELECT "; {Pg::NOW}; ")), "; {if nested { LEVEL } else { "NULL::text" }};
+         (SELECT max(number) FROM diesel_slots WHERE name = ", Text = free.name;
+        ") END, CASE WHEN got.number IS NULL THEN ";
+    );
+    any_free(out, free)?;
+    push!(out;
+        " ELSE false END, "; {if nested { LEVEL } else { "NULL::text" }};
         " FROM (VALUES (0)) AS one LEFT JOIN got ON true";
     );
+    Ok(())
+}
+
+/// Whether a slot is free, locked or not, looked for as [`free_slot`] does. It is asked when there are as many slots
+/// as permits (`judge`): those that the search passes over, above the permits, are not there. Among slots that are
+/// named it is not asked.
+fn any_free<'b, P: Among>(out: &mut AstPass<'_, 'b, Pg>, free: &'b Free<'_, P>) -> QueryResult<()> {
+    if !P::FEW && !P::MANY {
+        out.push_sql("false");
+        return Ok(());
+    }
+    out.push_sql("(EXISTS (SELECT FROM ");
+    P::numbers(free, out)?;
+    newest(out, free.name)?;
+    push!(out; " WHERE newest.expires_us <= (SELECT "; {Pg::NOW}; "))");
+    if P::MANY {
+        // Ordered and limited for the same reason as in `none_above`.
+        push!(out;
+            " OR (SELECT expires_us FROM diesel_slots WHERE name = ", Text = free.name;
+            " AND number > 100 AND expires_us <= (SELECT "; {Pg::NOW};
+            ") ORDER BY expires_us LIMIT 1) IS NOT NULL";
+        );
+    }
+    out.push_sql(")");
     Ok(())
 }
 
@@ -329,15 +361,16 @@ pub(super) fn count<'a>(name: &'a str) -> _ {
     slots::table.filter(slots::name.eq(name)).count()
 }
 
-/// Locks the slot against being granted, and not against being refreshed or released.
-#[diesel::dsl::auto_type]
-pub(super) fn pin<'a>(name: &'a str, number: i32, token: &'a [u8]) -> _ {
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.eq(number))
-        .filter(slots::token.eq(token))
-        .select(slots::number)
-        .for_key_share()
+statement! {
+    Pg, PgConnection;
+    /// Locks the slot against being granted, and not against being refreshed or released. Raw for the condition on
+    /// the fence.
+    Pin<'a> { key: Key<'a> } -> Integer,
+    |self, out| {
+        out.push_sql("SELECT number FROM diesel_slots");
+        where_key(&mut out, &self.key)?;
+        out.push_sql(" FOR KEY SHARE");
+    }
 }
 
 /// Free slots above a number, from the last one on.
@@ -373,6 +406,15 @@ pub(super) fn register(name: &str, permits: i32) -> impl Counted {
         .set(diesel_semaphores::permits.eq(permits))
 }
 
+/// The row of each number that is asked for, as in [`newest`], if it is still of the token.
+const NEWEST_ASKED: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_slots \
+     WHERE diesel_slots.name = asked.name COLLATE \"C\" AND diesel_slots.number = asked.number \
+     ORDER BY diesel_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
+
+/// The same row, to be locked.
+const JOIN_MINE: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
+     AND slot.fence = mine.fence AND slot.token = mine.token";
+
 statement! {
     Pg, PgConnection;
     /// Renews leases; a row that another session has locked keeps its end. Rows are locked in the order of
@@ -385,19 +427,18 @@ statement! {
     } -> (Binary, BigInt),
     |self, out| {
         push!(out;
-            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, asked.lease_us, slot.expires_us, \
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, asked.lease_us, slot.expires_us, \
              slot.token FROM unnest(", Array<Text> = &self.names;
             ", ", Array<Integer> = &self.numbers;
             ", ", Array<Binary> = &self.tokens;
             ", ", Array<BigInt> = &self.leases;
-            ") AS asked (name, number, token, lease_us) JOIN diesel_slots AS slot \
-             ON slot.name = asked.name COLLATE \"C\" AND slot.number = asked.number AND slot.token = asked.token), \
-             locked AS MATERIALIZED (SELECT slot.name, slot.number, mine.lease_us FROM diesel_slots AS slot \
-             JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
+            ") AS asked (name, number, token, lease_us)"; {NEWEST_ASKED}; "), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, mine.lease_us \
+             FROM diesel_slots AS slot"; {JOIN_MINE}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
              renewed AS (UPDATE diesel_slots AS slot SET expires_us = greatest(slot.keep_us, "; {Pg::NOW};
             " + locked.lease_us) FROM locked \
-             WHERE slot.name = locked.name AND slot.number = locked.number \
+             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence \
              RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
             " AS left_us) SELECT token, left_us FROM renewed UNION ALL \
              SELECT token, expires_us - "; {Pg::NOW};
@@ -431,18 +472,17 @@ statement! {
     } -> Binary,
     |self, out| {
         push!(out;
-            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.token FROM unnest(",
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token FROM unnest(",
                 Array<Text> = &self.names;
             ", ", Array<Integer> = &self.numbers;
             ", ", Array<Binary> = &self.tokens;
-            ") AS asked (name, number, token) JOIN diesel_slots AS slot \
-             ON slot.name = asked.name COLLATE \"C\" AND slot.number = asked.number AND slot.token = asked.token), \
-             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.token FROM diesel_slots AS slot \
-             JOIN mine ON slot.name = mine.name AND slot.number = mine.number AND slot.token = mine.token \
+            ") AS asked (name, number, token)"; {NEWEST_ASKED}; "), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token \
+             FROM diesel_slots AS slot"; {JOIN_MINE}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
              freed AS (UPDATE diesel_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.keep_us > "; {Pg::NOW};
             " THEN slot.keep_us ELSE 0 END FROM locked \
-             WHERE slot.name = locked.name AND slot.number = locked.number) \
+             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence) \
              SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
         );
     }

@@ -128,16 +128,14 @@ impl SlotStore for PgConnection {
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let pinned: Option<i32> =
-            sql::pin(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
-                .get_result(conn)
-                .optional()?;
+        let pin = sql::Pin { key: key(slot) };
+        let pinned: Option<i32> = pin.get_result(conn).optional()?;
         Ok(pinned.is_some())
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = alone(conn, |conn| {
-            sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes()).get_result(conn)
+            sql::IsOfToken { key: key(slot) }.get_result(conn)
         })?;
         Ok(mine == 1)
     }

@@ -154,8 +154,7 @@ impl SlotStore for SqliteConnection {
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = sql::mine(&slot.semaphore, slot.number_i32(), slot.token.as_bytes())
-            .get_result(conn)?;
+        let mine: i64 = sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
