@@ -677,19 +677,25 @@ mod tests {
     #[test]
     fn who_came_first_is_served_first() {
         let queues = queues();
-        let (sender, turns) = channel();
         // As it stands in the queue it asks alone.
         let first = refused(queues, 0);
-        for name in 0..8 {
-            // One that finds out the site at this moment would be passed over.
-            waits(refused_behind(queues), name, &sender);
-        }
+        let tickets: Vec<_> = (0..8).map(|_| refused_behind(queues)).collect();
         assert_eq!(seats(queues), 9);
         drop(first);
-        for name in 0..8 {
-            queues.freed("slots", 1, None);
-            let (turn, ticket) = next(&turns);
-            assert_eq!(turn, name);
+        for mut ticket in tickets {
+            // As when something is freed and not left free for other processes.
+            let mut all = queues.lock();
+            let lines = all.get_mut("slots").expect("those that wait");
+            lines.by_site[0].tell(Freed(None));
+            drop(all);
+            let told = Some(Freed(None));
+            assert_eq!(ticket.wait(None), Next::Ask { told });
+            let others = queues.lock()["slots"].by_site[0]
+                .seats
+                .values()
+                .filter(|seat| seat.state != State::Asleep)
+                .count();
+            assert_eq!(others, 1, "one asks");
             ticket.served();
         }
         assert!(queues.lock().is_empty());
@@ -700,8 +706,8 @@ mod tests {
         let queues = queues();
         let (sender, turns) = channel();
         let mut first = refused(queues, 0);
-        waits(queues.enter("slots", 1, |_| true), 1, &sender);
-        waits(queues.enter("slots", 1, |_| true), 2, &sender);
+        waits(refused_behind(queues), 1, &sender);
+        waits(refused_behind(queues), 2, &sender);
         // It asks, and that is the last that is heard of it; so does the next.
         assert_eq!(first.wait(None), Next::Ask { told: None });
         let (turn, second) = next(&turns);
