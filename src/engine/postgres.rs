@@ -89,12 +89,15 @@ impl Engine for PgConnection {
         };
         // COMMIT ends the transaction also when it fails, so that this is not its error.
         let still_open = nesting::depth(conn).is_ok_and(|depth| depth > 0);
-        match classify(&error) {
-            Class::Other | Class::TransactionAborted if still_open => {
-                Err(transaction::ended(Some(error)))
-            }
-            _ => Err(error.into()),
+        let not_ours = match classify(&error) {
+            Class::TransactionAborted => true,
+            Class::Other => error.to_string().contains(statements::MARK),
+            _ => false,
+        };
+        if not_ours && still_open {
+            return Err(transaction::ended(Some(error)));
         }
+        Err(error.into())
     }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {

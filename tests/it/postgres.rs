@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use diesel::connection::InstrumentationEvent;
+use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel::result::DatabaseErrorKind::UniqueViolation;
@@ -330,6 +330,37 @@ fn waiting_puts_nothing_into_the_servers_log() {
             }
             assert_eq!(*errors.lock().expect("unpoisoned"), Vec::<String>::new());
         }
+    }
+}
+
+/// An error of what comes before COMMIT is not that of a transaction which is gone.
+#[test]
+fn what_fails_before_commit_is_returned_as_it_is() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    conn.batch_execute(
+        "CREATE SCHEMA failing; CREATE FUNCTION failing.current_setting(text) RETURNS text \
+         LANGUAGE plpgsql AS $$ BEGIN RAISE 'as told'; END $$",
+    )
+    .expect("a function");
+    let failing = "SET LOCAL search_path = failing, pg_catalog, public";
+    let before = Postgres::counter(&mut conn, 0);
+    let result = conn.run_transaction(Transaction::new(), |conn| {
+        Postgres::count_up(conn, 0);
+        conn.batch_execute(failing)?;
+        Ok::<_, Error>(())
+    });
+    let error = result.expect_err("as told");
+    assert!(matches!(error, Error::Database(_)), "{error:?}");
+    assert_eq!(Postgres::counter(&mut conn, 0), before, "rolled back");
+    // The same with another transaction in the place of ours.
+    for statements in ["ROLLBACK", "ROLLBACK; BEGIN"] {
+        let result = conn.run_transaction(Transaction::new(), |conn| {
+            conn.batch_execute(statements)?;
+            Ok::<_, Error>(())
+        });
+        let error = result.expect_err("another transaction");
+        assert!(error.is_transaction_aborted(), "{statements}: {error:?}");
     }
 }
 

@@ -56,7 +56,14 @@ pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ",
 
 /// COMMIT alone would roll back a transaction in which a statement has failed, and call it a success; and it
 /// would commit another transaction than ours. In both the first statement fails, and COMMIT is not run.
-pub(super) const COMMIT: &str = "SELECT current_setting('diesel_locks.begun')::int; COMMIT";
+///
+/// The setting is empty in another transaction of a session that has had one of ours: then what can't be cast names
+/// [`MARK`].
+pub(super) const COMMIT: &str = "SELECT CASE current_setting('diesel_locks.begun') WHEN '1' THEN '1' \
+                                 ELSE 'diesel_locks.begun' END::int; COMMIT";
+
+/// What the error of [`COMMIT`] names, in any language, in a transaction that is not ours.
+pub(super) const MARK: &str = "diesel_locks.begun";
 
 pub(super) fn begin(transaction: &Transaction) -> String {
     let mut sql = String::from("BEGIN");
