@@ -1,5 +1,8 @@
 //! Transactions in transactions, as Diesel counts them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use diesel::QueryResult;
 use diesel::connection::{
     AnsiTransactionManager, Connection, TransactionManager, TransactionManagerStatus,
 };
@@ -15,6 +18,30 @@ where
     Ok(status
         .transaction_depth()?
         .map_or(0, std::num::NonZero::get))
+}
+
+/// Marks the connection as broken when `work` panics, in an application's instrumentation: the session may have begun
+/// or taken what Diesel does not know of. A pool discards it.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) fn guarded<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> T) -> T
+where
+    C: Connection<TransactionManager = AnsiTransactionManager>,
+{
+    catch_unwind(AssertUnwindSafe(|| work(conn))).unwrap_or_else(|panic| {
+        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        resume_unwind(panic)
+    })
+}
+
+/// Sends BEGIN and what goes with it.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) fn begin<C>(conn: &mut C, message: &str) -> QueryResult<()>
+where
+    C: Connection<TransactionManager = AnsiTransactionManager>,
+{
+    guarded(conn, |conn| {
+        AnsiTransactionManager::begin_transaction_sql(conn, message)
+    })
 }
 
 /// Tells Diesel that no transaction is open any more, after a statement of ours that has ended it.

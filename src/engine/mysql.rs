@@ -115,7 +115,7 @@ impl Engine for MysqlConnection {
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        conn.batch_execute(statements::COMMIT)
+        nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT))
             .map_err(transaction::not_ended)?;
         nesting::left(conn);
         Ok(())
@@ -159,28 +159,31 @@ impl Engine for MysqlConnection {
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
         };
-        let forever = i32::MAX;
-        while (statements::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
-            != Some(1)
-        {}
-        let mut ran = Vec::new();
-        let done = loop {
-            tries_left -= 1;
-            match migrations::run_next(conn, migrations::MYSQL) {
-                Ok(Some(version)) => ran.push(version),
-                Ok(None) => break Ok(ran),
-                Err(error) => {
-                    run::forget_statements(conn);
-                    if tries_left <= 0 {
-                        break Err(error);
+        nesting::guarded(conn, |conn| {
+            let forever = i32::MAX;
+            while (statements::TakeMigrations { seconds: forever })
+                .get_result::<Option<i64>>(conn)?
+                != Some(1)
+            {}
+            let mut ran = Vec::new();
+            let done = loop {
+                tries_left -= 1;
+                match migrations::run_next(conn, migrations::MYSQL) {
+                    Ok(Some(version)) => ran.push(version),
+                    Ok(None) => break Ok(ran),
+                    Err(error) => {
+                        run::forget_statements(conn);
+                        if tries_left <= 0 {
+                            break Err(error);
+                        }
+                        // Another node was first, or is about to be: each migration can run again.
+                        sleep(pause::jittered(MIGRATION_PAUSE));
                     }
-                    // Another node was first, or is about to be: each migration can run again.
-                    sleep(pause::jittered(MIGRATION_PAUSE));
                 }
-            }
-        };
-        session::set_back(conn, &statements::LeaveMigrations {})?;
-        done
+            };
+            session::set_back(conn, &statements::LeaveMigrations {})?;
+            done
+        })
     }
 }
 
@@ -206,7 +209,7 @@ fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Resul
 /// way step by step waits, or tells what it is.
 fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
     let batch = statements::begin_and_acquire(request);
-    if AnsiTransactionManager::begin_transaction_sql(conn, &batch).is_ok() {
+    if nesting::begin(conn, &batch).is_ok() {
         return Ok(true);
     }
     session::set_back_by_text(conn, &statements::undo(request))?;

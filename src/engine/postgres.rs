@@ -1,7 +1,5 @@
 //! PostgreSQL: the row's insert, or its advisory lock, made by a function that the migrations install.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
@@ -84,7 +82,8 @@ impl Engine for PgConnection {
     fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        let Err(error) = conn.batch_execute(statements::COMMIT) else {
+        let committed = nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT));
+        let Err(error) = committed else {
             return Ok(());
         };
         // COMMIT ends the transaction also when it fails, so that this is not its error.
@@ -149,14 +148,11 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 /// statement of the batch has failed, so that it is ended here. A connection on which that fails is marked as
 /// broken, also when an application's instrumentation panics.
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
-    let begun = AnsiTransactionManager::begin_transaction_sql(conn, batch);
+    let begun = nesting::begin(conn, batch);
     if begun.is_err() {
-        let ended = catch_unwind(AssertUnwindSafe(|| conn.batch_execute("ROLLBACK")));
-        if !matches!(ended, Ok(Ok(()))) {
+        let ended = nesting::guarded(conn, |conn| conn.batch_execute("ROLLBACK"));
+        if ended.is_err() {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
-        }
-        if let Err(panic) = ended {
-            resume_unwind(panic);
         }
     }
     begun

@@ -117,7 +117,7 @@ impl Engine for SqliteConnection {
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        conn.batch_execute(statements::COMMIT)
+        nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT))
             .map_err(transaction::not_ended)?;
         nesting::left(conn);
         Ok(())
@@ -163,7 +163,7 @@ fn in_turn<T>(
 /// Sends BEGIN and what follows it. Diesel does not know of a transaction in which the latter has failed, so that it
 /// is ended here; not one that the application has begun by a statement of text.
 fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
-    let begun = AnsiTransactionManager::begin_transaction_sql(conn, batch);
+    let begun = nesting::begin(conn, batch);
     if let Err(error) = &begun
         && classify(error) != Class::Busy
         && !says(error, messages::sqlite::begun_before)

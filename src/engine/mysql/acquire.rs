@@ -17,7 +17,7 @@ use super::{
 };
 use crate::messages::Class;
 use crate::request::Request;
-use crate::{Error, Isolation, ObjectId, Wait};
+use crate::{Error, Isolation, ObjectId, Wait, nesting};
 
 /// Seconds that a transaction which may hold other locks waits at a gate at a time.
 const AT_THE_GATE: i32 = 1;
@@ -107,7 +107,9 @@ fn acquire_if_free(
     ids: &[ObjectId],
     wait: Wait,
 ) -> Result<bool, Refusal> {
-    let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(ids, wait)) else {
+    let message = statements::acquire_in_savepoint(ids, wait);
+    // It may leave the gates taken.
+    let Err(error) = nesting::guarded(conn, |conn| conn.batch_execute(&message)) else {
         return Ok(true);
     };
     let failure = numbered(conn, error);
@@ -152,7 +154,7 @@ fn acquire_each(
             unknown.ask(conn, request)?;
         }
         let alone = matches!(transaction, Transaction::Begun { .. }) && position == 0;
-        acquire_through_gate(conn, request, id, alone)?;
+        nesting::guarded(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
 use crate::schema::mysql::diesel_sequences;
-use crate::{Error, Sequence, transaction};
+use crate::{Error, Sequence, nesting, transaction};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
 /// on the places beside it. No object's id has a NUL.
@@ -39,7 +39,7 @@ impl SequenceStore for MysqlConnection {
         let last = if is_known(draw.sequence) {
             add(conn, draw)?
         } else {
-            add_behind_gate(conn, draw)?
+            nesting::guarded(conn, |conn| add_behind_gate(conn, draw))?
         };
         // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
         if last != Some(draw.first_last) {

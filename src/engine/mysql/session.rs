@@ -14,6 +14,7 @@ use diesel::query_builder::{QueryFragment, QueryId};
 
 use super::statements;
 use crate::messages::{Class, classify};
+use crate::nesting;
 
 /// How often a statement is tried.
 const ATTEMPTS: usize = 20;
@@ -67,7 +68,7 @@ fn mark_as_broken(conn: &mut MysqlConnection) {
 /// Opens a transaction that Diesel knows of, or none: BEGIN may have begun it, or SET TRANSACTION have set
 /// the level of the next one, though the message failed.
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
-    let begun = AnsiTransactionManager::begin_transaction_sql(conn, message);
+    let begun = nesting::begin(conn, message);
     if begun.is_err() {
         set_back_by_text(conn, statements::ROLLBACK)?;
     }

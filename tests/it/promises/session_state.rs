@@ -168,20 +168,25 @@ fn waits<B: Backend>(conn: &mut B::Conn, limit: Duration) -> Vec<Result<(), Erro
     results
 }
 
-/// Whichever statement of a lock panics, in the application's instrumentation: the session is as before, or
-/// a pool discards the connection.
+/// Whichever statement of a lock panics, in the application's instrumentation, before it or after it: the session is
+/// as before, or a pool discards the connection.
 pub(crate) fn a_panic_leaves_no_limit<B: Backend>() {
     let database = Arc::new(B::new());
-    for held in [false, true] {
+    for (held, after) in [(false, false), (false, true), (true, false), (true, true)] {
         let holder = held.then(|| Holder::of(&database, "a"));
         let mut completed = false;
         for position in 1.. {
             let mut conn = database.connect();
             B::set_limits(&mut conn);
-            let before = B::limits(&mut conn);
+            let before = B::session(&mut conn);
             let mut left = position;
             conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-                if let InstrumentationEvent::StartQuery { .. } = event {
+                let counts = match event {
+                    InstrumentationEvent::StartQuery { .. } => !after,
+                    InstrumentationEvent::FinishQuery { .. } => after,
+                    _ => false,
+                };
+                if counts {
                     left -= 1;
                     assert!(left != 0, "the instrumentation panics");
                 }
@@ -191,7 +196,8 @@ pub(crate) fn a_panic_leaves_no_limit<B: Backend>() {
             }));
             conn.set_instrumentation(|_: InstrumentationEvent<'_>| ());
             if !conn.is_broken() {
-                assert_eq!(B::limits(&mut conn), before, "after {position} statements");
+                let session = B::session(&mut conn);
+                assert_eq!(session, before, "after {position} statements, {after}");
             }
             if panicked.is_ok() {
                 completed = true;

@@ -149,6 +149,11 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// The session's own limits on waiting, as text.
     fn limits(conn: &mut Self::Conn) -> String;
 
+    /// With what else this crate's transactions change in the session and set back.
+    fn session(conn: &mut Self::Conn) -> String {
+        Self::limits(conn)
+    }
+
     /// Sets the shortest limit on waiting for a lock that is more than none.
     fn wait_shortly(conn: &mut Self::Conn);
 

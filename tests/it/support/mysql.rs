@@ -248,6 +248,11 @@ impl Backend for Mysql {
         )
     }
 
+    fn session(conn: &mut MysqlConnection) -> String {
+        let autocommit = words(conn, "@@SESSION.autocommit");
+        format!("{} {autocommit}", Self::limits(conn))
+    }
+
     fn wait_shortly(conn: &mut MysqlConnection) {
         Self::sql(conn, "SET SESSION innodb_lock_wait_timeout = 1");
     }

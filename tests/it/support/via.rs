@@ -156,6 +156,10 @@ impl<W: Way> Backend for Via<W> {
         W::To::limits(conn)
     }
 
+    fn session(conn: &mut Self::Conn) -> String {
+        W::To::session(conn)
+    }
+
     fn wait_shortly(conn: &mut Self::Conn) {
         W::To::wait_shortly(conn);
     }
