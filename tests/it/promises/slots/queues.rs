@@ -11,6 +11,7 @@ use diesel_locks::prelude::*;
 
 use super::{acquire, hour, one};
 use crate::support::Backend;
+use crate::support::threads::LONG;
 
 /// The first of them asks for all.
 pub(crate) fn many_waiters_ask_the_database_as_often_as_few<B: Backend>() {
@@ -67,7 +68,9 @@ pub(crate) fn waiters_for_another_database_are_not_in_the_way<B: Backend>() {
                 let slot = conn.acquire_slot(&one(), hour(), Wait::Forever);
                 conn.release_slot(slot.expect("a slot")).expect("ours");
             });
+            let begun = Instant::now();
             while asked.load(Ordering::SeqCst) == 0 {
+                assert!(begun.elapsed() < LONG, "it does not ask");
                 thread::sleep(Duration::from_millis(1));
             }
             waiter
