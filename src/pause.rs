@@ -17,7 +17,7 @@ pub(crate) fn growing(attempt: u32, first: Duration, last: Duration) -> Duration
 }
 
 /// One of the first `count` numbers from 0; 0 when there is none to choose.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn random_below(count: usize) -> usize {
     let random = RandomState::new().hash_one(());
     usize::try_from(random % count.max(1) as u64).unwrap_or(0)

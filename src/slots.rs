@@ -105,7 +105,7 @@ fn decide<C: SlotStore>(
     loop {
         match attempt(conn, &place)? {
             Attempt::Granted(granted) => return Ok(Some(granted)),
-            Attempt::Full => return Ok(None),
+            Attempt::Full | Attempt::TableLocked => return Ok(None),
             Attempt::Again => {}
             Attempt::Locked => {
                 looked += 1;

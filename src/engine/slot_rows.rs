@@ -57,8 +57,9 @@ macro_rules! slot_rows {
             if <$db>::OLD_ROWS_STAY {
                 push!(out;
                     " AND fence = (SELECT fence FROM diesel_slots WHERE name = ", $sql_text = key.name;
-                    " AND number = ", Integer = &key.number;
-                    " ORDER BY fence DESC LIMIT 1)";
+                    " AND number BETWEEN ", Integer = &key.number;
+                    " AND ", Integer = &key.number;
+                    " ORDER BY number DESC, fence DESC LIMIT 1)";
                 );
             }
             Ok(())

@@ -154,6 +154,9 @@ pub enum Attempt {
     /// One is not leased, and locked by another session: by an acquirer, for a moment, or by a
     /// transaction that holds it.
     Locked,
+    /// Another session has the whole table locked.
+    #[allow(dead_code, reason = "not without an engine that locks tables")]
+    TableLocked,
     /// There are fewer slots than permits, and none was to be had.
     Missing,
     /// There are more slots than permits, so that some above may be held.

@@ -28,6 +28,9 @@ pub(super) const ON_POSTGRES: &[Needed] = &[
     needed("diesel_locks_acquire", "EXECUTE"),
     needed("diesel_locks_acquire_one", "EXECUTE"),
     needed("diesel_locks_try_acquire", "EXECUTE"),
+    needed("diesel_locks_look_at_slots", "EXECUTE"),
+    needed("diesel_locks_acquire_slot", "EXECUTE"),
+    needed("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
 ];
 
 #[cfg(feature = "mysql")]

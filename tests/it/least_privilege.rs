@@ -46,6 +46,10 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
         Err(error) => note(Err(error)),
     }
     note(conn.with_slot(&two, Wait::No, nothing));
+    note(B::in_transaction(&mut conn, |conn| {
+        conn.try_acquire_slot(&two, lease())?
+            .map_or(Ok(()), |slot| conn.release_slot(slot).map(drop))
+    }));
     // Fewer permits than slots.
     let one = Semaphore::new("two", 1);
     note(conn.try_acquire_slot(&one, lease()).map(drop));

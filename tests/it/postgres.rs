@@ -288,9 +288,11 @@ fn slots_take_no_more_pages_beside_an_old_snapshot() {
     let first = pages(&mut conn);
     cycles(&mut conn, 500);
     let last = pages(&mut conn);
-    for (first, last) in first.into_iter().zip(last) {
-        assert!(first > 0 && last <= 2 * first, "{first:?} {last:?}");
-    }
+    let grown = first
+        .iter()
+        .zip(&last)
+        .any(|(first, last)| *last > 2 * first);
+    assert!(!grown && !first.contains(&0), "{first:?} {last:?}");
 }
 
 /// Nobody who waits gets an error from the server, which would stand in its log.

@@ -19,8 +19,8 @@ CREATE TABLE diesel_slots (
 -- Finds a free slot among many that are held.
 CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us) WHERE number > 100;
 
--- Finds the largest fence where there are too many rows to read them all.
-CREATE INDEX diesel_slots_fences ON diesel_slots (name, fence) WHERE number > 100;
+-- Finds the largest fence of a semaphore.
+CREATE INDEX diesel_slots_fences ON diesel_slots (name, fence);
 
 -- Semaphores that applications have registered, whose slots stay.
 CREATE TABLE diesel_semaphores (
@@ -36,3 +36,132 @@ CREATE TABLE diesel_fences (
 );
 
 INSERT INTO diesel_fences (id, fence) VALUES (1, 0);
+
+-- How many slots there are, and whether one is free, locked or not. STABLE: all its statements have the snapshot of
+-- the statement that calls it, so that a semaphore that is never full is never seen full.
+CREATE FUNCTION diesel_locks_look_at_slots(
+    semaphore TEXT, permits INTEGER, OUT slots INTEGER, OUT any_free BOOLEAN
+) STABLE LANGUAGE plpgsql AS $$
+DECLARE
+    now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
+    ends_us BIGINT;
+BEGIN
+    SELECT number INTO slots FROM diesel_slots WHERE name = semaphore ORDER BY number DESC LIMIT 1;
+    FOR candidate IN 1 .. least(permits, 100) LOOP
+        SELECT expires_us INTO ends_us FROM diesel_slots
+            WHERE name = semaphore AND number BETWEEN candidate AND candidate
+            ORDER BY number DESC, fence DESC LIMIT 1;
+        any_free := ends_us <= now_us;
+        EXIT WHEN any_free;
+    END LOOP;
+    any_free := coalesce(any_free, false);
+    IF permits > 100 AND NOT any_free THEN
+        PERFORM FROM diesel_slots
+            WHERE name = semaphore AND number > 100 AND expires_us <= now_us ORDER BY expires_us LIMIT 1;
+        any_free := FOUND;
+    END IF;
+END
+$$;
+
+-- Leases a free slot until lease_us from now on, or, without a token, locks one until the transaction ends. Does
+-- not wait for sessions that have slots locked; lock_timeout ends the wait for a locked table. got_number is NULL
+-- when there was no slot to acquire. Then slots says how many there are (permits + 1: more), any_free whether a slot is
+-- free that another session has locked, and level is the isolation level that is in the way.
+-- first: the number to look at first. among: look at these numbers only, however many slots there are.
+-- A function, because it keeps its plans for the session, and each of them looks up one row. One statement over all
+-- numbers has a plan so expensive by the planner's estimate that the server compiles it (jit) at each call.
+CREATE FUNCTION diesel_locks_acquire_slot(
+    semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[], in_transaction BOOLEAN,
+    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT,
+    OUT got_number INTEGER, OUT got_fence BIGINT, OUT slots INTEGER, OUT any_free BOOLEAN, OUT level TEXT
+) LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+DECLARE
+    now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
+    many BOOLEAN := among IS NULL AND permits > 100;
+    candidates INTEGER := coalesce(cardinality(among), least(permits, 100));
+    candidate INTEGER;
+    row_at TID;
+BEGIN
+    any_free := false;
+    -- A transaction that keeps to an old snapshot can't see whether a slot is free. A statement alone has a new one.
+    IF in_transaction AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        level := current_setting('transaction_isolation');
+        RETURN;
+    END IF;
+    IF among IS NULL THEN
+        -- Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
+        PERFORM FROM diesel_slots WHERE name = semaphore AND number > permits ORDER BY number DESC LIMIT 1;
+        IF FOUND THEN
+            slots := permits + 1;
+            RETURN;
+        END IF;
+    END IF;
+    FOR step IN 0 .. candidates - CASE WHEN many THEN 0 ELSE 1 END LOOP
+        IF step = 1 AND many THEN
+            SELECT ctid INTO row_at FROM diesel_slots
+                WHERE name = semaphore AND number > 100 AND expires_us <= now_us
+                ORDER BY expires_us LIMIT 1 FOR UPDATE SKIP LOCKED;
+            EXIT WHEN row_at IS NOT NULL;
+        END IF;
+        candidate := CASE
+            WHEN among IS NOT NULL THEN among[1 + (first - 1 + step) % candidates]
+            WHEN step = 0 THEN first
+            ELSE 1 + (first - 1 + step) % candidates
+        END;
+        -- The row of a number is the last of its entries in the index. The entries before it are of rows that are
+        -- gone; there are many when another session has an old snapshot. A row that another session has locked, or
+        -- has been granted since, is passed over. (With an equality for the number, the planner may take the index
+        -- that has no number.)
+        SELECT free.at INTO row_at
+            FROM (
+                SELECT ctid AS at FROM diesel_slots
+                WHERE name = semaphore AND number BETWEEN candidate AND candidate
+                ORDER BY number DESC, fence DESC LIMIT 1
+            ) AS newest,
+            LATERAL (
+                SELECT ctid AS at FROM diesel_slots
+                WHERE ctid = newest.at AND expires_us <= now_us FOR UPDATE SKIP LOCKED
+            ) AS free;
+        EXIT WHEN row_at IS NOT NULL;
+    END LOOP;
+    IF row_at IS NULL THEN
+        SELECT * INTO slots, any_free FROM diesel_locks_look_at_slots(semaphore, permits);
+    ELSIF new_token IS NULL THEN
+        SELECT number, 0 INTO got_number, got_fence FROM diesel_slots WHERE ctid = row_at;
+        -- The holder of a lease on it that has ended can't renew it: another holds the slot since.
+        UPDATE diesel_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
+    ELSE
+        now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+        -- The fence is larger than those of all slots that are there and of those that were removed.
+        UPDATE diesel_slots SET
+            token = new_token,
+            holder = new_holder,
+            fence = (greatest(now_us / 64, (greatest(
+                fence,
+                (SELECT newest.fence FROM diesel_slots AS newest
+                    WHERE newest.name = semaphore ORDER BY newest.fence DESC LIMIT 1),
+                (SELECT removed.fence FROM diesel_fences AS removed WHERE removed.id = 1)
+            ) >> 17) + 1) << 17) | number,
+            acquired_us = now_us,
+            expires_us = now_us + lease_us,
+            keep_us = now_us + at_least_us
+            WHERE ctid = row_at
+            RETURNING number, fence INTO got_number, got_fence;
+    END IF;
+END
+$$;
+
+-- The same for an open transaction, which goes on when the table is locked: then any_free is NULL. A function of its
+-- own, because EXCEPTION makes a subtransaction.
+CREATE FUNCTION diesel_locks_acquire_slot_in_transaction(
+    semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[],
+    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT,
+    OUT got_number INTEGER, OUT got_fence BIGINT, OUT slots INTEGER, OUT any_free BOOLEAN, OUT level TEXT
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT * INTO got_number, got_fence, slots, any_free, level FROM diesel_locks_acquire_slot(
+        semaphore, permits, first, among, true, new_token, new_holder, lease_us, at_least_us);
+EXCEPTION WHEN lock_not_available THEN
+    any_free := NULL;
+END
+$$;

@@ -1,6 +1,7 @@
-//! Slots of semaphores on PostgreSQL: one statement finds a free slot, skips those that are locked, takes
-//! it, and says what is there when it took none.
+//! Slots of semaphores on PostgreSQL. One call of a function finds a free slot, skips those that are locked, and
+//! acquires it, or says what is there.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use diesel::connection::{Connection, SimpleConnection};
@@ -14,9 +15,8 @@ use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     judge, open_among,
 };
-use crate::limits::FEW_SLOTS;
 use crate::messages::{Class, classify};
-use crate::{Error, Semaphore, Slot, nesting};
+use crate::{Error, Semaphore, Slot, nesting, pause};
 
 impl SlotStore for PgConnection {
     fn database(conn: &mut Self) -> Result<Option<String>, Error> {
@@ -27,15 +27,14 @@ impl SlotStore for PgConnection {
     }
 
     fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
-        let few = wanted.semaphore.permits_i32() <= FEW_SLOTS;
-        let answer = alone(conn, |conn| match (&place.open, place.in_transaction) {
-            (None, false) if few => lease::<_, false>(conn, wanted, sql::Any),
-            (None, true) if few => lease::<_, true>(conn, wanted, sql::Any),
-            (None, false) => lease::<_, false>(conn, wanted, sql::AnyOfMany),
-            (None, true) => lease::<_, true>(conn, wanted, sql::AnyOfMany),
-            (Some(open), false) => lease::<_, false>(conn, wanted, sql::These(open)),
-            (Some(open), true) => lease::<_, true>(conn, wanted, sql::These(open)),
-        })?;
+        let answer = alone(conn, |conn| {
+            let candidates = candidates(wanted.semaphore, place);
+            if place.in_transaction {
+                sql::LeaseInTransaction { wanted, candidates }.get_result(conn)
+            } else {
+                sql::Lease { wanted, candidates }.get_result(conn)
+            }
+        });
         attempt(answer, wanted.semaphore, place)
     }
 
@@ -45,12 +44,9 @@ impl SlotStore for PgConnection {
     }
 
     fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        let answer = match &place.open {
-            None if semaphore.permits_i32() <= FEW_SLOTS => hold(conn, semaphore, sql::Any),
-            None => hold(conn, semaphore, sql::AnyOfMany),
-            Some(open) => hold(conn, semaphore, sql::These(open)),
-        }?;
-        attempt(answer, semaphore, place)
+        let candidates = candidates(semaphore, place);
+        let answer = sql::Hold { candidates }.get_result(conn);
+        attempt(answer.map_err(Error::from), semaphore, place)
     }
 
     fn open_slots(
@@ -248,6 +244,11 @@ fn is_victim(error: &diesel::result::Error) -> bool {
     )
 }
 
+/// Whether the limit of `diesel_locks_acquire_slot` has ended it.
+fn is_lock_timeout(error: &Error) -> bool {
+    matches!(error, Error::StatementTimedOut { source } if classify(source) == Class::LockTimeout)
+}
+
 fn key(slot: &Slot) -> sql::Key<'_> {
     sql::Key {
         name: &slot.semaphore,
@@ -256,37 +257,43 @@ fn key(slot: &Slot) -> sql::Key<'_> {
     }
 }
 
-fn lease<P: sql::Among, const NESTED: bool>(
-    conn: &mut PgConnection,
-    wanted: &Wanted<'_>,
-    among: P,
-) -> QueryResult<sql::Answer> {
-    let free = free(wanted.semaphore, among);
-    sql::Lease::<_, NESTED> { wanted, free }.get_result(conn)
+thread_local! {
+    /// The slot that this thread acquired last. It is mostly free when the thread acquires one again, so that
+    /// threads that share a semaphore are not in each other's way.
+    static LAST_ACQUIRED: Cell<i32> = Cell::new(random_first());
 }
 
-fn hold<P: sql::Among>(
-    conn: &mut PgConnection,
-    semaphore: &Semaphore,
-    among: P,
-) -> QueryResult<sql::Answer> {
-    let free = free(semaphore, among);
-    sql::Hold { free }.get_result(conn)
+fn random_first() -> i32 {
+    i32::try_from(pause::random_below(100)).map_or(1, |below| below + 1)
 }
 
-fn free<P>(semaphore: &Semaphore, among: P) -> sql::Free<'_, P> {
-    sql::Free {
-        name: semaphore.name(),
-        permits: semaphore.permits_i32(),
-        among,
+fn candidates<'a>(semaphore: &'a Semaphore, place: &'a Place) -> sql::Candidates<'a> {
+    let permits = semaphore.permits_i32();
+    let first = place.likely.unwrap_or_else(|| LAST_ACQUIRED.get());
+    sql::Candidates {
+        semaphore: semaphore.name(),
+        permits,
+        first: 1 + (first.max(1) - 1) % permits.max(1),
+        among: place.open.as_deref(),
     }
 }
 
-fn attempt(answer: sql::Answer, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-    let (number, fence, slots, any_free, level) = answer;
+fn attempt(
+    answer: Result<sql::Answer, Error>,
+    semaphore: &Semaphore,
+    place: &Place,
+) -> Result<Attempt, Error> {
+    let (number, fence, slots, any_free, level) = match answer {
+        Err(error) if is_lock_timeout(&error) => return Ok(Attempt::TableLocked),
+        answer => answer?,
+    };
     if let (Some(number), Some(fence)) = (number, fence) {
+        LAST_ACQUIRED.set(number);
         return Ok(Attempt::Granted(Granted { number, fence }));
     }
+    let Some(any_free) = any_free else {
+        return Ok(Attempt::TableLocked);
+    };
     match level {
         Some(level) => Err(Error::Isolation {
             what: semaphore.to_string(),
