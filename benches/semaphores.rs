@@ -11,6 +11,8 @@
 mod contended;
 #[path = "semaphores/designs.rs"]
 mod designs;
+#[path = "semaphores/growth.rs"]
+mod growth;
 #[path = "semaphores/guards.rs"]
 mod guards;
 #[path = "semaphores/many_permits.rs"]
@@ -137,6 +139,9 @@ fn own<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
     let mut findings = Findings::default();
     if options.has(Part::Permits) {
         findings.add(many_permits::compare::<C>(options, version, connections)?);
+    }
+    if options.has(Part::Growth) {
+        findings.add(growth::measure::<C>(options, version)?);
     }
     if options.has(Part::Waiting) {
         findings.add(waiting::measure::<C>(options, version)?);

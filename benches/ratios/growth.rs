@@ -75,9 +75,7 @@ fn under_old_snapshot<C: Backend>(variant: Variant, cycles: u32) -> Result<Sampl
     };
     run(&mut crew)?;
     let mut report = crew.connect()?;
-    report.batch_execute(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT price FROM bonds WHERE id = 1",
-    )?;
+    report.batch_execute(C::OLD_SNAPSHOT)?;
     let mut samples = Samples::default();
     for _ in 0..cycles.div_ceil(SAMPLE) {
         let measured = run(&mut crew)?;

@@ -11,7 +11,7 @@ pub(crate) const HELP: &str = "\
 Measures the targets for semaphores and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
-  --only LIST             of hot, contended, many, single, permits, waiting, guards;
+  --only LIST             of hot, contended, many, single, permits, growth, waiting, guards;
                           default: all
   --rounds N              of each design (10, of 500 ms each)
   --quick                 a few seconds, to see that it runs; too short to judge by
@@ -22,6 +22,7 @@ Measures the targets for semaphores and prints them as Markdown.
   many       1,000 semaphores of 8 permits: 8 connections
   single     one semaphore of one permit: 1 and 8 connections
   permits    10,000 permits, 9,990 of them held, beside 10 permits: 1 and 8 connections
+  growth     10,000 cycles while another session holds an old snapshot
   waiting    one permit, 16 connections that wait for it
   guards     1,000 slots held by guards for a minute: statements and processor time (Linux)
 
@@ -36,6 +37,7 @@ pub(crate) enum Part {
     Many,
     Single,
     Permits,
+    Growth,
     Waiting,
     Guards,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Options {
     /// Rounds of each design, and how long one is.
     pub(crate) rounds: usize,
     pub(crate) round: Duration,
+    /// Cycles under an old snapshot.
+    pub(crate) growth: u32,
     /// How long others wait for the slot.
     pub(crate) waiting: Duration,
     /// How long guards are held.
@@ -83,6 +87,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         Part::Many,
         Part::Single,
         Part::Permits,
+        Part::Growth,
         Part::Waiting,
         Part::Guards,
     ];
@@ -114,6 +119,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         json,
         rounds: rounds.unwrap_or(if quick { 1 } else { 10 }),
         round: Duration::from_millis(if quick { 50 } else { 500 }),
+        growth: if quick { 500 } else { 10_000 },
         waiting: Duration::from_secs(if quick { 2 } else { 20 }),
         guards: Duration::from_secs(if quick { 1 } else { 60 }),
     }))
@@ -126,11 +132,12 @@ fn part(name: &str) -> Result<Part> {
         "many" => Part::Many,
         "single" => Part::Single,
         "permits" => Part::Permits,
+        "growth" => Part::Growth,
         "waiting" => Part::Waiting,
         "guards" => Part::Guards,
         other => {
             bail!(
-                "no part {other:?}; there are hot, contended, many, single, permits, waiting and guards"
+                "no part {other:?}; there are hot, contended, many, single, permits, growth, waiting and guards"
             )
         }
     })

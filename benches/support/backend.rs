@@ -9,6 +9,9 @@ use super::tables::Statements;
 
 pub(crate) trait Backend: ObjectLocks + Statements {
     const NAME: &'static str;
+    /// Opens a transaction that keeps to what was committed by now.
+    #[allow(dead_code, reason = "not all benchmarks need it")]
+    const OLD_SNAPSHOT: &'static str;
     /// What is compared on this engine.
     const VARIANTS: &'static [Variant];
 

@@ -23,6 +23,7 @@ extern "SQL" {
 
 impl Backend for MysqlConnection {
     const NAME: &'static str = "mysql";
+    const OLD_SNAPSHOT: &'static str = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
     const VARIANTS: &'static [Variant] = Variant::ALL;
 
     type Database = ServerDatabase<Self>;

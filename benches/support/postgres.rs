@@ -20,6 +20,8 @@ extern "SQL" {
 
 impl Backend for PgConnection {
     const NAME: &'static str = "postgres";
+    const OLD_SNAPSHOT: &'static str =
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT price FROM bonds WHERE id = 1";
     const VARIANTS: &'static [Variant] = Variant::ALL;
 
     type Database = ServerDatabase<Self>;

@@ -18,6 +18,7 @@ extern "SQL" {
 
 impl Backend for SqliteConnection {
     const NAME: &'static str = "sqlite";
+    const OLD_SNAPSHOT: &'static str = "BEGIN; SELECT price FROM bonds WHERE id = 1";
     /// There are no advisory locks.
     const VARIANTS: &'static [Variant] = &[
         Variant::Bare,
