@@ -90,6 +90,60 @@ fn waits_and_tries_end_while_the_table_is_locked() {
     }
 }
 
+#[test]
+fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
+    let database = Arc::new(Postgres::new());
+    let limit = Duration::from_millis(300);
+    let lease = || Lease::new(Duration::from_secs(60));
+    for inside in [false, true] {
+        let semaphore = Semaphore::new("two", 2);
+        let mut conn = database.connect();
+        conn.register_semaphores([&semaphore]).expect("registered");
+        let mut holder = database.connect();
+        Postgres::sql(
+            &mut holder,
+            "BEGIN; LOCK TABLE diesel_slots IN ACCESS EXCLUSIVE MODE",
+        );
+        let waiter = meanwhile(move || {
+            let before = Postgres::limits(&mut conn);
+            let begun = Instant::now();
+            let mut took = Vec::new();
+            let mut answers = |conn: &mut PgConnection| {
+                let mut answer = |result: Result<bool, Error>| {
+                    took.push(begun.elapsed());
+                    result
+                };
+                let tried = conn.try_acquire_slot(&semaphore, lease());
+                assert!(!answer(tried.map(|slot| slot.is_some()))?);
+                let waited = conn.acquire_slot(&semaphore, lease(), Wait::AtMost(limit));
+                let error = answer(waited.map(|_| true)).expect_err("the table is locked");
+                assert!(error.is_timeout(), "{error:?}");
+                let tried = conn.try_with_slot(&semaphore, |_| Ok::<_, Error>(()));
+                assert!(!answer(tried.map(|done| done.is_some()))?);
+                let waited =
+                    conn.with_slot(&semaphore, Wait::AtMost(limit), |_| Ok::<_, Error>(()));
+                let error = answer(waited.map(|()| true)).expect_err("the table is locked");
+                assert!(error.is_timeout(), "{error:?}");
+                Ok::<_, Error>(())
+            };
+            if inside {
+                Postgres::in_transaction(&mut conn, answers).expect("it goes on");
+            } else {
+                answers(&mut conn).expect("answers");
+            }
+            assert_eq!(Postgres::limits(&mut conn), before);
+            let waits = [took[1] - took[0], took[3] - took[2]];
+            assert!(waits.iter().all(|took| *took >= limit), "{took:?}");
+            conn
+        });
+        let mut conn = result_of(&waiter);
+        Postgres::sql(&mut holder, "ROLLBACK");
+        let slot = conn.try_acquire_slot(&Semaphore::new("two", 2), lease());
+        conn.release_slot(slot.expect("an answer").expect("free"))
+            .expect("ours");
+    }
+}
+
 /// What sets limits, locks, and sets them back is ended.
 #[test]
 fn limits_are_set_back_though_the_statement_is_cancelled() {
