@@ -2,9 +2,11 @@
 //!
 //! In each module `statements` says what is sent, and the module itself runs it.
 
+use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, Connection};
 
 use crate::request::Request;
+use crate::retry::Reason;
 use crate::{Error, Isolation, Transaction};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -72,13 +74,20 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// roll it back. After an error it may still be open.
     fn commit(conn: &mut Self) -> Result<(), Error>;
 
-    /// Whether a transaction may be open after a ROLLBACK that failed. If not, there was none.
-    const MAY_BE_OPEN: bool = true;
+    /// The error of [`commit`](Self::commit) when the transaction was not there any more for a rollback.
+    fn after_commit(error: Error) -> Error {
+        error
+    }
 
-    /// Sets back what the transaction's beginning has changed in the session for as long as it runs, after a
-    /// rollback.
-    fn rolled_back(_: &mut Self) -> Result<(), Error> {
-        Ok(())
+    /// Rolls back, and sets back what the transaction's beginning has changed in the session for as long as it
+    /// runs. Whether the transaction was the one that this crate has opened, as far as the engine can tell. After an
+    /// error one may still be open.
+    fn roll_back(conn: &mut Self) -> QueryResult<bool>;
+
+    /// Whether what a transaction failed with may have been the server's end of it. If not, who ended it may have
+    /// committed it.
+    fn may_end_transactions(_: &mut Self, _: Reason) -> bool {
+        false
     }
 
     /// Deletes kept rows that nobody holds, each in a transaction as short as can be.

@@ -82,14 +82,14 @@ impl Retry {
     }
 
     /// Whether a transaction that failed for this reason is begun again.
-    fn covers(&self, reason: Reason) -> bool {
+    pub(crate) fn covers(&self, reason: Reason) -> bool {
         reason != Reason::LockTimeout || self.lock_timeouts
     }
 }
 
 /// Why a transaction is begun again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     Deadlock,
     SerializationFailure,
     Busy,

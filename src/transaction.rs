@@ -7,8 +7,9 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 
 use crate::engine::{Engine, Grant};
 use crate::events;
-use crate::nesting::depth;
+use crate::nesting::{depth, guarded, left};
 use crate::request::Request;
+use crate::retry::Reason;
 use crate::{Error, Isolation, Transaction};
 
 /// Takes the locks in the transaction that is open.
@@ -86,7 +87,7 @@ pub(crate) enum Failed<E> {
     Around(Error),
     /// The closure, whose work is rolled back.
     Inside(E),
-    /// The closure, after the transaction had ended: what it did since may be committed.
+    /// The closure, when the transaction that it began in was gone: what it did may be committed.
     Outside(E),
 }
 
@@ -151,10 +152,14 @@ fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
     } else {
         AnsiTransactionManager::commit_transaction(conn).map_err(not_ended)
     };
-    if ended.is_err() {
-        roll_back_from(conn, inside);
-    }
-    ended
+    ended.map_err(|error| {
+        let nothing_committed = roll_back_from(conn, inside);
+        if inside > 1 || nothing_committed {
+            error
+        } else {
+            C::after_commit(error)
+        }
+    })
 }
 
 /// The savepoint that a transaction of this crate's begins with, on engines where it tells the transaction
@@ -182,6 +187,14 @@ pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
     aborted(ENDED.to_owned(), source)
 }
 
+/// The transaction was gone when its closure failed, and not for that reason.
+pub(crate) fn ended_before(reason: Reason) -> Error {
+    let why = format!(
+        "it had ended before its closure failed ({reason}), and what the closure did may be committed"
+    );
+    aborted(why, None)
+}
+
 fn aborted(why: String, source: Option<diesel::result::Error>) -> Error {
     Error::TransactionAborted { why, source }
 }
@@ -193,14 +206,15 @@ pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
 }
 
 /// Rolls back what the closure has done, whatever it left open: a panic leaves the transactions open that
-/// Diesel's `transaction` has begun. `false` when something of it may be committed.
+/// Diesel's `transaction` has begun. `false` when something of it may be committed: the transaction that was begun
+/// was not there any more.
 ///
 /// The closure's error or panic says more than that of a rollback after it: a connection on which even
 /// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
 pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
     let mut rolled_back = false;
     while let Ok(now) = depth(conn)
-        && now >= inside
+        && now >= inside.max(2)
     {
         let result = AnsiTransactionManager::rollback_transaction(conn);
         rolled_back = result.is_ok();
@@ -211,14 +225,20 @@ pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
             }
         }
     }
-    if inside == 1 {
-        // Diesel does not know of a transaction that was begun by a statement of text.
-        let open = !rolled_back && conn.batch_execute("ROLLBACK").is_err() && C::MAY_BE_OPEN;
-        if open || C::rolled_back(conn).is_err() {
+    if inside > 1 {
+        return rolled_back;
+    }
+    let result = guarded(conn, C::roll_back);
+    match &result {
+        // Also of a transaction of which Diesel does not know, as it was begun by a statement of text.
+        Ok(_) if depth(conn).is_ok() => left(conn),
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(%error, "rollback failed");
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
         }
     }
-    rolled_back
+    result.unwrap_or(false)
 }
 
 /// Rolls back the innermost transaction.

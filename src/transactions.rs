@@ -195,11 +195,19 @@ where
         };
         let reason = match &failed {
             Failed::Around(error) => Reason::of_own(error),
-            Failed::Inside(error) => error.database_error().and_then(Reason::of),
-            Failed::Outside(_) => None,
+            Failed::Inside(error) | Failed::Outside(error) => {
+                error.database_error().and_then(Reason::of)
+            }
         };
         // A connection whose rollback failed can't begin again.
         let usable = nesting::depth(conn).is_ok_and(|depth| depth == 0);
+        if let Failed::Outside(_) = &failed
+            && let Some(reason) = reason.filter(|reason| retry.covers(*reason))
+            && usable
+            && !C::may_end_transactions(conn, reason)
+        {
+            return Err(transaction::ended_before(reason).into());
+        }
         let pause = reason
             .filter(|_| usable)
             .and_then(|reason| Some((reason, attempts.pause_after(reason)?)));

@@ -7,11 +7,13 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant};
 use crate::request::Request;
+use crate::retry::Reason;
 use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, pause, transaction};
 
 mod acquire;
@@ -121,8 +123,28 @@ impl Engine for MysqlConnection {
         Ok(())
     }
 
-    fn rolled_back(conn: &mut Self) -> Result<(), Error> {
-        Ok(session::set_back_by_text(conn, statements::AUTOCOMMIT)?)
+    /// The message ends with a statement that sets back: that one may have failed, or COMMIT while it was under way.
+    fn after_commit(error: Error) -> Error {
+        match error {
+            Error::Database(source) | Error::StatementTimedOut { source } => {
+                Error::OutcomeUnknown { source }
+            }
+            error => error,
+        }
+    }
+
+    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
+        let begun = conn.batch_execute(statements::ROLLBACK_BEGUN).is_ok();
+        if !begun {
+            session::set_back_by_text(conn, statements::ROLLBACK)?;
+        }
+        Ok(begun)
+    }
+
+    /// InnoDB ends the transaction with a deadlock and with a record that has changed. One that was committed before
+    /// can't be told apart then.
+    fn may_end_transactions(conn: &mut Self, reason: Reason) -> bool {
+        reason != Reason::LockTimeout || acquire::rolled_back_by_timeout(conn).unwrap_or(false)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {

@@ -99,6 +99,17 @@ impl Engine for PgConnection {
         Err(error.into())
     }
 
+    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
+        let counted = nesting::depth(conn).is_ok_and(|depth| depth > 0);
+        // An aborted transaction can't be asked.
+        let begun = counted
+            && (nesting::is_given_up(conn) || conn.batch_execute(statements::ROLLBACK).is_ok());
+        if !begun || nesting::depth(conn).is_ok_and(|depth| depth > 0) {
+            conn.batch_execute("ROLLBACK")?;
+        }
+        Ok(begun)
+    }
+
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {

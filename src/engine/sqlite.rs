@@ -105,8 +105,6 @@ impl Engine for SqliteConnection {
 
     fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
 
-    const MAY_BE_OPEN: bool = false;
-
     /// SQLite has no other way to say it.
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
         if conn.batch_execute("BEGIN").is_err() {
@@ -121,6 +119,15 @@ impl Engine for SqliteConnection {
             .map_err(transaction::not_ended)?;
         nesting::left(conn);
         Ok(())
+    }
+
+    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
+        let begun = conn.batch_execute(statements::ROLLBACK).is_ok();
+        if !begun {
+            // There may be none.
+            let _ = conn.batch_execute("ROLLBACK");
+        }
+        Ok(begun)
     }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {

@@ -318,6 +318,7 @@ macro_rules! core_promises {
                 aborted::{
                     a_closure_whose_transaction_has_ended_is_no_success,
                     what_follows_the_end_of_a_transaction_is_not_committed,
+                    a_closure_that_has_committed_is_not_tried_again,
                     methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing,
                     a_panic_in_a_nested_transaction_rolls_back_all,
                     a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,

@@ -1,7 +1,7 @@
 //! MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
@@ -18,7 +18,7 @@ use crate::support::proxy::{
     Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
     round_trips_of_a_transaction,
 };
-use crate::support::refusing::refusing;
+use crate::support::refusing::{killing, refusing};
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
@@ -162,6 +162,44 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
                 .expect("nothing of the lock is left");
         }
     }
+}
+
+/// `KILL QUERY`, or the loss of the connection, while the message of COMMIT runs: what is committed is not called an
+/// error that leaves nothing behind.
+#[test]
+fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
+    let database = Mysql::new();
+    for (target, cut, known, committed) in [
+        ("SET SESSION autocommit = COALESCE(", false, false, 1),
+        ("COMMIT; SET SESSION autocommit", false, false, 0),
+        ("RELEASE SAVEPOINT diesel_locks_begun", false, true, 0),
+        ("RELEASE SAVEPOINT diesel_locks_begun", true, false, 0),
+    ] {
+        let armed = Arc::new(AtomicBool::new(false));
+        let mut conn = killing(&database, target, cut, &armed);
+        let session = Mysql::session(&mut conn);
+        let before = Mysql::counter(&mut database.connect(), 0);
+        let mut runs = 0;
+        let retry = Transaction::new().retry(Retry::up_to(3).lock_timeouts());
+        let result = conn.run_transaction(retry, |conn| {
+            runs += 1;
+            Mysql::count_up(conn, 0);
+            armed.store(true, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        });
+        let error = result.expect_err("it did not end well");
+        let unknown = matches!(error, Error::OutcomeUnknown { .. });
+        assert_eq!(unknown, !known, "{target}, {cut}: {error:?}");
+        assert_eq!(runs, 1, "{target}");
+        let after = Mysql::counter(&mut database.connect(), 0);
+        assert_eq!(after - before, committed, "{target}");
+        assert_eq!(conn.is_broken(), cut, "{target}");
+        if !cut {
+            assert_eq!(Mysql::session(&mut conn), session, "{target}");
+            Mysql::count_up(&mut conn, 1);
+        }
+    }
+    assert_eq!(Mysql::counter(&mut database.connect(), 1), 3);
 }
 
 #[test]

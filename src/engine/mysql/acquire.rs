@@ -305,7 +305,7 @@ fn after_wait(
 }
 
 /// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
-fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Refusal> {
+pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Failure> {
     let set: i64 = statements::RollbackOnTimeout {}.get_result(conn)?;
     Ok(set == 1)
 }

@@ -63,11 +63,14 @@ pub(super) const COMMIT: &str = concat!(
     autocommit!()
 );
 
-pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
+/// The same for ROLLBACK.
+pub(super) const ROLLBACK_BEGUN: &str = concat!(
+    "RELEASE SAVEPOINT diesel_locks_begun; ROLLBACK; ",
+    autocommit!()
+);
 
-/// After Diesel's ROLLBACK. As text: it would often be prepared for this one time, and a client library waits for ever
-/// when PREPARE is killed.
-pub(super) const AUTOCOMMIT: &str = autocommit!();
+/// Whatever is open.
+pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
 
 /// An error that names the savepoint when no transaction is open: then no savepoint is made.
 pub(super) const ASSERT_OPEN: &str =

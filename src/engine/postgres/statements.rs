@@ -50,6 +50,13 @@ macro_rules! mark {
     };
 }
 
+/// An error that names [`MARK`] in a transaction that is not ours.
+macro_rules! assert_marked {
+    () => {
+        "SELECT CASE current_setting('diesel_locks.begun') WHEN '1' THEN '1' ELSE 'diesel_locks.begun' END::int"
+    };
+}
+
 /// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
 /// snapshot of the moment before the wait.
 pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ", mark!());
@@ -59,8 +66,10 @@ pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ",
 ///
 /// The setting is empty in another transaction of a session that has had one of ours: then what can't be cast names
 /// [`MARK`].
-pub(super) const COMMIT: &str = "SELECT CASE current_setting('diesel_locks.begun') WHEN '1' THEN '1' \
-                                 ELSE 'diesel_locks.begun' END::int; COMMIT";
+pub(super) const COMMIT: &str = concat!(assert_marked!(), "; COMMIT");
+
+/// ROLLBACK is not run in a transaction that is not ours, or has failed.
+pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
 
 /// What the error of [`COMMIT`] names, in any language, in a transaction that is not ours.
 pub(super) const MARK: &str = "diesel_locks.begun";

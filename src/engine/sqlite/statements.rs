@@ -13,6 +13,7 @@ use diesel::dsl::{delete, insert_or_ignore_into};
 pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_begun";
 pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_locks_begun";
 pub(super) const COMMIT: &str = "RELEASE diesel_locks_begun; COMMIT";
+pub(super) const ROLLBACK: &str = "RELEASE diesel_locks_begun; ROLLBACK";
 
 /// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
 /// a transaction without other writes has nothing to sync.

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use diesel::connection::{Connection, InstrumentationEvent};
 
@@ -49,6 +49,50 @@ pub(crate) fn refusing(
         }
     });
     conn
+}
+
+/// A connection on which the part of a text with `target` in it, up to the text's end, gives place to a `KILL QUERY`
+/// of its own session, the first time when `armed`. `cut`: the server gets none of it, and the connection is lost.
+pub(crate) fn killing(
+    database: &Mysql,
+    target: &'static str,
+    cut: bool,
+    armed: &Arc<AtomicBool>,
+) -> diesel::MysqlConnection {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let url = database.url();
+    let server = address(&url).to_owned();
+    let armed = Arc::clone(armed);
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut server = TcpStream::connect(server).expect("the server answers");
+        let (from, to) = (clone(&server), clone(&client));
+        std::thread::spawn(move || pump(from, to, || ()));
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(read) = client.read(&mut buffer) {
+            let message = &mut buffer[..read];
+            let found = message
+                .windows(target.len())
+                .position(|part| part == target.as_bytes());
+            if let Some(at) = found
+                && armed.swap(false, Ordering::SeqCst)
+            {
+                if cut {
+                    break;
+                }
+                let kill = b"KILL QUERY CONNECTION_ID() -- ";
+                message[at..at + kill.len()].copy_from_slice(kill);
+            }
+            if read == 0 || server.write_all(message).is_err() {
+                break;
+            }
+        }
+        for end in [&client, &server] {
+            let _ = end.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    Mysql::connect_to(&by_way_of(port, &url))
 }
 
 fn serve(mut client: TcpStream, mut server: TcpStream, refuse: &AtomicUsize) {

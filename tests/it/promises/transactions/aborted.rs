@@ -182,6 +182,40 @@ pub(crate) fn what_follows_the_end_of_a_transaction_is_not_committed<B: Backend>
     }
 }
 
+/// What it did would be done twice. On InnoDB the server itself ends transactions with the other errors that are
+/// tried again.
+pub(crate) fn a_closure_that_has_committed_is_not_tried_again<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    let ends: &[&[&str]] = if B::ONE_WRITER {
+        &[&["COMMIT"], &["COMMIT; BEGIN"], &["COMMIT", "BEGIN"]]
+    } else {
+        &[
+            &["COMMIT"],
+            &["COMMIT; BEGIN"],
+            &["COMMIT", "BEGIN"],
+            &["COMMIT AND CHAIN"],
+        ]
+    };
+    for (done, end) in (1..).zip(ends) {
+        let retry = Retry::up_to(3).lock_timeouts();
+        let mut runs = 0;
+        let result: Result<(), _> = conn.run_transaction(fresh::<B>().retry(retry), |conn| {
+            runs += 1;
+            B::count_up(conn, 0);
+            End::Sent(end).come(conn, &database);
+            Err(Error::TimedOut {
+                what: "a".to_owned(),
+                waited: Duration::ZERO,
+                source: None,
+            })
+        });
+        assert_aborted(result, end);
+        assert_eq!(runs, 1, "{end:?}");
+        assert_eq!(B::counter(&mut database.connect(), 0), done, "{end:?}");
+        assert_usable(&mut conn, &database);
+    }
+}
+
 /// What Diesel makes of SQLSTATE 40001.
 fn victim() -> diesel::result::Error {
     diesel::result::Error::DatabaseError(
