@@ -188,7 +188,8 @@ pub enum Error {
     /// closure left another number of transactions open than there were when it began.
     ///
     /// A method returns it instead of locking or drawing. At the end of a closure it is returned instead of
-    /// `Ok`, and the transaction is rolled back. It is not tried again.
+    /// `Ok`, and the transaction is rolled back; and instead of an error that would be tried again, when the closure
+    /// had ended the transaction, and so may have committed it. It is not tried again.
     #[error(
         "the transaction can't be committed: {why}; hand on the error of each statement, and let only the \
          method that began a transaction end it"
@@ -321,7 +322,8 @@ pub enum Error {
     },
 
     /// Nobody knows whether the transaction is committed: COMMIT failed on a node of Galera or Group Replication
-    /// that had lost the others, or whose replication failed. It is never tried again by this crate: what it was to
+    /// that had lost the others, or whose replication failed; on MySQL and MariaDB also when the connection was lost, or
+    /// the statement killed, once COMMIT was sent. It is never tried again by this crate: what it was to
     /// write is to be looked for first.
     #[error(
         "nobody knows whether the transaction is committed: look for what it wrote before it is run again"

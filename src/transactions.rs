@@ -67,8 +67,9 @@ pub trait Transactions: Engine {
     /// a `tracing` event of level WARN with the reason, the attempt's number and the pause.
     ///
     /// A panic in a nested `transaction` of Diesel's rolls back all of `work` too. COMMIT is sent by this crate, with what
-    /// finds out whether the transaction is still the same: an [`Instrumentation`](diesel::connection::Instrumentation)
-    /// sees a query with it, and no `CommitTransaction`.
+    /// finds out whether the transaction is still the same, and so is ROLLBACK: an
+    /// [`Instrumentation`](diesel::connection::Instrumentation) sees queries with them, and neither `CommitTransaction`
+    /// nor `RollbackTransaction`.
     ///
     /// Before another attempt on MySQL and MariaDB the connection's cached statements are prepared anew, as one
     /// that failed in place of its rows would hang; a size that was set for Diesel's cache of prepared
@@ -89,11 +90,14 @@ pub trait Transactions: Engine {
     ///   done before can't be tried again from here. Diesel's `transaction` makes a savepoint.
     /// - [`Error::Unsupported`] for a level or mode that the engine does not have; nothing was sent.
     /// - [`Error::InvalidRetry`] for no attempt; nothing was sent.
-    /// - [`Error::TransactionAborted`] when `work` returned `Ok` although its transaction had ended before.
+    /// - [`Error::TransactionAborted`] when `work` returned `Ok` although its transaction had ended before; and
+    ///   when it would be tried again, although `work` had ended the transaction: what it did may be committed. After
+    ///   a deadlock or a serialization failure on MySQL and MariaDB, which end the transaction, and after an error that
+    ///   aborted another transaction on PostgreSQL, that can't be told: it is tried again.
     /// - What `work` returned; what BEGIN or COMMIT failed with, as an [`Error`].
     ///
     /// When the connection is lost during COMMIT, nobody knows whether the transaction is committed: the
-    /// error is returned, and not tried again.
+    /// error (on MySQL and MariaDB [`Error::OutcomeUnknown`]) is returned, and not tried again.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
