@@ -65,8 +65,9 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, ne
 /// and a `busy_timeout`: in the other journal modes readers and COMMIT get in each other's way, and the
 /// methods fail with "database is locked".
 ///
-/// While another session has locked a table of the semaphores as a whole (`LOCK TABLES`, an ALTER), all methods
-/// wait for it, those that try or wait at most so long included: set `lock_timeout` on PostgreSQL, or
+/// While another session has locked a table of the semaphores as a whole (`LOCK TABLES`, an ALTER), the methods that
+/// acquire a slot on PostgreSQL end in time, as if no slot were free. All other methods wait for that session,
+/// those that try or wait at most so long on MySQL and MariaDB included: set `lock_timeout` on PostgreSQL, or
 /// `lock_wait_timeout` on MySQL and MariaDB, in the session.
 pub trait Semaphores: SlotStore {
     /// Leases a slot; `None` when all are held. Does not wait for a slot.
