@@ -98,7 +98,7 @@ fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, wanted: &'b Wanted<'_>) -> Quer
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in a transaction of its own; see the migration.
-    Lease<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlot<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
         push_candidates(&mut out, &self.candidates)?;
@@ -110,7 +110,7 @@ statement! {
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in the open transaction.
-    LeaseInTransaction<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlotInTransaction<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot_in_transaction");
         push_candidates(&mut out, &self.candidates)?;
@@ -121,7 +121,7 @@ statement! {
 statement! {
     Pg, PgConnection;
     /// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
-    Hold<'a> { candidates: Candidates<'a> } -> AnswerSql,
+    HoldSlot<'a> { candidates: Candidates<'a> } -> AnswerSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
         push_candidates(&mut out, &self.candidates)?;

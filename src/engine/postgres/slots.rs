@@ -30,9 +30,9 @@ impl SlotStore for PgConnection {
         let answer = alone(conn, |conn| {
             let candidates = candidates(wanted.semaphore, place);
             if place.in_transaction {
-                sql::LeaseInTransaction { wanted, candidates }.get_result(conn)
+                sql::AcquireSlotInTransaction { wanted, candidates }.get_result(conn)
             } else {
-                sql::Lease { wanted, candidates }.get_result(conn)
+                sql::AcquireSlot { wanted, candidates }.get_result(conn)
             }
         });
         attempt(answer, wanted.semaphore, place)
@@ -45,7 +45,7 @@ impl SlotStore for PgConnection {
 
     fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
         let candidates = candidates(semaphore, place);
-        let answer = sql::Hold { candidates }.get_result(conn);
+        let answer = sql::HoldSlot { candidates }.get_result(conn);
         attempt(answer.map_err(Error::from), semaphore, place)
     }
 
