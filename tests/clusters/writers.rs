@@ -108,8 +108,21 @@ fn application_says_that_one_node_takes_its_writes(nodes: &Nodes) {
     refused(read_committed(&mut database.on(0), |conn| {
         conn.next_number(&sequence)
     }));
+    // Nor is a number lost when that is ignored.
+    let ignored = |sequence: &Sequence| {
+        read_committed(&mut database.on(0), |conn| {
+            refused(conn.next_numbers(sequence, 3));
+            Ok(())
+        })
+        .expect("commit");
+    };
+    ignored(&sequence);
     let drawn = read_committed(&mut conn, |conn| conn.next_number(&sequence));
     assert_eq!(drawn.expect("drawn"), 3);
+    conn.batch_execute("DELETE FROM diesel_sequences")
+        .expect("as an application's tests do");
+    ignored(&sequence);
+    assert_eq!(conn.last_number(&sequence).expect("an answer"), None);
 }
 
 /// No error, and never more holders than permits. Slots are added by all nodes at once.

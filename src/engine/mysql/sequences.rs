@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use diesel::QueryDsl;
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary};
+use diesel::{ExpressionMethods, QueryDsl};
 
 use super::run::{Failure, Run};
 use super::writers::UNKNOWN;
@@ -90,7 +90,10 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
     };
     match added {
         Ok((last, unknown)) => {
-            writers::ensure_one(conn, unknown == 1)?;
+            if let Err(error) = writers::ensure_one(conn, unknown == 1) {
+                take_back(conn, draw, last)?;
+                return Err(error);
+            }
             Ok(Some(last))
         }
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
@@ -109,6 +112,19 @@ fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
     last.select((diesel_sequences::last, statements::WriterUnknown))
         .get_result(conn)
+}
+
+/// A closure may ignore the error and commit: without a gap.
+fn take_back(conn: &mut MysqlConnection, draw: &Wanted<'_>, last: i64) -> Result<usize, Failure> {
+    let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
+    let row = diesel_sequences::table.find((name.as_bytes(), scope.as_bytes()));
+    if last == draw.first_last {
+        return diesel::delete(row).execute(conn);
+    }
+    let before = diesel_sequences::last - draw.count;
+    diesel::update(row)
+        .set(diesel_sequences::last.eq(before))
+        .execute(conn)
 }
 
 fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
