@@ -15,6 +15,8 @@ mod clock;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod scope;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sequence_rows;
 pub(crate) mod sequence_store;

@@ -48,8 +48,10 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// [`Error::TransactionAborted`], and is not tried again. So does one that has sent COMMIT or ROLLBACK as text, or a
 /// statement before which MySQL commits (`CREATE TABLE`), or leaves transactions of Diesel's open. Object locks,
 /// slots and numbers asked for after the end are refused with the same error: on MySQL and MariaDB, in a transaction
-/// of this crate's, at once after a deadlock, else at the latest at the closure's end. What a closure writes after
-/// the end is rolled back too; on SQLite it is committed statement by statement. A statement that is expected to
+/// of this crate's, at once after a deadlock of which Diesel knows (not one in `batch_execute`), else at the latest at the closure's end;
+/// on SQLite at the closure's end too, when a nested `transaction` of Diesel's was begun after the end and has read or
+/// written. What a closure writes after the end is rolled back too; on SQLite it is committed, statement by statement,
+/// and with each nested `transaction`: an error of the closure's own hides that. A statement that is expected to
 /// fail at times (a duplicate) goes into Diesel's `transaction`, which is a savepoint there.
 ///
 /// So: lock what you will change when you read it, in one order; keep transactions short; and give those

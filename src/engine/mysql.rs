@@ -11,7 +11,7 @@ use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
-use super::{Engine, Grant};
+use super::{Engine, Grant, scope};
 use crate::request::Request;
 use crate::retry::Reason;
 use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, pause, transaction};
@@ -20,7 +20,6 @@ mod acquire;
 mod again;
 mod bytes;
 mod run;
-mod scope;
 mod sequences;
 mod session;
 mod slot_statements;

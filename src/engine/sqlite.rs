@@ -7,7 +7,7 @@ use diesel::connection::TransactionManager;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
-use super::{Engine, Grant};
+use super::{Engine, Grant, scope};
 use crate::messages::{self, Class, classify};
 use crate::request::Request;
 use crate::transaction_request::Access;
@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
 impl Engine for SqliteConnection {
-    type Scope = ();
+    type Scope = scope::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
@@ -103,15 +103,26 @@ impl Engine for SqliteConnection {
 
     fn before_retry(_: &mut Self) {}
 
-    fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
+    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope {
+        scope::enter(conn, level)
+    }
 
     /// SQLite has no other way to say it.
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
-        if conn.batch_execute("BEGIN").is_err() {
-            return Ok(());
+        if conn.batch_execute("BEGIN").is_ok() {
+            conn.batch_execute("ROLLBACK")?;
+            return Err(transaction::ended(None));
         }
-        conn.batch_execute("ROLLBACK")?;
-        Err(transaction::ended(None))
+        // Outside of a transaction Diesel's savepoint has begun one, whose RELEASE commits; ours has locked the
+        // database from its beginning, so that nothing can be written from the log.
+        let ours_is_gone = nesting::depth(conn)? > 1
+            && scope::entered(conn).is_some()
+            && statements::QueryOnly.get_result::<i32>(conn)? == 0
+            && conn.batch_execute(statements::CHECKPOINT).is_ok();
+        if ours_is_gone {
+            return Err(transaction::ended(None));
+        }
+        Ok(())
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {

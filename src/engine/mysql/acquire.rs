@@ -10,11 +10,11 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::run::{Failure, Run, numbered, within};
-use super::scope::Begun;
 use super::{
     assert_in_transaction, isolation, level_named, reads_what_is_committed, session, statements,
     writers,
 };
+use crate::engine::scope::Begun;
 use crate::messages::Class;
 use crate::request::Request;
 use crate::{Error, Isolation, ObjectId, Wait, nesting};

@@ -10,13 +10,13 @@ use diesel::mysql::MysqlConnection;
 use super::again::{at_read_committed, counted};
 use super::bytes::{Bytes, check_client_library};
 use super::run::{Failure, Run};
-use super::scope::Begun;
 use super::slot_statements as sql;
 use super::slot_taking::{lock_one, look, take};
 use super::{
     assert_in_transaction, isolation_of, level_named, reads_what_is_committed, scope, session,
     statements, writers,
 };
+use crate::engine::scope::Begun;
 use crate::engine::slot_batches::{AT_ONCE, to_remove};
 use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,

@@ -15,6 +15,9 @@ pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_lock
 pub(super) const COMMIT: &str = "RELEASE diesel_locks_begun; COMMIT";
 pub(super) const ROLLBACK: &str = "RELEASE diesel_locks_begun; ROLLBACK";
 
+/// An error in a transaction that has read or written, or was to write from its beginning.
+pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";
+
 /// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
 /// a transaction without other writes has nothing to sync.
 #[diesel::dsl::auto_type]

@@ -314,6 +314,20 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
         assert_aborted(conn.next_number(&begun), "at the session's level");
         Ok::<_, Error>(())
     });
+    // A savepoint of Diesel's outside of a transaction begins one on SQLite.
+    for (method, call) in methods::<B>() {
+        let result = conn.run_transaction(fresh::<B>(), |conn| {
+            B::give_up(conn, database.connect());
+            let nested = conn.transaction(|conn| {
+                assert_aborted(call(conn), method);
+                Ok::<_, Error>(())
+            });
+            // On InnoDB and PostgreSQL there is no such savepoint.
+            assert!(nested.is_ok() || !B::ONE_WRITER, "{method}: {nested:?}");
+            Ok::<_, Error>(())
+        });
+        assert_aborted(result, method);
+    }
     // In Diesel's own, whose end is Diesel's.
     let _ = B::in_transaction(&mut conn, try_all);
     // Nested in one of Diesel's.

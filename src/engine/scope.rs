@@ -1,14 +1,12 @@
 //! Which connections are in a transaction that this crate has begun, and at which level.
 //!
-//! The server does not show the level of a single transaction (only the session's), so that
-//! `lock_object` inside `with_object_lock` could not know. The closure runs on the thread that began
+//! MySQL does not show the level of a single transaction (only the session's), so that
+//! `lock_object` inside `with_object_lock` could not know; and SQLite shows of no transaction how it was begun. The closure runs on the thread that began
 //! the transaction and gets the connection by reference: while it runs, the connection's address on
 //! this thread stands for the transaction. Elsewhere the lookup finds nothing, and the session's level
 //! decides.
 
 use std::cell::RefCell;
-
-use diesel::mysql::MysqlConnection;
 
 use crate::Isolation;
 
@@ -18,6 +16,10 @@ thread_local! {
 
 /// A transaction that this crate has begun, with its level when it has set one.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "mysql"),
+    allow(dead_code, reason = "of SQLite's it counts that there is one")
+)]
 pub(super) struct Begun(pub(super) Option<Isolation>);
 
 /// Takes the mark away when it is dropped.
@@ -25,14 +27,14 @@ pub struct Scope {
     address: usize,
 }
 
-pub(super) fn enter(conn: &MysqlConnection, level: Option<Isolation>) -> Scope {
+pub(super) fn enter<C>(conn: &C, level: Option<Isolation>) -> Scope {
     let address = address(conn);
     ENTERED.with_borrow_mut(|entered| entered.push((address, level)));
     Scope { address }
 }
 
 /// The open transaction, when this crate has begun it.
-pub(super) fn entered(conn: &MysqlConnection) -> Option<Begun> {
+pub(super) fn entered<C>(conn: &C) -> Option<Begun> {
     let address = address(conn);
     ENTERED.with_borrow(|entered| {
         let own = entered.iter().rev().find(|(entry, _)| *entry == address);
@@ -53,6 +55,6 @@ impl Drop for Scope {
     }
 }
 
-fn address(conn: &MysqlConnection) -> usize {
+fn address<C>(conn: &C) -> usize {
     std::ptr::from_ref(conn).addr()
 }
