@@ -120,7 +120,7 @@ fn with_rivals<C: Rivals + R2D2Connection + Send + 'static>(
     Ok((version, findings))
 }
 
-fn alone<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
+fn alone<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     options: &Options,
     connections: &[usize],
 ) -> Result<(String, Findings)> {
@@ -131,7 +131,7 @@ fn alone<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
 }
 
 /// The parts that compare the crate with itself.
-fn own<C: Backend + Semaphores + R2D2Connection + Send + 'static>(
+fn own<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     options: &Options,
     version: &str,
     connections: &[usize],

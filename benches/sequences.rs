@@ -40,7 +40,7 @@ use support::choice::Choice;
 use support::crew::Crew;
 use targets::Findings;
 
-const JUDGED: &str = "Transactions per second: each draws a number and inserts a row.";
+const JUDGED: &str = "TransactionExt per second: each draws a number and inserts a row.";
 
 fn main() -> Result<()> {
     let Some(options) = options::from_arguments()? else {

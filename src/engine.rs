@@ -7,7 +7,7 @@ use diesel::connection::{AnsiTransactionManager, Connection};
 
 use crate::request::Request;
 use crate::retry::Reason;
-use crate::{Error, Isolation, Transaction};
+use crate::{Error, IsolationLevel, TransactionOptions};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
@@ -35,7 +35,7 @@ mod statement;
 /// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
 ///
 /// The functions have no receiver. As methods they could be called on every connection of an application that is
-/// generic over [`ObjectLocks`](crate::ObjectLocks), would bypass the checks of the public methods, and would collide
+/// generic over [`ObjectLockExt`](crate::ObjectLockExt), would bypass the checks of the public methods, and would collide
 /// with methods of the same name in the application's own traits.
 pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     /// Lives as long as the closure that runs in a transaction of this crate's making.
@@ -52,10 +52,10 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     type Before;
 
     /// [`Error::Unsupported`] for what the engine does not have.
-    fn check(transaction: &Transaction) -> Result<(), Error>;
+    fn check(transaction: &TransactionOptions) -> Result<(), Error>;
 
     /// Opens a transaction that has been checked.
-    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<Self::Before, Error>;
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<Self::Before, Error>;
 
     /// Sets back what [`begin`](Self::begin) has changed, when the transaction has ended.
     fn set_back(conn: &mut Self, before: Self::Before) -> Result<(), Error>;
@@ -64,7 +64,7 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     fn before_retry(conn: &mut Self);
 
     /// Marks the transaction that this crate has opened, of this level if it has set one.
-    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope;
+    fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope;
 
     /// [`Error::TransactionAborted`] when the server does not have the transaction that Diesel counts. Not for
     /// engines on which each statement fails then, or the one that locks or draws finds it out.

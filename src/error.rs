@@ -29,7 +29,7 @@ pub enum Error {
     /// More kept objects than one request can lock: with [`Retention::Kept`](crate::Retention::Kept), and nothing was
     /// sent to the database; or with [`Retention::Transient`](crate::Retention::Transient) on PostgreSQL, where their
     /// rows are kept, and none was locked. Split the request, or lock them as transient and
-    /// [purge](crate::ObjectLocks::purge_object_locks) the rows.
+    /// [purge](crate::ObjectLockExt::purge_object_locks) the rows.
     #[error(
         "{ids} of the objects to lock are kept; one request can lock {limit} of them: split it, or use \
          Retention::Transient"
@@ -67,7 +67,7 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// [`raise_fences`](crate::Semaphores::raise_fences) by so much time that no years of grants would be left.
+    /// [`raise_fences`](crate::SemaphoreExt::raise_fences) by so much time that no years of grants would be left.
     #[error("can't raise fences by {asked:?}: they would be beyond the year 2100, and end in 2112")]
     FencesTooLarge {
         /// The time asked for.
@@ -75,7 +75,7 @@ pub enum Error {
     },
 
     /// The slot is not ours any more: it was granted to another after the lease had ended, released
-    /// before, taken away by [`release_all_slots`](crate::Semaphores::release_all_slots), or never ours.
+    /// before, taken away by [`force_release_all`](crate::SemaphoreExt::force_release_all), or never ours.
     #[error("slot {number} of the semaphore {semaphore:?} is not ours any more")]
     SlotLost {
         /// The semaphore's name.
@@ -99,17 +99,17 @@ pub enum Error {
 
     /// A sequence that is to start below 1; nothing was sent to the database.
     #[error(
-        "a sequence starts at 1 to {}; {sequence} is to start at {first}",
+        "a sequence starts at 1 to {}; {sequence} is to start at {start}",
         i64::MAX
     )]
-    InvalidFirstNumber {
+    InvalidStart {
         /// The sequence.
         sequence: String,
         /// The number asked for.
-        first: i64,
+        start: i64,
     },
 
-    /// [`next_numbers`](crate::Sequences::next_numbers) was asked for no number; nothing was sent to the
+    /// [`next_numbers`](crate::SequenceExt::next_numbers) was asked for no number; nothing was sent to the
     /// database.
     #[error(
         "can't draw {count} numbers of {sequence}: 1 to {} are possible",
@@ -136,7 +136,7 @@ pub enum Error {
         last: i64,
     },
 
-    /// A [`Retry`](crate::Retry) without an attempt; nothing was sent to the database.
+    /// A [`RetryPolicy`](crate::RetryPolicy) without an attempt; nothing was sent to the database.
     #[error("a transaction is tried 1 to {} times, not {attempts}", u32::MAX)]
     InvalidRetry {
         /// How many attempts were asked for.
@@ -175,7 +175,7 @@ pub enum Error {
 
     /// The method needs a connection without an open transaction.
     #[error("{method} can't run inside an open transaction: {why}")]
-    InTransaction {
+    AlreadyInTransaction {
         /// The method's name.
         method: &'static str,
         /// What would go wrong.
@@ -204,7 +204,7 @@ pub enum Error {
     /// Another holds the lock, or others hold all slots, and the request was not to wait
     /// ([`Wait::No`]).
     #[error("{what}: held by another")]
-    Held {
+    Unavailable {
         /// The ids asked for, or the semaphore.
         what: String,
     },
@@ -212,7 +212,7 @@ pub enum Error {
     /// The lock, or a slot, was not free within the time asked for, or the session's own limit ended the
     /// wait.
     #[error("{what}: not free within {waited:?}")]
-    TimedOut {
+    LockTimeout {
         /// The ids asked for, or the semaphore.
         what: String,
         /// How long the wait lasted.
@@ -224,7 +224,7 @@ pub enum Error {
     /// The transaction's isolation level, or on SQLite its snapshot, is older than the lock: what it
     /// reads could be older than what the last holder committed.
     #[error("can't lock {what} in this transaction: {why}")]
-    Isolation {
+    UnsuitableIsolation {
         /// The ids asked for, or the semaphore.
         what: String,
         /// Which level, and what to do.
@@ -232,7 +232,7 @@ pub enum Error {
     },
 
     /// Several nodes of the cluster take writes, so that a lock on one excludes nobody on the others: object
-    /// locks, slots of transactions, [`ensure_slot`](crate::Semaphores::ensure_slot), numbers of sequences, and what
+    /// locks, slots of transactions, [`pin_slot`](crate::SemaphoreExt::pin_slot), numbers of sequences, and what
     /// relies on such a lock. Leases hold on Galera and Group Replication. See
     /// [`assume_single_writer`](crate::assume_single_writer).
     #[error(
@@ -258,7 +258,7 @@ pub enum Error {
         "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first (if they are \
          there: is their schema in the search_path, and has the user USAGE on it?)"
     )]
-    TablesMissing {
+    MissingTables {
         /// The database's error.
         source: diesel::result::Error,
     },
@@ -269,7 +269,7 @@ pub enum Error {
         "the database's user lacks a right on {object}, on which diesel-locks needs {rights}: see \"Rights that \
          an application needs\" in its documentation"
     )]
-    Denied {
+    InsufficientPrivilege {
         /// The table or function.
         object: &'static str,
         /// All rights on it that this crate needs.
@@ -289,7 +289,7 @@ pub enum Error {
          max_prepared_statements in PgBouncer 1.21 or newer; see \"Through a transaction pooler\" in the \
          documentation of diesel-locks"
     )]
-    StatementsMixedUp {
+    PreparedStatementMismatch {
         /// The database's error.
         source: diesel::result::Error,
     },
@@ -336,14 +336,14 @@ pub enum Error {
     /// A limit of the session's ended another statement: `lock_timeout`, `statement_timeout`,
     /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`.
     #[error("a limit of the session's on waiting ended a statement")]
-    StatementTimedOut {
+    StatementTimeout {
         /// The database's error.
         source: diesel::result::Error,
     },
 
     /// The client library of MySQL or MariaDB hands out empty texts in place of those that the server sent.
     /// Object locks, leases and sequences do without texts and go on;
-    /// [`migrate`](crate::migrate), [`held_slots`](crate::Semaphores::held_slots) and the methods that purge
+    /// [`migrate`](crate::migrate), [`held_slots`](crate::SemaphoreExt::held_slots) and the methods that purge
     /// do not. The application's own texts are lost in the same way.
     #[error(
         "the client library of MySQL or MariaDB hands out empty texts: libmariadb (MariaDB Connector/C) 3.3.19 \
@@ -368,19 +368,22 @@ pub enum Error {
 }
 
 impl Error {
-    /// A wait came to its end: [`Error::TimedOut`] for the lock itself, [`Error::StatementTimedOut`] for
+    /// A wait came to its end: [`Error::LockTimeout`] for the lock itself, [`Error::StatementTimeout`] for
     /// another statement of the transaction.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::StatementTimedOut { .. })
+        matches!(
+            self,
+            Self::LockTimeout { .. } | Self::StatementTimeout { .. }
+        )
     }
 
-    /// Another holds the lock, or others all slots ([`Error::Held`]).
-    pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
+    /// Another holds the lock, or others all slots ([`Error::Unavailable`]).
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
     }
 
     /// The slot is not ours any more ([`Error::SlotLost`]).
-    pub fn is_lost(&self) -> bool {
+    pub fn is_slot_lost(&self) -> bool {
         matches!(self, Self::SlotLost { .. })
     }
 
@@ -410,13 +413,13 @@ impl Error {
     }
 
     /// The migrations of this crate have not run.
-    pub fn is_missing_table(&self) -> bool {
-        matches!(self, Self::TablesMissing { .. })
+    pub fn is_missing_tables(&self) -> bool {
+        matches!(self, Self::MissingTables { .. })
     }
 
-    /// The database's user lacks a right ([`Error::Denied`]).
-    pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Denied { .. })
+    /// The database's user lacks a right ([`Error::InsufficientPrivilege`]).
+    pub fn is_insufficient_privilege(&self) -> bool {
+        matches!(self, Self::InsufficientPrivilege { .. })
     }
 
     pub(crate) fn classed(class: Class, source: diesel::result::Error) -> Self {
@@ -426,15 +429,15 @@ impl Error {
             Class::LockTimeout
             | Class::Busy
             | Class::LockNotAvailable
-            | Class::StatementTimeout => Self::StatementTimedOut { source },
+            | Class::StatementTimeout => Self::StatementTimeout { source },
             Class::ReadOnly => Self::ReadOnly { source },
-            Class::TablesMissing => Self::TablesMissing { source },
-            Class::Denied(Needed { object, rights }) => Self::Denied {
+            Class::MissingTables => Self::MissingTables { source },
+            Class::Denied(Needed { object, rights }) => Self::InsufficientPrivilege {
                 object,
                 rights,
                 source,
             },
-            Class::StatementsMixedUp => Self::StatementsMixedUp { source },
+            Class::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
             Class::OutcomeUnknown => Self::OutcomeUnknown { source },
             Class::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
             Class::LockTableFull => Self::LockTableFull { source },
@@ -483,7 +486,7 @@ impl From<Error> for diesel::result::Error {
             | Error::Deadlock { source }
             | Error::SerializationFailure { source }
             | Error::OutcomeUnknown { source }
-            | Error::StatementTimedOut { source } => source,
+            | Error::StatementTimeout { source } => source,
             error => Self::QueryBuilderError(Box::new(error)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A fence is a unit of time and the slot's number: `unit << 17 | number`, where `unit` is the database's
 //! clock in steps of 64 µs, or one more than the largest unit of the semaphore's slots and of the floor in
-//! `diesel_fences`, if that is larger. So it is larger than that of each grant of the semaphore that was
+//! `diesel_locks_fences`, if that is larger. So it is larger than that of each grant of the semaphore that was
 //! finished before, whatever the clock does, differs between slots, and needs no counter for all to queue
 //! at. 17 bits hold 100,000 slots, the rest is good until the year 2112.
 //!

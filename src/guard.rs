@@ -8,7 +8,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::engine::slot_store::SlotStore;
 use crate::slots::Asker;
-use crate::{Error, Lease, LeaseState, Semaphore, Semaphores, Slot, Wait, slots};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait, slots};
 
 mod keeper;
 mod mark;
@@ -53,7 +53,7 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 /// [`on_lost`](Self::on_lost) is called, and [`lost`](Self::lost) receives.
 ///
 /// Work can't be stopped from outside: ask [`is_held`](Self::is_held) at every step, and let the
-/// [fence](Self::fence), or [`ensure_slot`](crate::Semaphores::ensure_slot) in the same transaction as the
+/// [fence](Self::fence), or [`pin_slot`](crate::SemaphoreExt::pin_slot) in the same transaction as the
 /// write, stop what is between two of them. A machine that is suspended stops the monotonic clock of some
 /// systems too; the fence knows.
 ///
@@ -72,13 +72,13 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 /// use diesel_locks::SlotGuard;
 /// use std::time::Duration;
 ///
-/// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
 /// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
 /// # diesel_locks::migrate(&mut *pool.get()?)?;
-/// let lease = Lease::new(Duration::from_secs(30)).holder("worker-7");
+/// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
 /// if let Some(guard) = SlotGuard::try_acquire(&pool, &COLLATE, lease)? {
 ///     while guard.is_held() {
 ///         // a step of the work
@@ -99,7 +99,7 @@ pub struct SlotGuard {
 }
 
 impl SlotGuard {
-    /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot) with a connection of the pool: `None` when
+    /// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot) with a connection of the pool: `None` when
     /// all slots are held.
     ///
     /// May take up to 1 s, or a tenth of the lease, longer than the grant for
@@ -108,7 +108,7 @@ impl SlotGuard {
     /// # Errors
     ///
     /// [`Error::Pool`] when the pool has no connection within its time-out; those of
-    /// [`try_acquire_slot`](crate::Semaphores::try_acquire_slot).
+    /// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
     #[allow(
         clippy::needless_pass_by_value,
         reason = "as the methods of a connection"
@@ -116,10 +116,10 @@ impl SlotGuard {
     pub fn try_acquire<C>(
         pool: &Pool<ConnectionManager<C>>,
         semaphore: &Semaphore,
-        lease: Lease,
+        lease: LeaseOptions,
     ) -> Result<Option<Self>, Error>
     where
-        C: Semaphores + R2D2Connection + Send + 'static,
+        C: SemaphoreExt + R2D2Connection + Send + 'static,
     {
         let mut conn = pool.get()?;
         let slot = slots::lease_at_once(&mut *conn, semaphore, &lease)?;
@@ -127,7 +127,7 @@ impl SlotGuard {
             .transpose()
     }
 
-    /// [`acquire_slot`](crate::Semaphores::acquire_slot), with a connection of the pool for each attempt:
+    /// [`acquire_slot`](crate::SemaphoreExt::acquire_slot), with a connection of the pool for each attempt:
     /// none is taken while it waits.
     ///
     /// May take up to 1 s, or a tenth of the lease, longer than the grant, and than `wait`, for
@@ -135,7 +135,7 @@ impl SlotGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`]; those of [`acquire_slot`](crate::Semaphores::acquire_slot).
+    /// [`Error::Pool`]; those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
     #[allow(
         clippy::needless_pass_by_value,
         reason = "as the methods of a connection"
@@ -143,11 +143,11 @@ impl SlotGuard {
     pub fn acquire<C>(
         pool: &Pool<ConnectionManager<C>>,
         semaphore: &Semaphore,
-        lease: Lease,
+        lease: LeaseOptions,
         wait: Wait,
     ) -> Result<Self, Error>
     where
-        C: Semaphores + R2D2Connection + Send + 'static,
+        C: SemaphoreExt + R2D2Connection + Send + 'static,
     {
         let patience = match wait {
             Wait::AtMost(limit) => pool.connection_timeout().min(limit),
@@ -173,7 +173,7 @@ impl SlotGuard {
         self.slot.fence
     }
 
-    /// The slot, for [`ensure_slot`](crate::Semaphores::ensure_slot). Its
+    /// The slot, for [`pin_slot`](crate::SemaphoreExt::pin_slot). Its
     /// [`remaining`](Slot::remaining) is that of the first lease.
     pub fn slot(&self) -> &Slot {
         &self.slot
@@ -202,7 +202,7 @@ impl SlotGuard {
     }
 
     /// Releases the slot and says whether its lease had ended, as
-    /// [`release_slot`](crate::Semaphores::release_slot), with a connection of the pool.
+    /// [`release_slot`](crate::SemaphoreExt::release_slot), with a connection of the pool.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl SlotGuard {
         }
         let left = self.state.last_remaining();
         let released = self.keeper.release(&self.slot);
-        if released.as_ref().is_err_and(|error| !error.is_lost()) {
+        if released.as_ref().is_err_and(|error| !error.is_slot_lost()) {
             // Perhaps a moment later, without anybody waiting for it.
             drop(self.keeper.release_soon(&self.slot, left));
         }
@@ -299,13 +299,13 @@ impl std::fmt::Debug for SlotGuard {
 /// use diesel_locks::run_gated;
 /// use std::time::Duration;
 ///
-/// const QUEUE: Semaphore = Semaphore::new("queue-logs", 1);
+/// const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
 /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
 /// # diesel_locks::migrate(&mut *pool.get()?)?;
 /// // On every node, by a timer: one of them runs.
-/// let lease = Lease::new(Duration::from_secs(30)).at_least(Duration::from_secs(5));
+/// let lease = LeaseOptions::new(Duration::from_secs(30)).hold_at_least(Duration::from_secs(5));
 /// let queued = run_gated(&pool, &QUEUE, lease, |_guard| 42)?;
 /// assert_eq!(queued, Some(42));
 /// # Ok(())
@@ -316,11 +316,11 @@ impl std::fmt::Debug for SlotGuard {
 pub fn run_gated<C, T>(
     pool: &Pool<ConnectionManager<C>>,
     semaphore: &Semaphore,
-    lease: Lease,
+    lease: LeaseOptions,
     work: impl FnOnce(&SlotGuard) -> T,
 ) -> Result<Option<T>, Error>
 where
-    C: Semaphores + R2D2Connection + Send + 'static,
+    C: SemaphoreExt + R2D2Connection + Send + 'static,
 {
     let Some(guard) = SlotGuard::try_acquire(pool, semaphore, lease)? else {
         return Ok(None);

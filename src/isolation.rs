@@ -13,7 +13,7 @@ use std::fmt;
 /// READ UNCOMMITTED is left out: PostgreSQL has none, and nothing is right under it that is not right
 /// under READ COMMITTED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Isolation {
+pub enum IsolationLevel {
     /// Each statement sees what was committed before it began.
     ReadCommitted,
     /// The transaction reads from one snapshot.
@@ -22,7 +22,7 @@ pub enum Isolation {
     Serializable,
 }
 
-impl Isolation {
+impl IsolationLevel {
     /// As in SQL.
     pub(crate) fn sql(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Isolation {
     }
 }
 
-impl fmt::Display for Isolation {
+impl fmt::Display for IsolationLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.sql())
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::name::{self, Subject};
+use crate::name::{self, NameKind};
 use crate::{Error, limits};
 
 /// For how long a slot is leased, by whom, and for how long at least.
 ///
 /// The lease begins when the statement that grants the slot runs, by the database's clock. It is counted
-/// in microseconds, fractions rounded up, and goes from [`Lease::SHORTEST`] (1 ms) to [`Lease::LONGEST`]
+/// in microseconds, fractions rounded up, and goes from [`LeaseOptions::SHORTEST`] (1 ms) to [`LeaseOptions::LONGEST`]
 /// (100 years); anything else is [`Error::InvalidLease`] before anything is sent to the database.
 ///
 /// How long? Longer than the longest pause that a healthy holder may have between two refreshes (garbage
@@ -16,23 +16,23 @@ use crate::{Error, limits};
 /// crash. A `SlotGuard` refreshes at a third of it.
 ///
 /// ```
-/// use diesel_locks::Lease;
+/// use diesel_locks::LeaseOptions;
 /// use std::time::Duration;
 ///
 /// // A timer on three nodes, every minute: whoever is first keeps the slot for 50 s, however quick.
-/// let lease = Lease::new(Duration::from_secs(300))
-///     .at_least(Duration::from_secs(50))
+/// let lease = LeaseOptions::new(Duration::from_secs(300))
+///     .hold_at_least(Duration::from_secs(50))
 ///     .holder("node-2");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a lease is nothing until it is given to a connection"]
-pub struct Lease {
+pub struct LeaseOptions {
     duration: Duration,
-    at_least: Duration,
+    hold_at_least: Duration,
     holder: Option<String>,
 }
 
-impl Lease {
+impl LeaseOptions {
     /// The shortest lease.
     pub const SHORTEST: Duration = limits::SHORTEST_LEASE;
 
@@ -43,12 +43,12 @@ impl Lease {
     pub fn new(duration: Duration) -> Self {
         Self {
             duration,
-            at_least: Duration::ZERO,
+            hold_at_least: Duration::ZERO,
             holder: None,
         }
     }
 
-    /// Who holds the slot, as [`held_slots`](crate::Semaphores::held_slots) shows it: 0 to
+    /// Who holds the slot, as [`held_slots`](crate::SemaphoreExt::held_slots) shows it: 0 to
     /// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL. It is for people; what tells
     /// holders apart is the token.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
@@ -60,9 +60,9 @@ impl Lease {
     /// several nodes, whose clocks differ by less than that, runs once per tick.
     ///
     /// At most the lease itself. An operator's
-    /// [`release_all_slots`](crate::Semaphores::release_all_slots) frees it all the same.
-    pub fn at_least(mut self, duration: Duration) -> Self {
-        self.at_least = duration;
+    /// [`force_release_all`](crate::SemaphoreExt::force_release_all) frees it all the same.
+    pub fn hold_at_least(mut self, duration: Duration) -> Self {
+        self.hold_at_least = duration;
         self
     }
 
@@ -79,13 +79,13 @@ impl Lease {
     }
 
     pub(crate) fn at_least_micros(&self) -> Result<i64, Error> {
-        if self.at_least > self.duration {
+        if self.hold_at_least > self.duration {
             return Err(Error::InvalidLease {
-                asked: self.at_least,
-                why: "at_least is longer than the lease",
+                asked: self.hold_at_least,
+                why: "hold_at_least is longer than the lease",
             });
         }
-        Ok(up_to_micros(self.at_least))
+        Ok(up_to_micros(self.hold_at_least))
     }
 
     /// Checks all of it.
@@ -93,7 +93,7 @@ impl Lease {
         self.micros()?;
         self.at_least_micros()?;
         Ok(name::check(
-            Subject::Holder,
+            NameKind::Holder,
             self.holder.as_deref().unwrap_or_default(),
         )?)
     }
@@ -101,9 +101,9 @@ impl Lease {
 
 /// The duration of a lease in microseconds.
 pub(crate) fn micros(duration: Duration) -> Result<i64, Error> {
-    let why = if duration < Lease::SHORTEST {
+    let why = if duration < LeaseOptions::SHORTEST {
         "the shortest lease is 1 ms"
-    } else if duration > Lease::LONGEST {
+    } else if duration > LeaseOptions::LONGEST {
         "the longest lease is 36,525 days"
     } else {
         return Ok(up_to_micros(duration));
@@ -126,7 +126,7 @@ mod tests {
     fn fractions_of_a_microsecond_count_as_one() {
         assert_eq!(micros(Duration::new(1, 1)).ok(), Some(1_000_001));
         assert_eq!(
-            Lease::new(Lease::LONGEST).micros().ok(),
+            LeaseOptions::new(LeaseOptions::LONGEST).micros().ok(),
             Some(3_155_760_000_000_000)
         );
     }
@@ -134,12 +134,12 @@ mod tests {
     #[test]
     fn unusable_leases_name_the_limit() {
         for (lease, why) in [
-            (Lease::new(Duration::ZERO), "1 ms"),
-            (Lease::new(Duration::from_micros(999)), "1 ms"),
-            (Lease::new(Duration::MAX), "36,525 days"),
+            (LeaseOptions::new(Duration::ZERO), "1 ms"),
+            (LeaseOptions::new(Duration::from_micros(999)), "1 ms"),
+            (LeaseOptions::new(Duration::MAX), "36,525 days"),
             (
-                Lease::new(Duration::from_secs(1)).at_least(Duration::from_secs(2)),
-                "at_least",
+                LeaseOptions::new(Duration::from_secs(1)).hold_at_least(Duration::from_secs(2)),
+                "hold_at_least",
             ),
         ] {
             let error = lease.check().expect_err("unusable");

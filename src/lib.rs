@@ -38,9 +38,9 @@
 //! # let mut conn = SqliteConnection::establish(":memory:")?;
 //! # diesel_locks::migrate(&mut conn)?;
 //!
-//! const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+//! const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 //!
-//! if let Some(slot) = conn.try_acquire_slot(&COLLATE, Lease::new(Duration::from_secs(30)))? {
+//! if let Some(slot) = conn.try_acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(30)))? {
 //!     // One of at most ten.
 //!     conn.release_slot(slot)?;
 //! }
@@ -61,9 +61,9 @@
 //! # let mut conn = SqliteConnection::establish(":memory:")?;
 //! # diesel_locks::migrate(&mut conn)?;
 //!
-//! let retried = Transaction::new().retry(Retry::up_to(5));
+//! let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
 //! let number = conn.run_transaction(retried, |conn| {
-//!     conn.next_number(&Sequence::new("pass", 4711)) // of the meeting 4711
+//!     conn.next_number(&Sequence::new("pass").for_key(4711)) // of the meeting 4711
 //! })?;
 //! assert_eq!(number, 1);
 //! # Ok(())
@@ -74,13 +74,13 @@
 //!
 //! # Organization
 //!
-//! - [`ObjectLocks`]: the methods. Start there: when they block, what they return, what differs per
+//! - [`ObjectLockExt`]: the methods. Start there: when they block, what they return, what differs per
 //!   engine.
-//! - [`ObjectId`], [`ObjectLock`], [`Wait`], [`Retention`]: what is asked for.
-//! - [`Semaphores`]: the methods for semaphores. [`Semaphore`], [`Lease`], [`Slot`]: what is asked for and
+//! - [`ObjectId`], [`LockRequest`], [`Wait`], [`Retention`]: what is asked for.
+//! - [`SemaphoreExt`]: the methods for semaphores. [`Semaphore`], [`LeaseOptions`], [`Slot`]: what is asked for and
 //!   what is got. With the feature `r2d2`, `SlotGuard` and `run_gated` renew slots in the background.
-//! - [`Sequences`]: the methods for gap-free numbers, of a [`Sequence`].
-//! - [`Transactions`]: [`Transaction`] with [`Isolation`] and [`Retry`]; [`TransactionError`] for errors of your
+//! - [`SequenceExt`]: the methods for gap-free numbers, of a [`Sequence`].
+//! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for errors of your
 //!   own.
 //! - [`Error`]: one type for all engines.
 //! - [`assume_single_writer`]: for clusters in which several nodes take writes.
@@ -150,24 +150,24 @@ pub use error::Error;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use guard::{SlotGuard, run_gated};
-pub use isolation::Isolation;
-pub use lease::Lease;
+pub use isolation::IsolationLevel;
+pub use lease::LeaseOptions;
 pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
 pub use migrate::migrate;
-pub use name::{InvalidName, MAX_NAME_CHARS, Subject};
+pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};
 pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
-pub use object_lock::{IntoObjectLock, IntoObjectLocks, ObjectLock, Retention, Wait};
-pub use object_locks::ObjectLocks;
-pub use retry::Retry;
+pub use object_lock::{IntoLockRequest, IntoLockRequests, LockRequest, Retention, Wait};
+pub use object_locks::ObjectLockExt;
+pub use retry::RetryPolicy;
 pub use semaphore::Semaphore;
-pub use semaphores::Semaphores;
+pub use semaphores::SemaphoreExt;
 pub use sequence::Sequence;
-pub use sequences::Sequences;
+pub use sequences::SequenceExt;
 pub use single_writer::assume_single_writer;
 pub use slot::{HeldSlot, LeaseState, Slot};
 pub use transaction_error::TransactionError;
-pub use transaction_request::Transaction;
-pub use transactions::Transactions;
+pub use transaction_request::TransactionOptions;
+pub use transactions::TransactionExt;
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "postgres"))]

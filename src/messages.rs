@@ -22,9 +22,9 @@ pub(crate) enum Class {
     LockNotAvailable,
     StatementTimeout,
     ReadOnly,
-    TablesMissing,
+    MissingTables,
     Denied(Needed),
-    StatementsMixedUp,
+    PreparedStatementMismatch,
     TransactionAborted,
     OutcomeUnknown,
     TooManyIds {
@@ -38,11 +38,11 @@ pub(crate) enum Class {
 /// The tables of this crate.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) const TABLES: [&str; 5] = [
-    "diesel_fences",
-    "diesel_object_locks",
-    "diesel_semaphores",
-    "diesel_sequences",
-    "diesel_slots",
+    "diesel_locks_fences",
+    "diesel_locks_objects",
+    "diesel_locks_semaphores",
+    "diesel_locks_sequences",
+    "diesel_locks_slots",
 ];
 
 const MESSAGES: &[fn(&str) -> Option<Class>] = &[

@@ -19,7 +19,7 @@ use crate::{Error, nesting};
 ///
 /// # Errors
 ///
-/// [`Error::InTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
+/// [`Error::AlreadyInTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
 /// [`Error::SeveralWriters`] where two who migrate at once would do harm (Group Replication with several primaries),
 /// and on what only speaks like PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`, `TiDB`, Vitess). On Galera any
 /// number of nodes may migrate.
@@ -39,7 +39,7 @@ use crate::{Error, nesting};
 /// ```
 pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
     if nesting::depth(conn)? > 0 {
-        return Err(Error::InTransaction {
+        return Err(Error::AlreadyInTransaction {
             method: "migrate",
             why: "MySQL and MariaDB would commit it",
         });

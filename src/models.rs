@@ -1,6 +1,6 @@
 //! Rows of the tables, one module per engine.
 //!
-//! The rows of `diesel_object_locks` that can be seen are the kept ones, held or not: a transient row
+//! The rows of `diesel_locks_objects` that can be seen are the kept ones, held or not: a transient row
 //! is never committed.
 
 macro_rules! model {
@@ -11,13 +11,13 @@ macro_rules! model {
         pub mod $backend {
             use diesel::prelude::*;
 
-            use crate::schema::$backend::diesel_object_locks;
+            use crate::schema::$backend::diesel_locks_objects;
 
-            /// A row of `diesel_object_locks`.
+            /// A row of `diesel_locks_objects`.
             #[derive(
                 Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable, Identifiable,
             )]
-            #[diesel(table_name = diesel_object_locks, check_for_backend($db))]
+            #[diesel(table_name = diesel_locks_objects, check_for_backend($db))]
             pub struct ObjectLockRow {
                 /// The object's id (UTF-8).
                 pub id: $id,
@@ -34,7 +34,7 @@ model!(
     "postgres",
     diesel::pg::Pg,
     String,
-    #[doc = "A kept row's lock is `pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, advisory_key)`."]
+    #[doc = "A kept row's lock is `pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, advisory_key)`."]
     advisory_key: i32
 );
 model!(mysql, "mysql", diesel::mysql::Mysql, Vec<u8>);

@@ -10,7 +10,7 @@ pub const MAX_NAME_CHARS: usize = 255;
 /// What a text names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Subject {
+pub enum NameKind {
     /// A semaphore.
     Semaphore,
     /// The holder of a slot; may be empty.
@@ -21,7 +21,7 @@ pub enum Subject {
     SequenceKey,
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for NameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Semaphore => "the name of a semaphore",
@@ -40,13 +40,13 @@ pub enum InvalidName {
     #[error("{subject} has 1 to {MAX_NAME_CHARS} characters; this one is empty")]
     Empty {
         /// What it was to name.
-        subject: Subject,
+        subject: NameKind,
     },
     /// The text is longer than [`MAX_NAME_CHARS`].
     #[error("{subject} has at most {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}")]
     TooLong {
         /// What it was to name.
-        subject: Subject,
+        subject: NameKind,
         /// The text.
         text: String,
         /// Its length in characters.
@@ -56,14 +56,14 @@ pub enum InvalidName {
     #[error("{subject} has no NUL character; this one has: {text:?}")]
     Nul {
         /// What it was to name.
-        subject: Subject,
+        subject: NameKind,
         /// The text.
         text: String,
     },
 }
 
-pub(crate) fn check(subject: Subject, text: &str) -> Result<(), InvalidName> {
-    if text.is_empty() && subject != Subject::Holder {
+pub(crate) fn check(subject: NameKind, text: &str) -> Result<(), InvalidName> {
+    if text.is_empty() && subject != NameKind::Holder {
         return Err(InvalidName::Empty { subject });
     }
     if text.contains('\0') {

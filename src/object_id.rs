@@ -16,7 +16,7 @@ pub const MAX_ID_CHARS: usize = 255;
 /// [`ObjectId::new`] makes it from the name of the entity and the object's key, as in
 /// `BondBO:DK0015966592`; a plain string of the same text is the same id.
 ///
-/// An id is checked when it is used: [`with_object_lock`](crate::ObjectLocks::with_object_lock) and
+/// An id is checked when it is used: [`with_object_lock`](crate::ObjectLockExt::with_object_lock) and
 /// its kin return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) for an unusable one before
 /// they send anything to the database. [`check`](ObjectId::check) tells at once.
 ///

@@ -11,18 +11,18 @@ pub enum Wait {
     ///
     /// On PostgreSQL the session's own `lock_timeout` and `statement_timeout` still apply, on MySQL and
     /// MariaDB `max_execution_time` and `max_statement_time`; they end the wait with
-    /// [`Error::TimedOut`](crate::Error::TimedOut). `innodb_lock_wait_timeout`, which every MySQL
+    /// [`Error::LockTimeout`](crate::Error::LockTimeout). `innodb_lock_wait_timeout`, which every MySQL
     /// session has (50 s), does not.
     #[default]
     Forever,
-    /// At most so long, then [`Error::TimedOut`](crate::Error::TimedOut).
+    /// At most so long, then [`Error::LockTimeout`](crate::Error::LockTimeout).
     ///
     /// Counted in whole milliseconds, fractions rounded up; zero asks once. What is free is had, however
     /// short the time: who runs out of it asks once more without waiting. At most [`Wait::LONGEST`]; more
     /// is [`Error::InvalidWait`](crate::Error::InvalidWait). It replaces the session's own limits, named
     /// above, for the time of the wait.
     AtMost(Duration),
-    /// Not at all: [`Error::Held`](crate::Error::Held) at once when another holds it.
+    /// Not at all: [`Error::Unavailable`](crate::Error::Unavailable) at once when another holds it.
     No,
 }
 
@@ -32,7 +32,7 @@ impl Wait {
     pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 }
 
-/// What becomes of the lock's row in the table `diesel_object_locks` when the transaction ends.
+/// What becomes of the lock's row in the table `diesel_locks_objects` when the transaction ends.
 ///
 /// Both may be used on the same object at the same time, and exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Retention {
     Transient,
     /// The row stays and is only locked the next time: faster, and its cost does not grow while some
     /// other session holds an old snapshot (PostgreSQL). For hot ids, of which there are not too many;
-    /// [`purge_object_locks`](crate::ObjectLocks::purge_object_locks) removes them, and nothing else
+    /// [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) removes them, and nothing else
     /// may: on PostgreSQL a row can be deleted while its lock is held.
     ///
     /// On PostgreSQL each takes a place in the server's table of locks while it is held. With the
@@ -60,30 +60,30 @@ pub enum Retention {
 ///
 /// ```
 /// use std::time::Duration;
-/// use diesel_locks::{ObjectId, ObjectLock, Retention, Wait};
+/// use diesel_locks::{ObjectId, LockRequest, Retention, Wait};
 ///
 /// let bond = ObjectId::new("BondBO", "DK0015966592");
-/// let lock = ObjectLock::on(&bond)
+/// let lock = LockRequest::new(&bond)
 ///     .wait(Wait::AtMost(Duration::from_millis(500)))
 ///     .retention(Retention::Kept);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a request locks nothing until it is given to a connection"]
-pub struct ObjectLock {
+pub struct LockRequest {
     pub(crate) ids: Vec<ObjectId>,
     pub(crate) wait: Wait,
     pub(crate) retention: Retention,
 }
 
-impl ObjectLock {
+impl LockRequest {
     /// A lock on one object.
-    pub fn on(id: impl Into<ObjectId>) -> Self {
-        Self::on_all([id])
+    pub fn new(id: impl Into<ObjectId>) -> Self {
+        Self::all([id])
     }
 
     /// Locks on several objects, to be had all or none; see
-    /// [`with_object_locks`](crate::ObjectLocks::with_object_locks).
-    pub fn on_all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
+    /// [`with_object_locks`](crate::ObjectLockExt::with_object_locks).
+    pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),
             wait: Wait::default(),
@@ -104,30 +104,30 @@ impl ObjectLock {
     }
 }
 
-/// What [`with_object_lock`](crate::ObjectLocks::with_object_lock) and its kin take: an [`ObjectId`],
-/// a string, or an [`ObjectLock`] with options.
-pub trait IntoObjectLock {
+/// What [`with_object_lock`](crate::ObjectLockExt::with_object_lock) and its kin take: an [`ObjectId`],
+/// a string, or an [`LockRequest`] with options.
+pub trait IntoLockRequest {
     /// The request.
-    fn into_object_lock(self) -> ObjectLock;
+    fn into_object_lock(self) -> LockRequest;
 }
 
-impl IntoObjectLock for ObjectLock {
-    fn into_object_lock(self) -> ObjectLock {
+impl IntoLockRequest for LockRequest {
+    fn into_object_lock(self) -> LockRequest {
         self
     }
 }
 
-impl IntoObjectLock for &ObjectLock {
-    fn into_object_lock(self) -> ObjectLock {
+impl IntoLockRequest for &LockRequest {
+    fn into_object_lock(self) -> LockRequest {
         self.clone()
     }
 }
 
 macro_rules! id_into_object_lock {
     ($($id:ty),*) => {$(
-        impl IntoObjectLock for $id {
-            fn into_object_lock(self) -> ObjectLock {
-                ObjectLock::on(self)
+        impl IntoLockRequest for $id {
+            fn into_object_lock(self) -> LockRequest {
+                LockRequest::new(self)
             }
         }
     )*};
@@ -135,25 +135,25 @@ macro_rules! id_into_object_lock {
 
 id_into_object_lock!(ObjectId, &ObjectId, String, &String, &str);
 
-/// What [`with_object_locks`](crate::ObjectLocks::with_object_locks) takes: anything that yields ids
-/// (an array, a `Vec`, an iterator), or [`ObjectLock::on_all`] with options.
-pub trait IntoObjectLocks {
+/// What [`with_object_locks`](crate::ObjectLockExt::with_object_locks) takes: anything that yields ids
+/// (an array, a `Vec`, an iterator), or [`LockRequest::all`] with options.
+pub trait IntoLockRequests {
     /// The request.
-    fn into_object_locks(self) -> ObjectLock;
+    fn into_object_locks(self) -> LockRequest;
 }
 
-impl IntoObjectLocks for ObjectLock {
-    fn into_object_locks(self) -> ObjectLock {
+impl IntoLockRequests for LockRequest {
+    fn into_object_locks(self) -> LockRequest {
         self
     }
 }
 
-impl<I> IntoObjectLocks for I
+impl<I> IntoLockRequests for I
 where
     I: IntoIterator,
     I::Item: Into<ObjectId>,
 {
-    fn into_object_locks(self) -> ObjectLock {
-        ObjectLock::on_all(self)
+    fn into_object_locks(self) -> LockRequest {
+        LockRequest::all(self)
     }
 }

@@ -1,7 +1,7 @@
 //! The methods on connections.
 
 use crate::engine::{Engine, Grant};
-use crate::object_lock::{IntoObjectLock, IntoObjectLocks};
+use crate::object_lock::{IntoLockRequest, IntoLockRequests};
 use crate::request::Request;
 use crate::{Error, nesting, transaction};
 
@@ -12,7 +12,7 @@ use crate::{Error, nesting, transaction};
 ///
 /// A lock is held by a transaction. It ends when that ends: by COMMIT, by ROLLBACK, or because the
 /// connection, the process or the machine that held it is gone and the server notices. There is no
-/// lease, no clock and no unlock. What stands behind it is a row in the table `diesel_object_locks`
+/// lease, no clock and no unlock. What stands behind it is a row in the table `diesel_locks_objects`
 /// (see [`Retention`](crate::Retention)), an idea that Jesper Udby wrote down in 2010 as "a simple
 /// database semaphore".
 ///
@@ -30,7 +30,7 @@ use crate::{Error, nesting, transaction};
 /// transaction therefore runs at READ COMMITTED on PostgreSQL, MySQL and MariaDB, whatever the
 /// session's default, and is an immediate one on SQLite. Inside a transaction of the application's,
 /// which may have read before, the methods check that it can keep the promise, and return
-/// [`Error::Isolation`] where it can't: at REPEATABLE READ and SERIALIZABLE (REPEATABLE READ is the
+/// [`Error::UnsuitableIsolation`] where it can't: at REPEATABLE READ and SERIALIZABLE (REPEATABLE READ is the
 /// default on MySQL), and on SQLite in a deferred transaction that has read already while another
 /// wrote.
 ///
@@ -50,11 +50,11 @@ use crate::{Error, nesting, transaction};
 /// [`is_deadlock`](Error::is_deadlock). Take all locks at once with
 /// [`with_object_locks`](Self::with_object_locks), which has one order for everybody. On SQLite there is
 /// one writer at a time, and no deadlock.
-pub trait ObjectLocks: Engine {
+pub trait ObjectLockExt: Engine {
     /// Opens a transaction, waits for the lock, runs `work`, and commits; rolls back when `work` returns
     /// an error or panics (the panic goes on). Either way the lock is free afterwards.
     ///
-    /// `lock` is an id, or an [`ObjectLock`](crate::ObjectLock) that also says how long to wait and what
+    /// `lock` is an id, or an [`LockRequest`](crate::LockRequest) that also says how long to wait and what
     /// becomes of the row. Different ids do not wait for each other, except on SQLite, which has one
     /// writer per database.
     ///
@@ -72,8 +72,8 @@ pub trait ObjectLocks: Engine {
     ///
     /// Those of `work`, and, made into the same type, those of this crate:
     /// [`Error::InvalidObjectId`] and [`Error::InvalidWait`] before anything is sent;
-    /// [`Error::TimedOut`], [`Error::Held`] ([`Wait::No`](crate::Wait::No)), [`Error::Isolation`],
-    /// [`Error::ReadOnly`], [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`],
+    /// [`Error::LockTimeout`], [`Error::Unavailable`] ([`Wait::No`](crate::Wait::No)), [`Error::UnsuitableIsolation`],
+    /// [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`],
     /// [`Error::Deadlock`] (only in an open transaction, or from COMMIT) and other errors of the database
     /// with `work` not run; any error of COMMIT, with the work undone. At top level a deadlock while taking
     /// the lock is tried again: the transaction has done nothing yet.
@@ -123,11 +123,11 @@ pub trait ObjectLocks: Engine {
     /// ```compile_fail,E0500
     /// use diesel_locks::prelude::*;
     ///
-    /// fn wrong<C: ObjectLocks>(conn: &mut C) -> Result<(), diesel_locks::Error> {
+    /// fn wrong<C: ObjectLockExt>(conn: &mut C) -> Result<(), diesel_locks::Error> {
     ///     conn.with_object_lock("a", |_| conn.lock_object("b"))
     /// }
     /// ```
-    fn with_object_lock<T, E, F>(&mut self, lock: impl IntoObjectLock, work: F) -> Result<T, E>
+    fn with_object_lock<T, E, F>(&mut self, lock: impl IntoLockRequest, work: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
@@ -145,8 +145,8 @@ pub trait ObjectLocks: Engine {
     ///
     /// # Errors
     ///
-    /// As [`with_object_lock`](Self::with_object_lock), but for [`Error::Held`] and
-    /// [`Error::TimedOut`].
+    /// As [`with_object_lock`](Self::with_object_lock), but for [`Error::Unavailable`] and
+    /// [`Error::LockTimeout`].
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -170,7 +170,7 @@ pub trait ObjectLocks: Engine {
     /// ```
     fn try_with_object_lock<T, E, F>(
         &mut self,
-        lock: impl IntoObjectLock,
+        lock: impl IntoLockRequest,
         work: F,
     ) -> Result<Option<T>, E>
     where
@@ -218,7 +218,7 @@ pub trait ObjectLocks: Engine {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn with_object_locks<T, E, F>(&mut self, locks: impl IntoObjectLocks, work: F) -> Result<T, E>
+    fn with_object_locks<T, E, F>(&mut self, locks: impl IntoLockRequests, work: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
@@ -234,7 +234,7 @@ pub trait ObjectLocks: Engine {
     /// As [`try_with_object_lock`](Self::try_with_object_lock).
     fn try_with_object_locks<T, E, F>(
         &mut self,
-        locks: impl IntoObjectLocks,
+        locks: impl IntoLockRequests,
         work: F,
     ) -> Result<Option<T>, E>
     where
@@ -258,7 +258,7 @@ pub trait ObjectLocks: Engine {
     /// level of the session, and one set to REPEATABLE READ in a session at READ COMMITTED is not
     /// noticed.
     ///
-    /// After [`Error::TimedOut`] or [`Error::Held`] the transaction goes on as before on every engine
+    /// After [`Error::LockTimeout`] or [`Error::Unavailable`] the transaction goes on as before on every engine
     /// (on PostgreSQL by a savepoint around the wait). After an error of another kind, and with
     /// [`Wait::Forever`](crate::Wait::Forever) after any, PostgreSQL lets only a rollback follow. With
     /// `innodb_rollback_on_timeout` set, InnoDB may roll back the transaction.
@@ -288,7 +288,7 @@ pub trait ObjectLocks: Engine {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn lock_object(&mut self, lock: impl IntoObjectLock) -> Result<(), Error> {
+    fn lock_object(&mut self, lock: impl IntoLockRequest) -> Result<(), Error> {
         let request = Request::new(lock.into_object_lock())?;
         match transaction::lock(self, "lock_object", &request)? {
             Grant::Locked => Ok(()),
@@ -301,8 +301,8 @@ pub trait ObjectLocks: Engine {
     ///
     /// # Errors
     ///
-    /// As [`lock_object`](Self::lock_object), but for [`Error::Held`] and [`Error::TimedOut`].
-    fn try_lock_object(&mut self, lock: impl IntoObjectLock) -> Result<bool, Error> {
+    /// As [`lock_object`](Self::lock_object), but for [`Error::Unavailable`] and [`Error::LockTimeout`].
+    fn try_lock_object(&mut self, lock: impl IntoLockRequest) -> Result<bool, Error> {
         let request = Request::new(lock.into_object_lock())?.without_waiting();
         Ok(transaction::lock(self, "try_lock_object", &request)? == Grant::Locked)
     }
@@ -315,7 +315,7 @@ pub trait ObjectLocks: Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::InTransaction`] inside an open transaction, whose end the removed rows would have to
+    /// [`Error::AlreadyInTransaction`] inside an open transaction, whose end the removed rows would have to
     /// wait for; errors of the database.
     ///
     /// ```
@@ -326,7 +326,7 @@ pub trait ObjectLocks: Engine {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// let hot = ObjectLock::on("exchange-rates").retention(Retention::Kept);
+    /// let hot = LockRequest::new("exchange-rates").retention(Retention::Kept);
     /// conn.with_object_lock(hot, |_conn| -> QueryResult<()> { Ok(()) })?;
     /// assert_eq!(conn.purge_object_locks()?, 1);
     /// # Ok(())
@@ -336,7 +336,7 @@ pub trait ObjectLocks: Engine {
     /// ```
     fn purge_object_locks(&mut self) -> Result<usize, Error> {
         if nesting::depth(self)? > 0 {
-            return Err(Error::InTransaction {
+            return Err(Error::AlreadyInTransaction {
                 method: "purge_object_locks",
                 why: "the removed rows would stay locked until it ends",
             });
@@ -345,7 +345,7 @@ pub trait ObjectLocks: Engine {
     }
 }
 
-impl<C: Engine> ObjectLocks for C {}
+impl<C: Engine> ObjectLockExt for C {}
 
 fn run_or_held<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<T, E>
 where
@@ -357,7 +357,7 @@ where
 }
 
 fn held(request: &Request) -> Error {
-    Error::Held {
+    Error::Unavailable {
         what: request.what(),
     }
 }

@@ -1,6 +1,6 @@
 //! What an application imports: `use diesel_locks::prelude::*;`
 
 pub use crate::{
-    Isolation, Lease, ObjectId, ObjectLock, ObjectLocks, Retention, Retry, Semaphore, Semaphores,
-    Sequence, Sequences, Slot, Transaction, Transactions, Wait,
+    IsolationLevel, LeaseOptions, LockRequest, ObjectId, ObjectLockExt, Retention, RetryPolicy,
+    Semaphore, SemaphoreExt, Sequence, SequenceExt, Slot, TransactionExt, TransactionOptions, Wait,
 };

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::limits::{MAX_KEPT_IDS, NAMED_IDS};
-use crate::{Error, ObjectId, ObjectLock, Retention, Wait};
+use crate::{Error, LockRequest, ObjectId, Retention, Wait};
 
-/// An [`ObjectLock`] with usable ids, in the one order in which everybody locks them, without
+/// An [`LockRequest`] with usable ids, in the one order in which everybody locks them, without
 /// duplicates.
 #[derive(Debug)]
 pub struct Request {
@@ -16,8 +16,8 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(lock: ObjectLock) -> Result<Self, Error> {
-        let ObjectLock {
+    pub(crate) fn new(lock: LockRequest) -> Result<Self, Error> {
+        let LockRequest {
             mut ids,
             wait,
             retention,
@@ -97,7 +97,7 @@ impl Request {
     }
 
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
-        Error::TimedOut {
+        Error::LockTimeout {
             what: self.what(),
             waited: self.waited(),
             source,

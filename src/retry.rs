@@ -19,15 +19,15 @@ use crate::messages::{self, Class};
 ///
 /// ```
 /// use std::time::Duration;
-/// use diesel_locks::Retry;
+/// use diesel_locks::RetryPolicy;
 ///
-/// const PATIENT: Retry = Retry::up_to(10)
-///     .within(Duration::from_secs(60))
-///     .delays(Duration::from_millis(50), Duration::from_secs(5))
-///     .lock_timeouts();
+/// const PATIENT: RetryPolicy = RetryPolicy::max_attempts(10)
+///     .max_elapsed(Duration::from_secs(60))
+///     .backoff(Duration::from_millis(50), Duration::from_secs(5))
+///     .retry_lock_timeouts();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Retry {
+pub struct RetryPolicy {
     attempts: u32,
     within: Duration,
     first: Duration,
@@ -35,11 +35,11 @@ pub struct Retry {
     lock_timeouts: bool,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Up to so many attempts in all, within 30 s.
     ///
     /// None is [`Error::InvalidRetry`] when the transaction is run.
-    pub const fn up_to(attempts: u32) -> Self {
+    pub const fn max_attempts(attempts: u32) -> Self {
         Self {
             attempts,
             within: Duration::from_secs(30),
@@ -51,7 +51,7 @@ impl Retry {
 
     /// No attempt begins later than this after the first one began. Attempts are not interrupted.
     #[must_use]
-    pub const fn within(mut self, time: Duration) -> Self {
+    pub const fn max_elapsed(mut self, time: Duration) -> Self {
         self.within = time;
         self
     }
@@ -59,16 +59,16 @@ impl Retry {
     /// The limit of the first pause, and the one that it doubles up to. A first limit above the longest
     /// counts as the longest.
     #[must_use]
-    pub const fn delays(mut self, first: Duration, longest: Duration) -> Self {
+    pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.first = first;
         self.longest = longest;
         self
     }
 
     /// Also when a wait for a lock came to its end: `lock_timeout`, `NOWAIT`,
-    /// `innodb_lock_wait_timeout`, and [`Error::TimedOut`] of an object lock or a slot.
+    /// `innodb_lock_wait_timeout`, and [`Error::LockTimeout`] of an object lock or a slot.
     #[must_use]
-    pub const fn lock_timeouts(mut self) -> Self {
+    pub const fn retry_lock_timeouts(mut self) -> Self {
         self.lock_timeouts = true;
         self
     }
@@ -127,8 +127,8 @@ impl Reason {
         match error {
             Error::Deadlock { .. } => Some(Self::Deadlock),
             Error::SerializationFailure { .. } => Some(Self::SerializationFailure),
-            Error::TimedOut { .. } => Some(Self::LockTimeout),
-            Error::StatementTimedOut { source } => Self::of_diesels(source),
+            Error::LockTimeout { .. } => Some(Self::LockTimeout),
+            Error::StatementTimeout { source } => Self::of_diesels(source),
             _ => None,
         }
     }
@@ -144,9 +144,9 @@ impl Reason {
             Class::LockTimeout | Class::LockNotAvailable => Some(Self::LockTimeout),
             Class::StatementTimeout
             | Class::ReadOnly
-            | Class::TablesMissing
+            | Class::MissingTables
             | Class::Denied(_)
-            | Class::StatementsMixedUp
+            | Class::PreparedStatementMismatch
             | Class::TransactionAborted
             | Class::OutcomeUnknown
             | Class::TooManyIds { .. }
@@ -158,14 +158,14 @@ impl Reason {
 
 /// The attempts of one transaction.
 pub(crate) struct Attempts {
-    retry: Retry,
+    retry: RetryPolicy,
     begun: Instant,
     number: u32,
     pauses: ExponentialBackoff,
 }
 
 impl Attempts {
-    pub(crate) fn new(retry: Retry) -> Self {
+    pub(crate) fn new(retry: RetryPolicy) -> Self {
         let pauses = ExponentialBuilder::new()
             .with_factor(2.0)
             .with_min_delay(retry.first.min(retry.longest))
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn pauses_are_between_zero_and_a_limit_that_doubles() {
-        let retry = Retry::up_to(u32::MAX)
-            .within(Duration::MAX)
-            .delays(Duration::from_millis(10), Duration::from_millis(70));
+        let retry = RetryPolicy::max_attempts(u32::MAX)
+            .max_elapsed(Duration::MAX)
+            .backoff(Duration::from_millis(10), Duration::from_millis(70));
         let mut longest = [Duration::ZERO; 5];
         for _ in 0..500 {
             let mut attempts = Attempts::new(retry);
@@ -241,21 +241,21 @@ mod tests {
 
     #[test]
     fn attempts_are_bounded_in_number_and_time() {
-        let mut three = Attempts::new(Retry::up_to(3));
+        let mut three = Attempts::new(RetryPolicy::max_attempts(3));
         assert!(three.pause_after(Reason::Deadlock).is_some());
         assert!(three.pause_after(Reason::Busy).is_some());
         assert_eq!(three.number(), 3);
         assert_eq!(three.pause_after(Reason::Deadlock), None);
-        let mut late = Attempts::new(Retry::up_to(3).within(Duration::ZERO));
+        let mut late = Attempts::new(RetryPolicy::max_attempts(3).max_elapsed(Duration::ZERO));
         assert_eq!(late.pause_after(Reason::Deadlock), None);
     }
 
     #[test]
     fn lock_timeouts_are_tried_again_if_asked_for() {
-        let retry = Retry::up_to(3);
+        let retry = RetryPolicy::max_attempts(3);
         let pause = Attempts::new(retry).pause_after(Reason::LockTimeout);
         assert_eq!(pause, None);
-        let pause = Attempts::new(retry.lock_timeouts()).pause_after(Reason::LockTimeout);
+        let pause = Attempts::new(retry.retry_lock_timeouts()).pause_after(Reason::LockTimeout);
         assert!(pause.is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::Error;
 use crate::limits::MAX_PERMITS;
-use crate::name::{self, Subject};
+use crate::name::{self, NameKind};
 
 /// A counting semaphore: a name, and how many may hold a slot of it at the same time in the whole
 /// cluster.
@@ -18,13 +18,13 @@ use crate::name::{self, Subject};
 /// of an application to the next. With more permits there are more slots. With fewer nobody is thrown
 /// out, and nobody gets a slot until fewer than that many are held. While both versions run, there are
 /// never more holders than the larger number. A holder whose lease has ended does not count, and may still
-/// [refresh](crate::Semaphores::refresh_slot) a slot that nobody else got: after a lowering there can be as many
+/// [refresh](crate::SemaphoreExt::renew_slot) a slot that nobody else got: after a lowering there can be as many
 /// holders more than the smaller number as refresh so, up to the larger number.
 ///
 /// ```
 /// use diesel_locks::Semaphore;
 ///
-/// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 ///
 /// enum Timer {
 ///     Business,
@@ -38,7 +38,7 @@ use crate::name::{self, Subject};
 ///     }
 /// }
 ///
-/// let business = Semaphore::named(Timer::Business, 1);
+/// let business = Semaphore::new(Timer::Business, 1);
 /// assert_eq!((COLLATE.name(), business.name()), ("collate-logs", "business"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// A semaphore with a name that is known when compiling.
-    pub const fn new(name: &'static str, permits: u32) -> Self {
+    pub const fn from_static(name: &'static str, permits: u32) -> Self {
         Self {
             name: Cow::Borrowed(name),
             permits,
@@ -57,7 +57,7 @@ impl Semaphore {
     }
 
     /// A semaphore with any other name: a `String`, or an application's enum.
-    pub fn named(name: impl AsRef<str>, permits: u32) -> Self {
+    pub fn new(name: impl AsRef<str>, permits: u32) -> Self {
         Self {
             name: Cow::Owned(name.as_ref().to_owned()),
             permits,
@@ -80,7 +80,7 @@ impl Semaphore {
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`].
     pub fn check(&self) -> Result<(), Error> {
-        name::check(Subject::Semaphore, &self.name)?;
+        name::check(NameKind::Semaphore, &self.name)?;
         if (1..=MAX_PERMITS).contains(&self.permits) {
             Ok(())
         } else {

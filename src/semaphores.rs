@@ -7,8 +7,10 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::engine::slot_store::{Expiry, HeldRow, Raised, SlotStore};
-use crate::name::{self, Subject};
-use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, nesting, slots};
+use crate::name::{self, NameKind};
+use crate::{
+    Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, lease, nesting, slots,
+};
 
 /// Counting semaphores, as methods of a connection: at most so many holders in the whole cluster.
 ///
@@ -36,7 +38,7 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, ne
 ///
 /// # What stands behind it
 ///
-/// A row per slot in the table `diesel_slots`. To acquire is to update a free row, and to skip rows that
+/// A row per slot in the table `diesel_locks_slots`. To acquire is to update a free row, and to skip rows that
 /// others have locked, so that nobody waits for anybody. The idea of a lease with a token comes from Sage
 /// Bionetworks' database-semaphore (2015), that of the row per slot from its later versions, that of
 /// "accept you are not the special node" from Søren Kyndi-Wiuff (2014).
@@ -50,7 +52,7 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, ne
 /// What is acquired, refreshed or released in an open transaction takes effect at its commit, and not at
 /// all when it is rolled back; meanwhile the slot is nobody else's, and nobody waits for it. On PostgreSQL
 /// the transaction must be at READ COMMITTED to acquire; on MySQL and MariaDB the session must be, or the
-/// transaction one of this crate's ([`Error::Isolation`] otherwise). On SQLite, which has one writer per
+/// transaction one of this crate's ([`Error::UnsuitableIsolation`] otherwise). On SQLite, which has one writer per
 /// database, others who want to change anything wait until it ends.
 ///
 /// A transaction does not stand in its own way: one that holds a slot can take the same slot again.
@@ -61,7 +63,7 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, ne
 ///
 /// # SQLite
 ///
-/// SQLite must be 3.42 or newer. As for [object locks](crate::ObjectLocks), set `PRAGMA journal_mode = WAL`
+/// SQLite must be 3.42 or newer. As for [object locks](crate::ObjectLockExt), set `PRAGMA journal_mode = WAL`
 /// and a `busy_timeout`: in the other journal modes readers and COMMIT get in each other's way, and the
 /// methods fail with "database is locked".
 ///
@@ -69,7 +71,7 @@ use crate::{Error, HeldSlot, Lease, LeaseState, Semaphore, Slot, Wait, lease, ne
 /// acquire a slot on PostgreSQL end in time, as if no slot were free. All other methods wait for that session,
 /// those that try or wait at most so long on MySQL and MariaDB included: set `lock_timeout` on PostgreSQL, or
 /// `lock_wait_timeout` on MySQL and MariaDB, in the session.
-pub trait Semaphores: SlotStore {
+pub trait SemaphoreExt: SlotStore {
     /// Leases a slot; `None` when all are held. Does not wait for a slot.
     ///
     /// `None` means that no slot was free. A slot that another acquirer, a release or a purge has locked
@@ -80,13 +82,13 @@ pub trait Semaphores: SlotStore {
     ///
     /// Outside of a transaction one round trip on PostgreSQL, granted or refused; on MySQL and MariaDB two
     /// when granted, one when refused. On SQLite a grant waits for other writers for up to 5 s, or
-    /// `busy_timeout` if that is longer ([`Error::TimedOut`]).
+    /// `busy_timeout` if that is longer ([`Error::LockTimeout`]).
     ///
     /// # Errors
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`], [`Error::InvalidLease`] before anything is sent;
-    /// [`Error::NotRegistered`], [`Error::Isolation`] in an open transaction; [`Error::TimedOut`] on SQLite;
-    /// [`Error::ReadOnly`], [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`]; other
+    /// [`Error::NotRegistered`], [`Error::UnsuitableIsolation`] in an open transaction; [`Error::LockTimeout`] on SQLite;
+    /// [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`]; other
     /// errors of the database.
     ///
     /// ```
@@ -98,13 +100,13 @@ pub trait Semaphores: SlotStore {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+    /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     ///
     /// let ten_seconds = Duration::from_secs(10);
-    /// let lease = Lease::new(ten_seconds).holder("worker-7");
+    /// let lease = LeaseOptions::new(ten_seconds).holder("worker-7");
     /// if let Some(mut slot) = conn.try_acquire_slot(&COLLATE, lease)? {
     ///     // a part of the work, shorter than the lease
-    ///     conn.refresh_slot(&mut slot, ten_seconds)?;
+    ///     conn.renew_slot(&mut slot, ten_seconds)?;
     ///     // another part
     ///     conn.release_slot(slot)?;
     /// }
@@ -116,7 +118,7 @@ pub trait Semaphores: SlotStore {
     fn try_acquire_slot(
         &mut self,
         semaphore: &Semaphore,
-        lease: Lease,
+        lease: LeaseOptions,
     ) -> Result<Option<Slot>, Error> {
         let slot = slots::lease_at_once(self, semaphore, &lease)?;
         tracing::debug!(
@@ -139,13 +141,13 @@ pub trait Semaphores: SlotStore {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`] when none came free in time, [`Error::Held`] with
+    /// [`Error::LockTimeout`] when none came free in time, [`Error::Unavailable`] with
     /// [`Wait::No`](crate::Wait::No), [`Error::InvalidWait`]; those of
     /// [`try_acquire_slot`](Self::try_acquire_slot).
     fn acquire_slot(
         &mut self,
         semaphore: &Semaphore,
-        lease: Lease,
+        lease: LeaseOptions,
         wait: Wait,
     ) -> Result<Slot, Error> {
         slots::lease_within(self, semaphore, &lease, wait)
@@ -157,7 +159,7 @@ pub trait Semaphores: SlotStore {
     /// It works as long as nobody else got the slot, also after the lease has ended, and counts nobody: when
     /// the number of permits was lowered meanwhile, holders may then be more than it, up to the number before.
     /// A shorter lease than the one before ends earlier, but not before the time asked for with
-    /// [`Lease::at_least`](crate::Lease::at_least).
+    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least).
     ///
     /// One round trip; two when the lease had ended. A slot whose lease has ended may be locked by a
     /// transaction that acquires it or holds it: then the answer waits for its end. In a transaction that is
@@ -168,9 +170,9 @@ pub trait Semaphores: SlotStore {
     /// [`Error::SlotLost`] when the slot was granted to another, released, or taken away; the other holder
     /// is not touched. [`Error::InvalidLease`]; [`Error::InvalidName`] for a slot
     /// [from parts](Slot::from_parts). After another error the old lease goes on.
-    fn refresh_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
+    fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         let lease_us = lease::micros(duration)?;
-        name::check(Subject::Semaphore, &slot.semaphore)?;
+        name::check(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             let begun = Instant::now();
@@ -184,11 +186,11 @@ pub trait Semaphores: SlotStore {
 
     /// Gives the slot back, and says whether its lease had ended.
     ///
-    /// It works as long as nobody else got the slot. With [`Lease::at_least`](crate::Lease::at_least) the
+    /// It works as long as nobody else got the slot. With [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) the
     /// slot stays taken until then, though it is not ours any more.
     ///
     /// One round trip; two when the lease had ended, in which case it may wait as
-    /// [`refresh_slot`](Self::refresh_slot) does. On PostgreSQL a release outside of a transaction does not
+    /// [`renew_slot`](Self::renew_slot) does. On PostgreSQL a release outside of a transaction does not
     /// wait for the disk (`synchronous_commit`, for this statement alone): if the server crashes in the next
     /// moment, the slot may be held until its lease ends.
     ///
@@ -199,7 +201,7 @@ pub trait Semaphores: SlotStore {
     /// another error the slot is held until its lease ends; give `&slot` to be able to try again.
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         let slot = slot.borrow();
-        name::check(Subject::Semaphore, &slot.semaphore)?;
+        name::check(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             if Self::give_back(self, slot, expiry)? > 0 {
@@ -220,7 +222,7 @@ pub trait Semaphores: SlotStore {
     /// Takes all leased slots of the semaphore from their holders, and says how many were held: the
     /// operator's hammer.
     ///
-    /// Holders notice when they refresh, release or [`ensure_slot`](Self::ensure_slot). Until then they go
+    /// Holders notice when they refresh, release or [`pin_slot`](Self::pin_slot). Until then they go
     /// on, beside new holders: it is for holders that are known to be gone. Slots of transactions stay with
     /// them. It waits for open transactions that have refreshed or released a slot, and on MySQL and MariaDB
     /// for those that have ensured one.
@@ -228,9 +230,9 @@ pub trait Semaphores: SlotStore {
     /// # Errors
     ///
     /// [`Error::InvalidName`]; errors of the database.
-    fn release_all_slots(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
+    fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let name = semaphore.as_ref();
-        name::check(Subject::Semaphore, name)?;
+        name::check(NameKind::Semaphore, name)?;
         assert_open_if_in_transaction(self)?;
         let released = Self::give_all_back(self, name)?;
         slots::released(name, released, None);
@@ -239,7 +241,7 @@ pub trait Semaphores: SlotStore {
     }
 
     /// The leased slots that are held, in the order of their numbers, by the database's clock. Those that
-    /// were released but are kept ([`Lease::at_least`](crate::Lease::at_least)) have no token. Slots of
+    /// were released but are kept ([`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)) have no token. Slots of
     /// transactions can't be seen.
     ///
     /// # Errors
@@ -254,8 +256,8 @@ pub trait Semaphores: SlotStore {
     /// # use std::time::Duration;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
-    /// # const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
-    /// # let slot = conn.acquire_slot(&COLLATE, Lease::new(Duration::from_secs(9)), Wait::No)?;
+    /// # const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
+    /// # let slot = conn.acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(9)), Wait::No)?;
     /// for slot in conn.held_slots(&COLLATE)? {
     ///     println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
     /// }
@@ -267,7 +269,7 @@ pub trait Semaphores: SlotStore {
     /// ```
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
         let name = semaphore.as_ref();
-        name::check(Subject::Semaphore, name)?;
+        name::check(NameKind::Semaphore, name)?;
         let rows = Self::held(self, name)?;
         Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
     }
@@ -291,7 +293,7 @@ pub trait Semaphores: SlotStore {
     ///
     /// [`Error::SlotLost`]; [`Error::NotInTransaction`] outside of a transaction;
     /// [`Error::InvalidName`] for a slot [from parts](Slot::from_parts); on SQLite
-    /// [`Error::Isolation`] in a deferred transaction that has read before another wrote.
+    /// [`Error::UnsuitableIsolation`] in a deferred transaction that has read before another wrote.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -301,11 +303,11 @@ pub trait Semaphores: SlotStore {
     /// # use std::time::Duration;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
-    /// # const QUEUE: Semaphore = Semaphore::new("queue", 1);
-    /// let slot = conn.acquire_slot(&QUEUE, Lease::new(Duration::from_secs(30)), Wait::No)?;
+    /// # const QUEUE: Semaphore = Semaphore::from_static("queue", 1);
+    /// let slot = conn.acquire_slot(&QUEUE, LeaseOptions::new(Duration::from_secs(30)), Wait::No)?;
     /// // .. a while later, perhaps too late:
     /// conn.immediate_transaction(|conn| -> Result<(), diesel_locks::Error> {
-    ///     conn.ensure_slot(&slot)?;
+    ///     conn.pin_slot(&slot)?;
     ///     Ok(()) // write
     /// })?;
     /// # Ok(())
@@ -313,14 +315,12 @@ pub trait Semaphores: SlotStore {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn ensure_slot(&mut self, slot: &Slot) -> Result<(), Error> {
+    fn pin_slot(&mut self, slot: &Slot) -> Result<(), Error> {
         if nesting::depth(self)? == 0 {
-            return Err(Error::NotInTransaction {
-                method: "ensure_slot",
-            });
+            return Err(Error::NotInTransaction { method: "pin_slot" });
         }
         Self::assert_open(self)?;
-        name::check(Subject::Semaphore, &slot.semaphore)?;
+        name::check(NameKind::Semaphore, &slot.semaphore)?;
         if Self::pin(self, slot)? {
             Ok(())
         } else {
@@ -351,7 +351,7 @@ pub trait Semaphores: SlotStore {
     /// # use diesel_locks::prelude::*;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
-    /// const TIMER: Semaphore = Semaphore::new("timer", 1);
+    /// const TIMER: Semaphore = Semaphore::from_static("timer", 1);
     ///
     /// match conn.try_with_slot(&TIMER, |_conn| QueryResult::Ok("done"))? {
     ///     Some(done) => println!("{done}"),
@@ -375,7 +375,7 @@ pub trait Semaphores: SlotStore {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`], [`Error::Held`], [`Error::InvalidWait`]; those of
+    /// [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::InvalidWait`]; those of
     /// [`try_with_slot`](Self::try_with_slot).
     fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, work: F) -> Result<T, E>
     where
@@ -390,14 +390,14 @@ pub trait Semaphores: SlotStore {
     ///
     /// Call it when the application starts, on every server, after [`migrate`](crate::migrate); any number
     /// may do so at the same moment: one after the other, waiting as long as the session's own limit on locks
-    /// allows ([`Error::StatementTimedOut`]; PostgreSQL has none by default). Needed only for semaphores that
+    /// allows ([`Error::StatementTimeout`]; PostgreSQL has none by default). Needed only for semaphores that
     /// are first used inside an open transaction; for the others it saves the first user the time (about a
     /// second for 100,000 permits).
     ///
     /// # Errors
     ///
     /// [`Error::InvalidName`] and [`Error::InvalidPermits`] before anything is sent;
-    /// [`Error::InTransaction`] inside an open transaction; errors of the database.
+    /// [`Error::AlreadyInTransaction`] inside an open transaction; errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -406,8 +406,8 @@ pub trait Semaphores: SlotStore {
     /// # use diesel_locks::prelude::*;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
-    /// const TIMER: Semaphore = Semaphore::new("timer", 1);
-    /// const COLLATE: Semaphore = Semaphore::new("collate-logs", 10);
+    /// const TIMER: Semaphore = Semaphore::from_static("timer", 1);
+    /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     ///
     /// conn.register_semaphores([&TIMER, &COLLATE])?;
     /// # Ok(())
@@ -442,11 +442,11 @@ pub trait Semaphores: SlotStore {
     ///
     /// # Errors
     ///
-    /// [`Error::InTransaction`] inside an open transaction; [`Error::InvalidLease`] for more than
-    /// [`Lease::LONGEST`](crate::Lease::LONGEST); errors of the database.
+    /// [`Error::AlreadyInTransaction`] inside an open transaction; [`Error::InvalidLease`] for more than
+    /// [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST); errors of the database.
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
         outside(self, "purge_slots", OTHERS_WAIT)?;
-        if unused_for > Lease::LONGEST {
+        if unused_for > LeaseOptions::LONGEST {
             return Err(Error::InvalidLease {
                 asked: unused_for,
                 why: "no slot can be unused for longer than the longest lease",
@@ -470,7 +470,7 @@ pub trait Semaphores: SlotStore {
     ///
     /// # Errors
     ///
-    /// [`Error::InTransaction`] inside an open transaction; [`Error::FencesTooLarge`]; errors of the database.
+    /// [`Error::AlreadyInTransaction`] inside an open transaction; [`Error::FencesTooLarge`]; errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -480,9 +480,9 @@ pub trait Semaphores: SlotStore {
     /// # use std::time::Duration;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
-    /// # const QUEUE: Semaphore = Semaphore::new("queue", 1);
+    /// # const QUEUE: Semaphore = Semaphore::from_static("queue", 1);
     /// let raised = conn.raise_fences(Duration::from_secs(3600))?;
-    /// let slot = conn.acquire_slot(&QUEUE, Lease::new(Duration::from_secs(30)), Wait::No)?;
+    /// let slot = conn.acquire_slot(&QUEUE, LeaseOptions::new(Duration::from_secs(30)), Wait::No)?;
     /// assert!(slot.fence() > raised);
     /// # Ok(())
     /// # }
@@ -504,7 +504,7 @@ pub trait Semaphores: SlotStore {
     }
 }
 
-impl<C: SlotStore> Semaphores for C {}
+impl<C: SlotStore> SemaphoreExt for C {}
 
 const OTHERS_WAIT: &str = "others would have to wait for its end";
 
@@ -537,7 +537,7 @@ fn outside<C: SlotStore>(
     if nesting::depth(conn)? == 0 {
         Ok(())
     } else {
-        Err(Error::InTransaction { method, why })
+        Err(Error::AlreadyInTransaction { method, why })
     }
 }
 

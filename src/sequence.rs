@@ -4,56 +4,52 @@ use std::fmt;
 
 use crate::Error;
 use crate::limits::FIRST_NUMBER;
-use crate::name::{self, Subject};
+use crate::name::{self, NameKind};
 
 /// A gap-free sequence of numbers: a name and, when there is one sequence for each of many objects, the
 /// object's key.
 ///
-/// Numbers start at 1, or at [`starting_at`](Self::starting_at), and go up to `i64::MAX`. Name and key
+/// Numbers start at 1, or at [`start_with`](Self::start_with), and go up to `i64::MAX`. Name and key
 /// have 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared
 /// as bytes. A sequence needs no registration: the first draw makes it.
 ///
 /// ```
 /// use diesel_locks::Sequence;
 ///
-/// let passes = Sequence::new("pass", 4711); // those of the meeting 4711
-/// let invoices = Sequence::named("invoice").starting_at(1000);
+/// let passes = Sequence::new("pass").for_key(4711); // those of the meeting 4711
+/// let invoices = Sequence::new("invoice").start_with(1000);
 /// assert_eq!((passes.name(), passes.key()), ("pass", Some("4711")));
-/// assert_eq!((invoices.key(), invoices.first()), (None, 1000));
+/// assert_eq!((invoices.key(), invoices.start()), (None, 1000));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sequence {
     name: String,
     key: Option<String>,
-    first: i64,
+    start: i64,
 }
 
 impl Sequence {
-    /// The sequence of one object among many: of passes of a meeting, of lines of an order.
-    ///
-    /// The name may be an application's enum.
-    pub fn new(name: impl AsRef<str>, key: impl fmt::Display) -> Self {
-        Self {
-            name: name.as_ref().to_owned(),
-            key: Some(key.to_string()),
-            first: FIRST_NUMBER,
-        }
-    }
-
-    /// The only sequence of that name.
-    pub fn named(name: impl AsRef<str>) -> Self {
+    /// The only sequence of that name. The name may be an application's enum.
+    pub fn new(name: impl AsRef<str>) -> Self {
         Self {
             name: name.as_ref().to_owned(),
             key: None,
-            first: FIRST_NUMBER,
+            start: FIRST_NUMBER,
         }
+    }
+
+    /// The sequence of one object among many: the passes of a meeting, the lines of an order.
+    #[must_use]
+    pub fn for_key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(key.to_string());
+        self
     }
 
     /// The number of the very first draw, from 1 on. A sequence from which a number has been drawn goes
     /// on from there, whatever this says.
     #[must_use]
-    pub fn starting_at(mut self, first: i64) -> Self {
-        self.first = first;
+    pub fn start_with(mut self, start: i64) -> Self {
+        self.start = start;
         self
     }
 
@@ -68,24 +64,24 @@ impl Sequence {
     }
 
     /// The number of the very first draw.
-    pub fn first(&self) -> i64 {
-        self.first
+    pub fn start(&self) -> i64 {
+        self.start
     }
 
     /// `Ok` when the sequence can be used.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`].
+    /// [`Error::InvalidName`], [`Error::InvalidStart`].
     pub fn check(&self) -> Result<(), Error> {
-        name::check(Subject::Sequence, &self.name)?;
+        name::check(NameKind::Sequence, &self.name)?;
         if let Some(key) = &self.key {
-            name::check(Subject::SequenceKey, key)?;
+            name::check(NameKind::SequenceKey, key)?;
         }
-        if self.first < FIRST_NUMBER {
-            return Err(Error::InvalidFirstNumber {
+        if self.start < FIRST_NUMBER {
+            return Err(Error::InvalidStart {
                 sequence: self.to_string(),
-                first: self.first,
+                start: self.start,
             });
         }
         Ok(())

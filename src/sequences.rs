@@ -22,19 +22,19 @@ use crate::{Error, Sequence, nesting};
 ///
 /// Two transactions that draw from two sequences in opposite orders wait for each other, and the database
 /// breaks the deadlock: draw in the same order everywhere, or let
-/// [`run_transaction`](crate::Transactions::run_transaction) try again.
+/// [`run_transaction`](crate::TransactionExt::run_transaction) try again.
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
 /// | a draw takes | one round trip | MariaDB one, MySQL two, and three more in a transaction of Diesel's; two more for the first draw from a sequence in a process | one statement |
 /// | a draw waits | for the transaction that drew before; `lock_timeout` ends it | the same; `innodb_lock_wait_timeout` (50 s) | for whoever writes; `busy_timeout` |
-/// | above READ COMMITTED | [`Error::SerializationFailure`] when another has drawn since the snapshot | as at READ COMMITTED | there is SERIALIZABLE only; a transaction that has read before gets [`Error::StatementTimedOut`] when another has written since |
+/// | above READ COMMITTED | [`Error::SerializationFailure`] when another has drawn since the snapshot | as at READ COMMITTED | there is SERIALIZABLE only; a transaction that has read before gets [`Error::StatementTimeout`] when another has written since |
 /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |
 ///
 /// The idea, and the test that numbers are not lost, come from a system for passes of meetings that Jesper
 /// Udby wrote about: database sequences left gaps, and making one for each meeting was slow and
 /// deadlocked.
-pub trait Sequences: SequenceStore {
+pub trait SequenceExt: SequenceStore {
     /// Draws the next number.
     ///
     /// Waits while another transaction that drew from this sequence is open. The number is this
@@ -44,15 +44,15 @@ pub trait Sequences: SequenceStore {
     /// `LAST_INSERT_ID()` and `last_insert_rowid()` stay those of the application's last INSERT.
     ///
     /// After a draw that failed on MariaDB the connection's cached statements are prepared anew, as with
-    /// [`run_transaction`](crate::Transactions::run_transaction).
+    /// [`run_transaction`](crate::TransactionExt::run_transaction).
     ///
     /// # Errors
     ///
     /// [`Error::NotInTransaction`] outside of a transaction, where a number that was drawn could be lost;
-    /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`]; [`Error::SequenceExhausted`] after
+    /// [`Error::InvalidName`], [`Error::InvalidStart`]; [`Error::SequenceExhausted`] after
     /// `i64::MAX`, which leaves the transaction usable; [`Error::Deadlock`],
-    /// [`Error::SerializationFailure`], [`Error::StatementTimedOut`] when the session's limit ended the wait;
-    /// [`Error::ReadOnly`]; [`Error::TablesMissing`], [`Error::Denied`], [`Error::StatementsMixedUp`]; other
+    /// [`Error::SerializationFailure`], [`Error::StatementTimeout`] when the session's limit ended the wait;
+    /// [`Error::ReadOnly`]; [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`]; other
     /// errors of the database.
     ///
     /// ```
@@ -63,7 +63,7 @@ pub trait Sequences: SequenceStore {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// let passes = Sequence::new("pass", 4711);
+    /// let passes = Sequence::new("pass").for_key(4711);
     /// let number = conn.transaction(|conn| {
     ///     let number = conn.next_number(&passes)?;
     ///     // .. insert the pass
@@ -101,7 +101,7 @@ pub trait Sequences: SequenceStore {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// let invoices = Sequence::named("invoice").starting_at(1000);
+    /// let invoices = Sequence::new("invoice").start_with(1000);
     /// let numbers = conn.transaction(|conn| conn.next_numbers(&invoices, 100))?;
     /// assert_eq!(numbers, 1000..=1099);
     /// # Ok::<_, diesel_locks::Error>(())?;
@@ -133,8 +133,8 @@ pub trait Sequences: SequenceStore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidFirstNumber`], [`Error::TablesMissing`], [`Error::Denied`],
-    /// [`Error::StatementsMixedUp`], other errors of the database.
+    /// [`Error::InvalidName`], [`Error::InvalidStart`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`],
+    /// [`Error::PreparedStatementMismatch`], other errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -144,7 +144,7 @@ pub trait Sequences: SequenceStore {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// assert_eq!(conn.last_number(&Sequence::named("invoice"))?, None);
+    /// assert_eq!(conn.last_number(&Sequence::new("invoice"))?, None);
     /// # Ok(())
     /// # }
     /// # #[cfg(not(feature = "sqlite"))]
@@ -156,7 +156,7 @@ pub trait Sequences: SequenceStore {
     }
 }
 
-impl<C: SequenceStore> Sequences for C {}
+impl<C: SequenceStore> SequenceExt for C {}
 
 fn draw<C: SequenceStore>(
     conn: &mut C,
@@ -174,7 +174,7 @@ fn draw<C: SequenceStore>(
         count,
         last,
     };
-    let first = sequence.first();
+    let first = sequence.start();
     let first_last = match first.checked_add(i64::from(count) - 1) {
         Some(last) => last,
         // Too many for the very first draw; a sequence that has begun goes on from where it is, and its row

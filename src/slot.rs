@@ -55,10 +55,10 @@ impl Slot {
     ///
     /// A grant in an open transaction is finished by its COMMIT. On MySQL and MariaDB a grant begins with
     /// the look at the slots: a session that stalls after its look has a fence as old as that. A fail-over
-    /// that loses grants loses their fences: see [`raise_fences`](crate::Semaphores::raise_fences).
+    /// that loses grants loses their fences: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
     /// A holder that was paused past its lease does not know it. Let what it writes to take the fence, and
-    /// refuse a smaller one than it has seen; [`ensure_slot`](crate::Semaphores::ensure_slot) does the like
+    /// refuse a smaller one than it has seen; [`pin_slot`](crate::SemaphoreExt::pin_slot) does the like
     /// for writes to the same database. Fences exceed 2<sup>53</sup>: JSON wants them as text.
     pub fn fence(&self) -> i64 {
         self.fence
@@ -102,7 +102,7 @@ pub struct HeldSlot {
     /// The text that the holder gave.
     pub holder: Option<String>,
     /// The holder's token; `None` when it was released and is kept until the time asked for with
-    /// [`Lease::at_least`](crate::Lease::at_least) has passed.
+    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) has passed.
     pub token: Option<Uuid>,
     /// The fence of the grant.
     pub fence: i64,

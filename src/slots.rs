@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::engine::slot_store::{Attempt, Granted, Place, SlotStore, Wanted};
 use crate::queue::{Freed, Next, Queues, Ticket};
-use crate::{Error, Lease, Semaphore, Slot, Wait, nesting, pause, transaction};
+use crate::{Error, LeaseOptions, Semaphore, Slot, Wait, nesting, pause, transaction};
 
 /// When a slot that is free but locked is asked for no more: its lock is taken for a holder's then.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ struct Site {
 pub(crate) fn lease<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
-    lease: &Lease,
+    lease: &LeaseOptions,
     effort: Effort,
 ) -> Result<Option<Slot>, Error> {
     semaphore.check()?;
@@ -158,7 +158,7 @@ fn not_registered(semaphore: &Semaphore) -> Error {
 pub(crate) fn lease_within<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
-    wanted: &Lease,
+    wanted: &LeaseOptions,
     wait: Wait,
 ) -> Result<Slot, Error> {
     within(&mut Connected(conn), semaphore, wait, |conn, effort| {
@@ -245,10 +245,10 @@ pub(crate) fn within<A: Asker, T>(
             return Ok(value);
         }
         if wait == Wait::No {
-            return Err(Error::Held { what: what() });
+            return Err(Error::Unavailable { what: what() });
         }
         if until.is_some_and(|until| Instant::now() >= until) {
-            return Err(Error::TimedOut {
+            return Err(Error::LockTimeout {
                 what: what(),
                 waited: begun.elapsed(),
                 source: None,
@@ -304,7 +304,7 @@ where
 pub(crate) fn lease_at_once<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
-    wanted: &Lease,
+    wanted: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let _turn = turn_to_try(conn, semaphore)?;
     lease(conn, semaphore, wanted, ONCE)

@@ -10,7 +10,7 @@ use crate::events;
 use crate::nesting::{depth, guarded, left};
 use crate::request::Request;
 use crate::retry::Reason;
-use crate::{Error, Isolation, Transaction};
+use crate::{Error, IsolationLevel, TransactionOptions};
 
 /// Takes the locks in the transaction that is open.
 pub(crate) fn lock<C: Engine>(
@@ -60,12 +60,12 @@ where
 }
 
 /// The level of the transactions that hold locks and slots.
-const READ_COMMITTED: Option<Isolation> = Some(Isolation::ReadCommitted);
+const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
 /// Runs the closure once in a transaction of its own.
 pub(crate) fn attempt<C, T, E, F>(
     conn: &mut C,
-    transaction: &Transaction,
+    transaction: &TransactionOptions,
     work: F,
 ) -> Result<T, Failed<E>>
 where
@@ -103,7 +103,7 @@ impl<E: From<Error>> Failed<E> {
 /// `level`: of the transaction that this crate has begun, if it has said one; not of a savepoint.
 fn finish_in<C, T, E, F>(
     conn: &mut C,
-    level: Option<Isolation>,
+    level: Option<IsolationLevel>,
     work: F,
     ended: impl FnOnce(&mut C),
 ) -> Result<T, Failed<E>>

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use crate::Error;
 
-/// An error that a closure of [`run_transaction`](crate::Transactions::run_transaction) can return.
+/// An error that a closure of [`run_transaction`](crate::TransactionExt::run_transaction) can return.
 ///
 /// To know whether to try again, the runner needs to see the database's error inside the
 /// application's. It is there for [`diesel::result::Error`], for this crate's [`Error`], and for types

@@ -1,6 +1,6 @@
 //! What is asked of a transaction.
 
-use crate::{Isolation, Retry};
+use crate::{IsolationLevel, RetryPolicy};
 
 /// How a transaction runs: isolation level, access mode, and whether it is tried again.
 ///
@@ -8,17 +8,17 @@ use crate::{Isolation, Retry};
 /// (on SQLite: its `immediate_transaction`).
 ///
 /// ```
-/// use diesel_locks::{Isolation, Retry, Transaction};
+/// use diesel_locks::{IsolationLevel, RetryPolicy, TransactionOptions};
 ///
-/// const TRANSFER: Transaction =
-///     Transaction::new().isolation(Isolation::Serializable).retry(Retry::up_to(5));
+/// const TRANSFER: TransactionOptions =
+///     TransactionOptions::new().isolation(IsolationLevel::Serializable).retry(RetryPolicy::max_attempts(5));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Transaction {
-    pub(crate) isolation: Option<Isolation>,
+pub struct TransactionOptions {
+    pub(crate) isolation: Option<IsolationLevel>,
     pub(crate) access: Option<Access>,
     pub(crate) deferrable: bool,
-    pub(crate) retry: Option<Retry>,
+    pub(crate) retry: Option<RetryPolicy>,
 }
 
 /// Whether a transaction may write.
@@ -28,7 +28,7 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-impl Transaction {
+impl TransactionOptions {
     /// A transaction as the session's settings have it, tried once.
     pub const fn new() -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Transaction {
 
     /// At this level, whatever the session's is; for this transaction only.
     #[must_use]
-    pub const fn isolation(mut self, level: Isolation) -> Self {
+    pub const fn isolation(mut self, level: IsolationLevel) -> Self {
         self.isolation = Some(level);
         self
     }
@@ -74,7 +74,7 @@ impl Transaction {
 
     /// Begins again from the start when the database gave it up.
     #[must_use]
-    pub const fn retry(mut self, retry: Retry) -> Self {
+    pub const fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
     }

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use crate::engine::Engine;
 use crate::retry::{Attempts, Reason};
 use crate::transaction::{self, Failed};
-use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
+use crate::{Error, RetryPolicy, TransactionError, TransactionOptions, events, nesting};
 
 /// Transactions with an isolation level, an access mode and retries, as methods on Diesel's connections.
 ///
@@ -20,7 +20,7 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// `LOCK IN SHARE MODE`, which Diesel does not write), on PostgreSQL with `.for_share()`. The database ends
 /// one of the two with [`Error::Deadlock`]. The remedy is to read with the lock that will be needed:
 /// `.for_update()`. On SQLite a transaction that began by reading can't update while another writes or has
-/// written since, and gets [`Error::StatementTimedOut`] at once; `run_transaction` begins with the right
+/// written since, and gets [`Error::StatementTimeout`] at once; `run_transaction` begins with the right
 /// to write.
 ///
 /// **Locks in different orders.** `.for_update()` on two rows, in one transaction A then B, in the other B
@@ -41,7 +41,7 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// SERIALIZABLE: an update or locking read of a row that has changed since the transaction's snapshot fails
 /// with [`Error::SerializationFailure`] (its error 1020), and the transaction is to be tried again. At
 /// SERIALIZABLE that hits `.for_update()` too when it has waited for another: give such a transaction a
-/// [`Retry`], or run it at READ COMMITTED, as this crate's own statements are.
+/// [`RetryPolicy`], or run it at READ COMMITTED, as this crate's own statements are.
 ///
 /// **Swallowed errors.** Hand the database's errors on. Some end the transaction: any error on PostgreSQL, a
 /// deadlock on MySQL and MariaDB, `INSERT OR ROLLBACK` on SQLite. A closure that returns `Ok` all the same gets
@@ -55,16 +55,16 @@ use crate::{Error, Retry, Transaction, TransactionError, events, nesting};
 /// fail at times (a duplicate) goes into Diesel's `transaction`, which is a savepoint there.
 ///
 /// So: lock what you will change when you read it, in one order; keep transactions short; and give those
-/// that can be victims a [`Retry`]. A closure that is tried again must not do what can't be undone
+/// that can be victims a [`RetryPolicy`]. A closure that is tried again must not do what can't be undone
 /// (send a mail): do that after the transaction.
 ///
 /// `cargo run --release -p lessons`, in this crate's repository, plays deadlocks, losses and failures step
 /// by step with two sessions; `-- --database-url` names the database.
-pub trait Transactions: Engine {
+pub trait TransactionExt: Engine {
     /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
     /// error or panics (the panic goes on).
     ///
-    /// With [`Retry`] it begins again, from the start, when the database gave the transaction up; `work`
+    /// With [`RetryPolicy`] it begins again, from the start, when the database gave the transaction up; `work`
     /// may then run several times. The last error is returned when there is no next attempt. Each retry is
     /// a `tracing` event of level WARN with the reason, the attempt's number and the pause.
     ///
@@ -84,11 +84,11 @@ pub trait Transactions: Engine {
     ///
     /// On SQLite it is `BEGIN IMMEDIATE`, which waits for whoever writes (`busy_timeout`), so that no
     /// later statement can find that it is too late to write; with
-    /// [`read_only`](Transaction::read_only) it is `BEGIN`, which waits for nobody.
+    /// [`read_only`](TransactionOptions::read_only) it is `BEGIN`, which waits for nobody.
     ///
     /// # Errors
     ///
-    /// - [`Error::InTransaction`] inside an open transaction: its isolation level is set, and what it has
+    /// - [`Error::AlreadyInTransaction`] inside an open transaction: its isolation level is set, and what it has
     ///   done before can't be tried again from here. Diesel's `transaction` makes a savepoint.
     /// - [`Error::Unsupported`] for a level or mode that the engine does not have; nothing was sent.
     /// - [`Error::InvalidRetry`] for no attempt; nothing was sent.
@@ -109,11 +109,11 @@ pub trait Transactions: Engine {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// let transaction = Transaction::new()
-    ///     .isolation(Isolation::Serializable)
-    ///     .retry(Retry::up_to(5));
+    /// let transaction = TransactionOptions::new()
+    ///     .isolation(IsolationLevel::Serializable)
+    ///     .retry(RetryPolicy::max_attempts(5));
     /// let number = conn.run_transaction(transaction, |conn| {
-    ///     conn.next_number(&Sequence::named("invoice"))
+    ///     conn.next_number(&Sequence::new("invoice"))
     /// })?;
     /// assert_eq!(number, 1);
     /// # Ok(())
@@ -123,7 +123,7 @@ pub trait Transactions: Engine {
     /// ```
     fn run_transaction<T, E, F, Kind>(
         &mut self,
-        transaction: Transaction,
+        transaction: TransactionOptions,
         mut work: F,
     ) -> Result<T, E>
     where
@@ -146,7 +146,7 @@ pub trait Transactions: Engine {
     /// use diesel_locks::prelude::*;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     ///
-    /// let retry = Transaction::new().retry(Retry::up_to(5));
+    /// let retry = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
     /// let attempts = conn.run_transaction_attempts(retry, |_conn, attempt| {
     ///     diesel::QueryResult::Ok(attempt)
     /// })?;
@@ -158,7 +158,7 @@ pub trait Transactions: Engine {
     /// ```
     fn run_transaction_attempts<T, E, F, Kind>(
         &mut self,
-        transaction: Transaction,
+        transaction: TransactionOptions,
         work: F,
     ) -> Result<T, E>
     where
@@ -169,12 +169,12 @@ pub trait Transactions: Engine {
     }
 }
 
-impl<C: Engine> Transactions for C {}
+impl<C: Engine> TransactionExt for C {}
 
 fn run<C, T, E, F, Kind>(
     conn: &mut C,
     method: &'static str,
-    transaction: Transaction,
+    transaction: TransactionOptions,
     mut work: F,
 ) -> Result<T, E>
 where
@@ -182,11 +182,11 @@ where
     F: FnMut(&mut C, u32) -> Result<T, E>,
     E: TransactionError<Kind>,
 {
-    let retry = transaction.retry.unwrap_or(Retry::up_to(1));
+    let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
     retry.check()?;
     C::check(&transaction)?;
     if nesting::depth(conn)? > 0 {
-        return Err(E::from(Error::InTransaction {
+        return Err(E::from(Error::AlreadyInTransaction {
             method,
             why: "its isolation level is set, and what it has done can't be tried again from here; \
                   Diesel's transaction makes a savepoint",

@@ -12,7 +12,7 @@ use crate::support::backend::Backend;
 use crate::support::crew::Crew;
 use crate::targets::{Findings, Limit, Target};
 
-static EIGHT: Semaphore = Semaphore::new("eight", 8);
+static EIGHT: Semaphore = Semaphore::from_static("eight", 8);
 
 /// Rounds are longer than those of others: in the beginning all come at once.
 const LONG: u32 = 4;
@@ -20,7 +20,7 @@ const LONG: u32 = 4;
 /// As many as there are permits, and more.
 const CONNECTIONS: [usize; 3] = [8, 32, 128];
 
-pub(crate) fn measure<C: Backend + Semaphores>(
+pub(crate) fn measure<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
 ) -> Result<Findings> {
@@ -72,11 +72,11 @@ pub(crate) fn measure<C: Backend + Semaphores>(
 }
 
 /// Cycles per second of all connections together.
-fn run<C: Backend + Semaphores>(crew: &mut Crew<C>, time: Duration) -> Result<f64> {
+fn run<C: Backend + SemaphoreExt>(crew: &mut Crew<C>, time: Duration) -> Result<f64> {
     let measured = crew.measure(
         |_, passed| passed >= time,
         |conn, _| {
-            let lease = Lease::new(Duration::from_secs(60));
+            let lease = LeaseOptions::new(Duration::from_secs(60));
             let slot = conn.acquire_slot(&EIGHT, lease, Wait::Forever)?;
             conn.release_slot(slot)?;
             Ok(())

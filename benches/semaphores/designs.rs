@@ -120,7 +120,7 @@ impl Design {
         let token = || Uuid::new_v4().simple().to_string();
         match self {
             Self::Ours => {
-                let lease = Lease::new(Duration::from_secs(10));
+                let lease = LeaseOptions::new(Duration::from_secs(10));
                 Ok(conn.try_acquire_slot(semaphore, lease)?.map(Held::Slot))
             }
             Self::Tokens => conn.transaction(|conn| {

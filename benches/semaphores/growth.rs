@@ -16,9 +16,9 @@ use crate::targets::{Findings, Limit, Target};
 /// Cycles of one sample.
 const SAMPLE: u32 = 100;
 
-static SEMAPHORE: Semaphore = Semaphore::new("few", 3);
+static SEMAPHORE: Semaphore = Semaphore::from_static("few", 3);
 
-pub(crate) fn measure<C: Backend + Semaphores>(
+pub(crate) fn measure<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
 ) -> Result<Findings> {
@@ -76,11 +76,11 @@ pub(crate) fn measure<C: Backend + Semaphores>(
 }
 
 /// Microseconds per cycle.
-fn sample<C: Backend + Semaphores>(crew: &mut Crew<C>) -> Result<f64> {
+fn sample<C: Backend + SemaphoreExt>(crew: &mut Crew<C>) -> Result<f64> {
     let measured = crew.measure(
         |done, _| done >= SAMPLE,
         |conn, _| {
-            let lease = Lease::new(Duration::from_secs(10));
+            let lease = LeaseOptions::new(Duration::from_secs(10));
             let slot = conn.acquire_slot(&SEMAPHORE, lease, Wait::Forever)?;
             conn.release_slot(slot)?;
             Ok(())

@@ -17,7 +17,7 @@ use crate::support::backend::Backend;
 use crate::targets::{Findings, Limit, Target};
 
 const GUARDS: u32 = 1000;
-static MANY: Semaphore = Semaphore::new("many", GUARDS);
+static MANY: Semaphore = Semaphore::from_static("many", GUARDS);
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -43,7 +43,7 @@ impl<C: R2D2Connection + 'static> CustomizeConnection<C, diesel::r2d2::Error> fo
 
 pub(crate) fn measure<C>(options: &Options, version: &str) -> Result<Findings>
 where
-    C: Backend + Semaphores + R2D2Connection + Send + 'static,
+    C: Backend + SemaphoreExt + R2D2Connection + Send + 'static,
 {
     let database = C::create_database()?;
     let mut conn = C::connect_to(&database)?;
@@ -55,7 +55,7 @@ where
         .connection_customizer(Box::new(Counting))
         .build(ConnectionManager::<C>::new(C::url(&database)?))?;
     let guards = (0..GUARDS)
-        .map(|_| SlotGuard::acquire(&pool, &MANY, Lease::new(LEASE), Wait::No))
+        .map(|_| SlotGuard::acquire(&pool, &MANY, LeaseOptions::new(LEASE), Wait::No))
         .collect::<Result<Vec<_>, _>>()?;
     let (statements, processor, begun) = (
         STATEMENTS.load(Ordering::Relaxed),

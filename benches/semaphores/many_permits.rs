@@ -11,14 +11,14 @@ use crate::support::backend::Backend;
 use crate::support::crew::Crew;
 use crate::targets::{Findings, Limit, Target};
 
-static FEW: Semaphore = Semaphore::new("few", 10);
-static MANY: Semaphore = Semaphore::new("many", 10_000);
+static FEW: Semaphore = Semaphore::from_static("few", 10);
+static MANY: Semaphore = Semaphore::from_static("many", 10_000);
 
 /// All but every thousandth is held, far into the future.
-const HOLD: &str = "UPDATE diesel_slots SET token = '0123456789abcdef', expires_us = 4102444800000000 \
+const HOLD: &str = "UPDATE diesel_locks_slots SET token = '0123456789abcdef', expires_us = 4102444800000000 \
                     WHERE name = 'many' AND number % 1000 <> 0";
 
-pub(crate) fn compare<C: Backend + Semaphores>(
+pub(crate) fn compare<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
     connections: &[usize],
@@ -40,7 +40,7 @@ pub(crate) fn compare<C: Backend + Semaphores>(
                 let measured = crew.measure(
                     |_, time| time >= options.round,
                     |conn, _| {
-                        let lease = Lease::new(Duration::from_secs(10));
+                        let lease = LeaseOptions::new(Duration::from_secs(10));
                         let slot = conn.acquire_slot(semaphore, lease, Wait::Forever)?;
                         conn.release_slot(slot)?;
                         Ok(())

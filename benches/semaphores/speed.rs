@@ -76,7 +76,7 @@ pub(crate) fn compare<C: Rivals>(
         .collect();
     let semaphores: Vec<_> = names
         .iter()
-        .map(|name| Semaphore::named(name, place.permits()))
+        .map(|name| Semaphore::new(name, place.permits()))
         .collect();
     let mut first = crew.connect()?;
     first.register_semaphores(&semaphores)?;

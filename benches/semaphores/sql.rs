@@ -46,7 +46,7 @@ pub(crate) enum Value<'a> {
 }
 
 /// A connection on which the other designs run too.
-pub(crate) trait Rivals: Backend + Semaphores {
+pub(crate) trait Rivals: Backend + SemaphoreExt {
     /// A moment, as a column's type.
     const TIME: &'static str;
 

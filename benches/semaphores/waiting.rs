@@ -16,7 +16,7 @@ use crate::support::backend::Backend;
 use crate::support::crew::Crew;
 use crate::targets::{Findings, Limit, Target};
 
-static ONE: Semaphore = Semaphore::new("one", 1);
+static ONE: Semaphore = Semaphore::from_static("one", 1);
 
 const WAITERS: usize = 16;
 
@@ -38,7 +38,7 @@ struct Seen {
     statements: u32,
 }
 
-pub(crate) fn measure<C: Backend + Semaphores>(
+pub(crate) fn measure<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
 ) -> Result<Findings> {
@@ -62,7 +62,7 @@ pub(crate) fn measure<C: Backend + Semaphores>(
         |conn, _| {
             let asked = Instant::now();
             STATEMENTS.set(0);
-            let lease = Lease::new(Duration::from_secs(60));
+            let lease = LeaseOptions::new(Duration::from_secs(60));
             let slot = conn.acquire_slot(&ONE, lease, Wait::Forever)?;
             let granted = Instant::now();
             // Afterwards one after the other goes, and fewer and fewer wait.

@@ -64,7 +64,7 @@ pub(crate) fn compare<C: Rivals>(
 ) -> Result<Findings> {
     let mut crew = Crew::<C>::new(connections as usize)?;
     let sequences: Vec<_> = (0..place.sequences())
-        .map(|key| Sequence::new("pass", key))
+        .map(|key| Sequence::new("pass").for_key(key))
         .collect();
     let designs = place.designs(engine);
     tables::create_and_fill(&mut crew.connect()?, designs, &sequences)?;

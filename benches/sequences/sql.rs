@@ -29,7 +29,7 @@ macro_rules! texts {
 pub(crate) use texts;
 
 /// A connection on which the statements by hand run too.
-pub(crate) trait Rivals: Backend + Sequences {
+pub(crate) trait Rivals: Backend + SequenceExt {
     /// Runs a statement, and says how many rows it changed.
     fn change<S: Text>(&mut self, values: &[i64]) -> QueryResult<usize>;
 

@@ -13,7 +13,7 @@ use crate::support::crew::Crew;
 use crate::targets::{Findings, Limit, Target};
 
 texts! {
-    Read = "SELECT count(*) FROM diesel_sequences";
+    Read = "SELECT count(*) FROM diesel_locks_sequences";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +39,15 @@ impl Runner {
 
     fn cycle<C: Rivals>(self, conn: &mut C) -> QueryResult<()> {
         let read = |conn: &mut C| conn.number::<Read>(&[]);
-        let plain = Transaction::new();
+        let plain = TransactionOptions::new();
         let number = match self {
             Self::Diesel => conn.transaction(read),
             Self::Plain => conn.run_transaction(plain, read),
             Self::Level => {
                 let level = if C::NAME == "sqlite" {
-                    Isolation::Serializable
+                    IsolationLevel::Serializable
                 } else {
-                    Isolation::ReadCommitted
+                    IsolationLevel::ReadCommitted
                 };
                 conn.run_transaction(plain.isolation(level), read)
             }

@@ -7,7 +7,7 @@ use diesel_locks::prelude::*;
 use super::cycle::Variant;
 use super::tables::Statements;
 
-pub(crate) trait Backend: ObjectLocks + Statements {
+pub(crate) trait Backend: ObjectLockExt + Statements {
     const NAME: &'static str;
     /// Opens a transaction that keeps to what was committed by now.
     #[allow(dead_code, reason = "not all benchmarks need it")]

@@ -89,6 +89,8 @@ pub(crate) fn cycle<C: Backend>(
         }),
         Variant::Advisory => conn.with_advisory_lock(id, work),
         Variant::Transient => conn.with_object_lock(id, work),
-        Variant::Kept => conn.with_object_lock(ObjectLock::on(id).retention(Retention::Kept), work),
+        Variant::Kept => {
+            conn.with_object_lock(LockRequest::new(id).retention(Retention::Kept), work)
+        }
     }
 }

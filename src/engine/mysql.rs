@@ -14,7 +14,9 @@ use diesel::mysql::MysqlConnection;
 use super::{Engine, Grant, scope};
 use crate::request::Request;
 use crate::retry::Reason;
-use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, pause, transaction};
+use crate::{
+    Error, IsolationLevel, TransactionOptions, Wait, migrations, nesting, pause, transaction,
+};
 
 mod acquire;
 mod again;
@@ -54,7 +56,7 @@ impl Engine for MysqlConnection {
         let mut gate = !request.kept();
         loop {
             session::begin(conn, statements::BEGIN_MARKED)?;
-            let transaction = acquire::Transaction::Begun { gate };
+            let transaction = acquire::TxContext::Begun { gate };
             let refusal = match acquire::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
@@ -75,7 +77,7 @@ impl Engine for MysqlConnection {
     }
 
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let transaction = acquire::Transaction::Open {
+        let transaction = acquire::TxContext::Open {
             begun: scope::entered(conn),
         };
         match acquire::acquire(conn, request, transaction) {
@@ -87,7 +89,7 @@ impl Engine for MysqlConnection {
 
     type Before = ();
 
-    fn check(transaction: &Transaction) -> Result<(), Error> {
+    fn check(transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -98,7 +100,7 @@ impl Engine for MysqlConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<(), Error> {
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
         Ok(session::begin(conn, &statements::begin(transaction))?)
     }
 
@@ -111,7 +113,7 @@ impl Engine for MysqlConnection {
         run::forget_statements(conn);
     }
 
-    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope {
+    fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
         scope::enter(conn, level)
     }
 
@@ -125,7 +127,7 @@ impl Engine for MysqlConnection {
     /// The message ends with a statement that sets back: that one may have failed, or COMMIT while it was under way.
     fn after_commit(error: Error) -> Error {
         match error {
-            Error::Database(source) | Error::StatementTimedOut { source } => {
+            Error::Database(source) | Error::StatementTimeout { source } => {
                 Error::OutcomeUnknown { source }
             }
             error => error,
@@ -281,7 +283,7 @@ fn level_named(level: i64) -> &'static str {
 }
 
 fn isolation(request: &Request, level: &str) -> Error {
-    Error::Isolation {
+    Error::UnsuitableIsolation {
         what: request.what(),
         why: isolation_of(level),
     }

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use super::{Engine, Grant};
 use crate::messages::{Class, classify};
 use crate::request::Request;
-use crate::{Error, Isolation, Transaction, Wait, migrations, nesting, transaction};
+use crate::{Error, IsolationLevel, TransactionOptions, Wait, migrations, nesting, transaction};
 
 mod sequences;
 mod slot_statements;
@@ -65,11 +65,11 @@ impl Engine for PgConnection {
 
     type Before = ();
 
-    fn check(_: &Transaction) -> Result<(), Error> {
+    fn check(_: &TransactionOptions) -> Result<(), Error> {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<(), Error> {
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
         Ok(begin(conn, &statements::begin(transaction))?)
     }
 
@@ -79,7 +79,7 @@ impl Engine for PgConnection {
 
     fn before_retry(_: &mut Self) {}
 
-    fn enter(_: &mut Self, _: Option<Isolation>) -> Self::Scope {}
+    fn enter(_: &mut Self, _: Option<IsolationLevel>) -> Self::Scope {}
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
         let committed = nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT));
@@ -228,7 +228,7 @@ fn failed(request: &Request, error: diesel::result::Error) -> Error {
 }
 
 fn isolation(request: &Request, level: &str) -> Error {
-    Error::Isolation {
+    Error::UnsuitableIsolation {
         what: request.what(),
         why: isolation_of(level),
     }

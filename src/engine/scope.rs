@@ -8,10 +8,10 @@
 
 use std::cell::RefCell;
 
-use crate::Isolation;
+use crate::IsolationLevel;
 
 thread_local! {
-    static ENTERED: RefCell<Vec<(usize, Option<Isolation>)>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<(usize, Option<IsolationLevel>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A transaction that this crate has begun, with its level when it has set one.
@@ -20,14 +20,14 @@ thread_local! {
     not(feature = "mysql"),
     allow(dead_code, reason = "of SQLite's it counts that there is one")
 )]
-pub(super) struct Begun(pub(super) Option<Isolation>);
+pub(super) struct Begun(pub(super) Option<IsolationLevel>);
 
 /// Takes the mark away when it is dropped.
 pub struct Scope {
     address: usize,
 }
 
-pub(super) fn enter<C>(conn: &C, level: Option<Isolation>) -> Scope {
+pub(super) fn enter<C>(conn: &C, level: Option<IsolationLevel>) -> Scope {
     let address = address(conn);
     ENTERED.with_borrow_mut(|entered| entered.push((address, level)));
     Scope { address }

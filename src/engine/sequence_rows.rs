@@ -13,13 +13,13 @@ macro_rules! upsert_and_return {
             |self, out| {
                 let sequence = self.draw.sequence;
                 push!(out;
-                    "INSERT INTO diesel_sequences (name, scope, last) VALUES (",
+                    "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
                         diesel::sql_types::Text = sequence.name();
                     ", ", diesel::sql_types::Text = sequence.scope();
                     ", ", diesel::sql_types::BigInt = &self.draw.first_last;
-                    ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_sequences.last + ",
+                    ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_locks_sequences.last + ",
                         diesel::sql_types::BigInt = &self.draw.count;
-                    " WHERE diesel_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.before;
+                    " WHERE diesel_locks_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.before;
                     " RETURNING last";
                 );
             }
@@ -35,9 +35,9 @@ macro_rules! last_drawn {
         /// The number drawn last, as far as this transaction sees.
         #[diesel::dsl::auto_type]
         fn last_drawn<'a>(name: &'a $text, scope: &'a $text) -> _ {
-            crate::schema::$schema::diesel_sequences::table
+            crate::schema::$schema::diesel_locks_sequences::table
                 .find((name, scope))
-                .select(crate::schema::$schema::diesel_sequences::last)
+                .select(crate::schema::$schema::diesel_locks_sequences::last)
         }
     };
 }

@@ -11,9 +11,9 @@ macro_rules! slot_rows {
         use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
         use crate::engine::clock::{Ago, Left, Now};
-        use crate::schema::$schema::{diesel_fences, diesel_semaphores, diesel_slots as slots};
+        use crate::schema::$schema::{diesel_locks_fences, diesel_locks_semaphores, diesel_locks_slots as slots};
 
-        /// The one row of `diesel_fences`.
+        /// The one row of `diesel_locks_fences`.
         const FENCES: i32 = 1;
 
         /// A statement that is run for its count of rows.
@@ -33,7 +33,7 @@ macro_rules! slot_rows {
         /// Another end, not before the slot need not be kept any longer.
         fn set_end<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
             push!(out;
-                "UPDATE diesel_slots SET expires_us = "; {<$db>::GREATEST}; "(keep_us, "; {<$db>::NOW};
+                "UPDATE diesel_locks_slots SET expires_us = "; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW};
                 " + ", BigInt = lease_us;
                 ")";
             );
@@ -43,8 +43,8 @@ macro_rules! slot_rows {
         /// Free at once, unless it is to be kept longer.
         fn set_free(out: &mut AstPass<'_, '_, $db>) {
             push!(out;
-                "UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > "; {<$db>::NOW};
-                " THEN keep_us ELSE 0 END";
+                "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
+                " THEN hold_until_us ELSE 0 END";
             );
         }
 
@@ -56,7 +56,7 @@ macro_rules! slot_rows {
             );
             if <$db>::OLD_ROWS_STAY {
                 push!(out;
-                    " AND fence = (SELECT fence FROM diesel_slots WHERE name = ", $sql_text = key.name;
+                    " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", $sql_text = key.name;
                     " AND number BETWEEN ", Integer = &key.number;
                     " AND ", Integer = &key.number;
                     " ORDER BY number DESC, fence DESC LIMIT 1)";
@@ -137,7 +137,7 @@ macro_rules! slot_rows {
             /// Whether the slot is still this token's: 1 or 0. Raw for the condition on the fence.
             IsOfToken<'a> { key: Key<'a> } -> BigInt,
             |self, out| {
-                out.push_sql("SELECT count(*) FROM diesel_slots");
+                out.push_sql("SELECT count(*) FROM diesel_locks_slots");
                 where_key(&mut out, &self.key)?;
             }
         }
@@ -161,7 +161,7 @@ macro_rules! slot_rows {
             diesel::update(slot).set((
                 slots::token.eq(None::<&[u8]>),
                 slots::expires_us.eq(0_i64),
-                slots::keep_us.eq(0_i64),
+                slots::hold_until_us.eq(0_i64),
             ))
         }
 
@@ -177,9 +177,9 @@ macro_rules! slot_rows {
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn fence_floor() -> _ {
             let fences: i32 = FENCES;
-            diesel_fences::table
-                .filter(diesel_fences::id.eq(fences))
-                .select(diesel_fences::fence)
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
         }
 
         #[diesel::dsl::auto_type]
@@ -199,16 +199,16 @@ macro_rules! slot_rows {
         }
 
         pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl Counted {
-            diesel::update(diesel_fences::table.find(FENCES)).set(diesel_fences::fence.eq(fence))
+            diesel::update(diesel_locks_fences::table.find(FENCES)).set(diesel_locks_fences::fence.eq(fence))
         }
 
         /// The semaphores that have slots, registered or not, with the number of permits registered.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn semaphores() -> _ {
             slots::table
-                .left_join(diesel_semaphores::table.on(diesel_semaphores::name.eq(slots::name)))
+                .left_join(diesel_locks_semaphores::table.on(diesel_locks_semaphores::name.eq(slots::name)))
                 .filter(slots::number.eq(1_i32))
-                .select((slots::name, diesel_semaphores::permits.nullable()))
+                .select((slots::name, diesel_locks_semaphores::permits.nullable()))
         }
 
         /// The last slot that is not to be removed.
@@ -327,7 +327,7 @@ macro_rules! locked_slot_rows {
                         slots::fence.eq(fence),
                         slots::acquired_us.eq(Now {}),
                         slots::expires_us.eq(0_i64),
-                        slots::keep_us.eq(0_i64),
+                        slots::hold_until_us.eq(0_i64),
                     )
                 })
                 .collect();
@@ -337,9 +337,9 @@ macro_rules! locked_slot_rows {
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn lock_fence_floor() -> _ {
             let fences: i32 = FENCES;
-            diesel_fences::table
-                .filter(diesel_fences::id.eq(fences))
-                .select(diesel_fences::fence)
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
                 .for_update()
         }
 
@@ -347,9 +347,9 @@ macro_rules! locked_slot_rows {
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn lock_fence_floor_if_free() -> _ {
             let fences: i32 = FENCES;
-            diesel_fences::table
-                .filter(diesel_fences::id.eq(fences))
-                .select(diesel_fences::fence)
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
                 .for_update()
                 .skip_locked()
         }

@@ -60,7 +60,7 @@ pub trait SlotStore: Engine {
     /// Makes the next of them, in one transaction.
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
 
-    /// Makes the row of `diesel_fences` if somebody has removed it: not below any fence that is known. Others
+    /// Makes the row of `diesel_locks_fences` if somebody has removed it: not below any fence that is known. Others
     /// may make it at the same moment.
     fn make_fence_floor(conn: &mut Self) -> Result<(), Error>;
 
@@ -129,7 +129,7 @@ pub enum Added {
     Part,
     /// Somebody else adds or removes slots at this moment, and is not waited for.
     Nothing,
-    /// The row of `diesel_fences` is missing.
+    /// The row of `diesel_locks_fences` is missing.
     NoFloor,
 }
 
@@ -139,7 +139,7 @@ pub enum Raised {
     To(i64),
     /// That would leave no years of grants.
     TooFar,
-    /// The row of `diesel_fences` is missing.
+    /// The row of `diesel_locks_fences` is missing.
     NoFloor,
 }
 

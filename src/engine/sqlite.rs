@@ -12,8 +12,8 @@ use crate::messages::{self, Class, classify};
 use crate::request::Request;
 use crate::transaction_request::Access;
 use crate::{
-    Error, Isolation, ObjectId, ObjectLock, Transaction, Wait, migrations, nesting, pause,
-    transaction,
+    Error, IsolationLevel, LockRequest, ObjectId, TransactionOptions, Wait, migrations, nesting,
+    pause, transaction,
 };
 
 mod sequences;
@@ -60,7 +60,7 @@ impl Engine for SqliteConnection {
     /// Whether `query_only` is to be switched off again.
     type Before = bool;
 
-    fn check(transaction: &Transaction) -> Result<(), Error> {
+    fn check(transaction: &TransactionOptions) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
@@ -69,7 +69,7 @@ impl Engine for SqliteConnection {
             })
         };
         match transaction.isolation {
-            None | Some(Isolation::Serializable) => {}
+            None | Some(IsolationLevel::Serializable) => {}
             Some(level) => {
                 return unsupported(level.sql(), "all are SERIALIZABLE, its only level");
             }
@@ -80,7 +80,7 @@ impl Engine for SqliteConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &Transaction) -> Result<bool, Error> {
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<bool, Error> {
         if transaction.access != Some(Access::ReadOnly) {
             begin(conn, statements::BEGIN_IMMEDIATE)?;
             return Ok(false);
@@ -103,7 +103,7 @@ impl Engine for SqliteConnection {
 
     fn before_retry(_: &mut Self) {}
 
-    fn enter(conn: &mut Self, level: Option<Isolation>) -> Self::Scope {
+    fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
         scope::enter(conn, level)
     }
 
@@ -156,7 +156,7 @@ impl Engine for SqliteConnection {
 
 /// A request for the right to write alone.
 fn nothing(wait: Wait) -> Result<Request, Error> {
-    Request::new(ObjectLock::on_all(Vec::<ObjectId>::new()).wait(wait))
+    Request::new(LockRequest::all(Vec::<ObjectId>::new()).wait(wait))
 }
 
 /// Runs `work` in a transaction of its own, after those that write now.
@@ -258,7 +258,7 @@ fn become_writer(
             continue;
         }
         if begun.elapsed() < step {
-            return Err(Error::Isolation {
+            return Err(Error::UnsuitableIsolation {
                 what: request.what(),
                 why:
                     "it has read before, and another connection writes or has written since; start \

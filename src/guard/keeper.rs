@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::state::State;
 use crate::engine::slot_store::{Renewal, SlotStore};
-use crate::semaphores::Semaphores;
+use crate::semaphores::SemaphoreExt;
 use crate::{Error, LeaseState, Slot};
 
 mod releasing;

@@ -17,7 +17,7 @@ use super::search::Stuck;
 use super::state::State;
 use super::{SlotGuard, search, watch};
 use crate::engine::slot_store::SlotStore;
-use crate::{Error, Lease, Slot};
+use crate::{Error, LeaseOptions, Slot};
 
 /// A `Keeper<C>`, for those who know `C`.
 type Typed = dyn Any + Send + Sync;
@@ -34,7 +34,7 @@ pub(super) fn guard<C>(
     pool: &Pool<ConnectionManager<C>>,
     conn: PooledConnection<ConnectionManager<C>>,
     slot: Slot,
-    lease: &Lease,
+    lease: &LeaseOptions,
 ) -> Result<SlotGuard, Error>
 where
     C: SlotStore + R2D2Connection + Send + 'static,

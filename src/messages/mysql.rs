@@ -24,7 +24,7 @@ pub(crate) fn class_of(number: i64, message: &str) -> Class {
         3024 | 1969 | 3547 => Class::StatementTimeout,
         // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
         1792 | 1290 | 1836 => Class::ReadOnly,
-        1146 => Class::TablesMissing,
+        1146 => Class::MissingTables,
         // COMMIT, or a statement that commits by itself.
         1180 => during_commit(message).unwrap_or(Class::OutcomeUnknown),
         // Galera: the node has lost the others.
@@ -56,7 +56,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         .and_then(|message| message.rsplit_once('.'))
         .is_some_and(|(_, table)| TABLES.contains(&table))
     {
-        Some(Class::TablesMissing)
+        Some(Class::MissingTables)
     } else if message.contains(" command denied to user ") {
         denied(message)
     } else {
@@ -395,8 +395,8 @@ mod tests {
     fn somebody_elses_missing_table_is_not_ours() {
         assert_eq!(classify("Table 'app.bonds' doesn't exist"), None);
         assert_eq!(
-            classify("Table 'app.diesel_object_locks' doesn't exist"),
-            Some(Class::TablesMissing)
+            classify("Table 'app.diesel_locks_objects' doesn't exist"),
+            Some(Class::MissingTables)
         );
     }
 
@@ -416,25 +416,25 @@ mod tests {
     #[test]
     fn a_right_that_lacks_is_named() {
         let of_fences = Class::Denied(Needed {
-            object: "diesel_fences",
+            object: "diesel_locks_fences",
             rights: "SELECT, INSERT, UPDATE",
         });
         for message in [
-            "UPDATE command denied to user 'app'@'%' for table 'diesel_fences'",
-            "UPDATE command denied to user 'app'@'%' for table `app`.`diesel_fences`",
+            "UPDATE command denied to user 'app'@'%' for table 'diesel_locks_fences'",
+            "UPDATE command denied to user 'app'@'%' for table `app`.`diesel_locks_fences`",
         ] {
             assert_eq!(classify(message), Some(of_fences));
         }
         let german =
-            "UPDATE Befehl nicht erlaubt für Benutzer 'app'@'%' auf Tabelle 'diesel_fences'";
+            "UPDATE Befehl nicht erlaubt für Benutzer 'app'@'%' auf Tabelle 'diesel_locks_fences'";
         assert_eq!(classify(german), None);
         assert_eq!(class_of(1142, german), of_fences);
         for another in [
             "UPDATE command denied to user 'app'@'%' for table 'bonds'",
-            "UPDATE command denied to user 'diesel_slots'@'%' for table 'bonds'",
-            "UPDATE command denied to user 'app'@'%' for table `diesel_slots`.`bonds`",
-            "UPDATE command denied to user 'app'@'%' for table diesel_slots.bonds",
-            "UPDATE command denied to user 'app'@'%' for table 'old$diesel_slots'",
+            "UPDATE command denied to user 'diesel_locks_slots'@'%' for table 'bonds'",
+            "UPDATE command denied to user 'app'@'%' for table `diesel_locks_slots`.`bonds`",
+            "UPDATE command denied to user 'app'@'%' for table diesel_locks_slots.bonds",
+            "UPDATE command denied to user 'app'@'%' for table 'old$diesel_locks_slots'",
             "UPDATE command denied to user 'app'@'%' for table 'ädiesel_slots'",
         ] {
             assert_eq!(classify(another), None, "{another}");

@@ -20,11 +20,11 @@ const fn needed(object: &'static str, rights: &'static str) -> Needed {
 
 #[cfg(feature = "postgres")]
 pub(super) const ON_POSTGRES: &[Needed] = &[
-    needed("diesel_object_locks", "SELECT, INSERT, DELETE"),
-    needed("diesel_slots", "SELECT, INSERT, UPDATE, DELETE"),
-    needed("diesel_semaphores", "SELECT, INSERT, UPDATE"),
-    needed("diesel_fences", "SELECT, INSERT, UPDATE"),
-    needed("diesel_sequences", "SELECT, INSERT, UPDATE"),
+    needed("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    needed("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    needed("diesel_locks_semaphores", "SELECT, INSERT, UPDATE"),
+    needed("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    needed("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
     needed("diesel_locks_acquire", "EXECUTE"),
     needed("diesel_locks_acquire_one", "EXECUTE"),
     needed("diesel_locks_try_acquire", "EXECUTE"),
@@ -35,11 +35,11 @@ pub(super) const ON_POSTGRES: &[Needed] = &[
 
 #[cfg(feature = "mysql")]
 pub(super) const ON_MYSQL: &[Needed] = &[
-    needed("diesel_object_locks", "SELECT, INSERT, DELETE"),
-    needed("diesel_slots", "SELECT, INSERT, UPDATE, DELETE"),
-    needed("diesel_semaphores", "SELECT, INSERT, DELETE"),
-    needed("diesel_fences", "SELECT, INSERT, UPDATE"),
-    needed("diesel_sequences", "SELECT, INSERT, UPDATE"),
+    needed("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    needed("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    needed("diesel_locks_semaphores", "SELECT, INSERT, DELETE"),
+    needed("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    needed("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
 ];
 
 /// The one of the objects that a message names.

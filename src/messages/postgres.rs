@@ -30,9 +30,9 @@ pub(super) fn classify(message: &str) -> Option<Class> {
     } else if is(UNLOGGED_IN_RECOVERY) || is(NOT_ON_A_STANDBY) {
         Some(Class::ReadOnly)
     } else if (is(NO_RELATION) || is(NO_FUNCTION)) && named_in(message, ON_POSTGRES).is_some() {
-        Some(Class::TablesMissing)
+        Some(Class::MissingTables)
     } else if is(STATEMENT) && message.contains(DIESELS_STATEMENT) {
-        Some(Class::StatementsMixedUp)
+        Some(Class::PreparedStatementMismatch)
     } else if is(DENIED) {
         named_in(message, ON_POSTGRES)
     } else if is(LOCK_TABLE_FULL) {
@@ -81,8 +81,8 @@ mod tests {
             Some(Class::StatementTimeout)
         );
         assert_eq!(
-            classify("リレーション\"diesel_object_locks\"は存在しません"),
-            Some(Class::TablesMissing)
+            classify("リレーション\"diesel_locks_objects\"は存在しません"),
+            Some(Class::MissingTables)
         );
     }
 
@@ -100,22 +100,22 @@ mod tests {
     #[test]
     fn somebody_elses_missing_table_is_not_ours() {
         assert_eq!(classify("relation \"bonds\" does not exist"), None);
-        let archive = "relation \"diesel_slots_archive\" does not exist";
+        let archive = "relation \"diesel_locks_slots_archive\" does not exist";
         assert_eq!(classify(archive), None);
         let function = |name| format!("function {name}(text[], boolean) does not exist");
         assert_eq!(classify(&function("diesel_locks_of_others")), None);
         let ours = classify(&function("diesel_locks_acquire"));
-        assert_eq!(ours, Some(Class::TablesMissing));
+        assert_eq!(ours, Some(Class::MissingTables));
     }
 
     #[test]
     fn diesels_statements_are_known() {
         let lost = r#"prepared statement "__diesel_stmt_0" does not exist"#;
-        assert_eq!(classify(lost), Some(Class::StatementsMixedUp));
+        assert_eq!(classify(lost), Some(Class::PreparedStatementMismatch));
         let there = "vorbereitete Anweisung »__diesel_stmt_12« existiert bereits";
-        assert_eq!(classify(there), Some(Class::StatementsMixedUp));
+        assert_eq!(classify(there), Some(Class::PreparedStatementMismatch));
         let another = r#"bind message supplies 3 parameters, but prepared statement "__diesel_stmt_1" requires 2"#;
-        assert_eq!(classify(another), Some(Class::StatementsMixedUp));
+        assert_eq!(classify(another), Some(Class::PreparedStatementMismatch));
         let own = r#"prepared statement "own" does not exist"#;
         assert_eq!(classify(own), None);
     }
@@ -127,8 +127,8 @@ mod tests {
             _ => None,
         };
         assert_eq!(
-            denied("permission denied for table diesel_fences"),
-            Some(("diesel_fences", "SELECT, INSERT, UPDATE"))
+            denied("permission denied for table diesel_locks_fences"),
+            Some(("diesel_locks_fences", "SELECT, INSERT, UPDATE"))
         );
         assert_eq!(
             denied("keine Berechtigung für Funktion diesel_locks_acquire_one"),

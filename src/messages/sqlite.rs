@@ -12,7 +12,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
             .strip_prefix("no such table: ")
             .is_some_and(|table| TABLES.contains(&table.trim_start_matches("main."))) =>
         {
-            Some(Class::TablesMissing)
+            Some(Class::MissingTables)
         }
         _ => locked_in_cache(message).then_some(Class::Busy),
     }

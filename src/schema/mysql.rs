@@ -1,14 +1,14 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
-    diesel_fences (id) {
+    diesel_locks_fences (id) {
         id -> Integer,
         fence -> Bigint,
     }
 }
 
 diesel::table! {
-    diesel_object_locks (id) {
+    diesel_locks_objects (id) {
         #[max_length = 1020]
         id -> Varbinary,
         kept -> Bool,
@@ -16,7 +16,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_semaphores (name) {
+    diesel_locks_semaphores (name) {
         #[max_length = 1020]
         name -> Varbinary,
         permits -> Integer,
@@ -24,7 +24,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_sequences (name, scope) {
+    diesel_locks_sequences (name, scope) {
         #[max_length = 1020]
         name -> Varbinary,
         #[max_length = 1020]
@@ -34,7 +34,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_slots (name, number) {
+    diesel_locks_slots (name, number) {
         #[max_length = 1020]
         name -> Varbinary,
         number -> Integer,
@@ -45,15 +45,15 @@ diesel::table! {
         fence -> Bigint,
         acquired_us -> Bigint,
         expires_us -> Bigint,
-        keep_us -> Bigint,
+        hold_until_us -> Bigint,
         upper_fence -> Nullable<Bigint>,
     }
 }
 
 diesel::allow_tables_to_appear_in_same_query!(
-    diesel_fences,
-    diesel_object_locks,
-    diesel_semaphores,
-    diesel_sequences,
-    diesel_slots,
+    diesel_locks_fences,
+    diesel_locks_objects,
+    diesel_locks_semaphores,
+    diesel_locks_sequences,
+    diesel_locks_slots,
 );

@@ -1,14 +1,14 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
-    diesel_fences (id) {
+    diesel_locks_fences (id) {
         id -> Int4,
         fence -> Int8,
     }
 }
 
 diesel::table! {
-    diesel_object_locks (id) {
+    diesel_locks_objects (id) {
         #[max_length = 255]
         id -> Varchar,
         kept -> Bool,
@@ -17,7 +17,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_semaphores (name) {
+    diesel_locks_semaphores (name) {
         #[max_length = 255]
         name -> Varchar,
         permits -> Int4,
@@ -25,7 +25,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_sequences (name, scope) {
+    diesel_locks_sequences (name, scope) {
         #[max_length = 255]
         name -> Varchar,
         #[max_length = 255]
@@ -35,7 +35,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_slots (name, number, fence) {
+    diesel_locks_slots (name, number, fence) {
         #[max_length = 255]
         name -> Varchar,
         number -> Int4,
@@ -45,14 +45,14 @@ diesel::table! {
         fence -> Int8,
         acquired_us -> Int8,
         expires_us -> Int8,
-        keep_us -> Int8,
+        hold_until_us -> Int8,
     }
 }
 
 diesel::allow_tables_to_appear_in_same_query!(
-    diesel_fences,
-    diesel_object_locks,
-    diesel_semaphores,
-    diesel_sequences,
-    diesel_slots,
+    diesel_locks_fences,
+    diesel_locks_objects,
+    diesel_locks_semaphores,
+    diesel_locks_sequences,
+    diesel_locks_slots,
 );

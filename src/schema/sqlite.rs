@@ -1,28 +1,28 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
-    diesel_fences (id) {
+    diesel_locks_fences (id) {
         id -> Integer,
         fence -> BigInt,
     }
 }
 
 diesel::table! {
-    diesel_object_locks (id) {
+    diesel_locks_objects (id) {
         id -> Text,
         kept -> Bool,
     }
 }
 
 diesel::table! {
-    diesel_semaphores (name) {
+    diesel_locks_semaphores (name) {
         name -> Text,
         permits -> Integer,
     }
 }
 
 diesel::table! {
-    diesel_sequences (name, scope) {
+    diesel_locks_sequences (name, scope) {
         name -> Text,
         scope -> Text,
         last -> BigInt,
@@ -30,7 +30,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    diesel_slots (name, number) {
+    diesel_locks_slots (name, number) {
         name -> Text,
         number -> Integer,
         token -> Nullable<Binary>,
@@ -38,14 +38,14 @@ diesel::table! {
         fence -> BigInt,
         acquired_us -> BigInt,
         expires_us -> BigInt,
-        keep_us -> BigInt,
+        hold_until_us -> BigInt,
     }
 }
 
 diesel::allow_tables_to_appear_in_same_query!(
-    diesel_fences,
-    diesel_object_locks,
-    diesel_semaphores,
-    diesel_sequences,
-    diesel_slots,
+    diesel_locks_fences,
+    diesel_locks_objects,
+    diesel_locks_semaphores,
+    diesel_locks_sequences,
+    diesel_locks_slots,
 );

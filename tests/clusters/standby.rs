@@ -24,18 +24,18 @@ pub(crate) const TESTS: Tests = &[
 fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
     let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
     diesel_locks::migrate(&mut primary).expect("migrate");
-    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    let kept = LockRequest::new("a").retention(Retention::Kept);
     primary
         .with_object_lock(&kept, |_| Ok::<_, Error>(()))
         .expect("free");
     let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
     await_that(|| {
-        diesel::sql_query("SELECT 'diesel_sequences'::regclass")
+        diesel::sql_query("SELECT 'diesel_locks_sequences'::regclass")
             .execute(&mut standby)
             .is_ok()
     });
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let read_only = |result: Result<(), Error>| {
             let error = result.expect_err("a standby");
             assert!(error.is_read_only(), "{error:?}");
@@ -45,8 +45,8 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
         read_only(standby.transaction(|conn| conn.lock_object(&lock)));
     }
     for transaction in [
-        Transaction::new().isolation(Isolation::Serializable),
-        Transaction::new().read_write(),
+        TransactionOptions::new().isolation(IsolationLevel::Serializable),
+        TransactionOptions::new().read_write(),
     ] {
         let error = standby
             .run_transaction(transaction, |_| Ok::<_, Error>(()))
@@ -57,13 +57,14 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
 
 /// The clock of the promoted standby is an hour behind, as far as fences show: those of the primary are moved ahead.
 fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
-    const SEMAPHORE: Semaphore = Semaphore::new("promotion", 2);
+    const SEMAPHORE: Semaphore = Semaphore::from_static("promotion", 2);
     const HOUR: Duration = Duration::from_secs(3600);
-    const AN_HOUR_AHEAD: &str = "UPDATE diesel_slots SET fence = fence + (3600000000 / 64 << 17)";
+    const AN_HOUR_AHEAD: &str =
+        "UPDATE diesel_locks_slots SET fence = fence + (3600000000 / 64 << 17)";
 
     let mut primary = PgConnection::establish(&nodes.url(0, "postgres")).expect("the primary");
     diesel_locks::migrate(&mut primary).expect("migrate");
-    let lease = || Lease::new(HOUR);
+    let lease = || LeaseOptions::new(HOUR);
     let held = primary
         .try_acquire_slot(&SEMAPHORE, lease())
         .expect("the primary")
@@ -76,7 +77,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
         .expect("the primary")
         .expect("a free slot");
     assert_ne!(held.number(), last.number());
-    let invoices = Sequence::named("invoice");
+    let invoices = Sequence::new("invoice");
     let drawn = primary
         .transaction(|conn| conn.next_number(&invoices))
         .expect("a number");
@@ -85,7 +86,7 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
     let mut standby = PgConnection::establish(&nodes.url(1, "postgres")).expect("the standby");
     // The release came last.
     let replayed = format!(
-        "SELECT 1 FROM diesel_slots WHERE name = 'promotion' AND fence = {} AND token IS NULL",
+        "SELECT 1 FROM diesel_locks_slots WHERE name = 'promotion' AND fence = {} AND token IS NULL",
         last.fence()
     );
     await_that(|| {
@@ -128,11 +129,11 @@ fn fences_and_numbers_go_on_after_a_promotion(nodes: &Nodes) {
 
     // The table of locks is not replicated: it is empty, and is used again.
     let rows = diesel::select(diesel::dsl::sql::<BigInt>(
-        "(SELECT count(*) FROM diesel_object_locks)",
+        "(SELECT count(*) FROM diesel_locks_objects)",
     ));
     assert_eq!(rows.get_result::<i64>(&mut conn), Ok(0));
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let locked = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
         locked.expect("free");
     }

@@ -12,8 +12,8 @@ use diesel_locks::{Error, assume_single_writer, migrate};
 
 use crate::nodes::{Database, Nodes, Tests, await_that, number};
 
-fn minute() -> Lease {
-    Lease::new(Duration::from_secs(60))
+fn minute() -> LeaseOptions {
+    LeaseOptions::new(Duration::from_secs(60))
 }
 
 pub(crate) const TESTS: Tests = &[
@@ -47,7 +47,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
 fn what_would_lock_nothing_is_refused(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     let one = Semaphore::new("one", 1);
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::new("invoice");
     for node in 0..nodes.len() {
         let mut conn = database.on(node);
         // Twice: a refusal is not forgotten.
@@ -58,20 +58,20 @@ fn what_would_lock_nothing_is_refused(nodes: &Nodes) {
                 Wait::No,
             ] {
                 for retention in [Retention::Transient, Retention::Kept] {
-                    let lock = ObjectLock::on("a").retention(retention).wait(wait);
+                    let lock = LockRequest::new("a").retention(retention).wait(wait);
                     refused(conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
                     refused(read_committed(&mut conn, |conn| conn.lock_object(&lock)));
                 }
             }
             for retention in [Retention::Transient, Retention::Kept] {
-                let lock = ObjectLock::on("a").retention(retention);
+                let lock = LockRequest::new("a").retention(retention);
                 refused(conn.try_with_object_lock(&lock, |_| Ok::<_, Error>(())));
             }
             let held = conn
                 .try_acquire_slot(&one, minute())
                 .expect("a lease")
                 .expect("free");
-            refused(read_committed(&mut conn, |conn| conn.ensure_slot(&held)));
+            refused(read_committed(&mut conn, |conn| conn.pin_slot(&held)));
             conn.release_slot(held).expect("ours");
             refused(conn.try_with_slot(&one, |_| Ok::<_, Error>(())));
             refused(read_committed(&mut conn, |conn| {
@@ -83,7 +83,10 @@ fn what_would_lock_nothing_is_refused(nodes: &Nodes) {
         assert_eq!(number(&mut conn, "SELECT RELEASE_ALL_LOCKS()"), 0);
     }
     // Known to this process by now: another way through the code.
-    let rows = number(&mut database.on(0), "SELECT COUNT(*) FROM diesel_sequences");
+    let rows = number(
+        &mut database.on(0),
+        "SELECT COUNT(*) FROM diesel_locks_sequences",
+    );
     assert_eq!(rows, 0, "what was refused was rolled back");
 }
 
@@ -93,13 +96,13 @@ fn application_says_that_one_node_takes_its_writes(nodes: &Nodes) {
     assume_single_writer(&mut conn).expect("said");
     conn.with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect("free");
-    let kept = ObjectLock::on("b").retention(Retention::Kept);
+    let kept = LockRequest::new("b").retention(Retention::Kept);
     conn.with_object_lock(&kept, |_| Ok::<_, Error>(()))
         .expect("free");
     let one = Semaphore::new("one", 1);
     let done = conn.try_with_slot(&one, |_| Ok::<_, Error>(()));
     assert_eq!(done.expect("an answer"), Some(()));
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::new("invoice");
     let drawn = read_committed(&mut conn, |conn| conn.next_number(&sequence));
     assert_eq!(drawn.expect("drawn"), 1);
     // Another draw, of a connection that has not said so, of a sequence that the process knows.
@@ -119,7 +122,7 @@ fn application_says_that_one_node_takes_its_writes(nodes: &Nodes) {
     ignored(&sequence);
     let drawn = read_committed(&mut conn, |conn| conn.next_number(&sequence));
     assert_eq!(drawn.expect("drawn"), 3);
-    conn.batch_execute("DELETE FROM diesel_sequences")
+    conn.batch_execute("DELETE FROM diesel_locks_sequences")
         .expect("as an application's tests do");
     ignored(&sequence);
     assert_eq!(conn.last_number(&sequence).expect("an answer"), None);
@@ -129,7 +132,7 @@ fn application_says_that_one_node_takes_its_writes(nodes: &Nodes) {
 fn leases_of_all_nodes_never_exceed_the_permits(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     for round in 0..10 {
-        leases_never_exceed(&database, &Semaphore::named(format!("round {round}"), 2));
+        leases_never_exceed(&database, &Semaphore::new(format!("round {round}"), 2));
     }
 }
 
@@ -200,7 +203,10 @@ fn all_nodes_migrate_at_once(nodes: &Nodes) {
             await_that(|| {
                 number(&mut conn, "SELECT COUNT(*) FROM __diesel_schema_migrations") == 3
             });
-            assert_eq!(number(&mut conn, "SELECT COUNT(*) FROM diesel_fences"), 1);
+            assert_eq!(
+                number(&mut conn, "SELECT COUNT(*) FROM diesel_locks_fences"),
+                1
+            );
         }
     }
 }
@@ -223,7 +229,7 @@ fn commit_that_lost_is_tried_again(nodes: &Nodes) {
             && number(&mut second, "SELECT COUNT(*) FROM counters") == 1
     });
     let up = "UPDATE counters SET n = n + 1";
-    let retry = Transaction::new().retry(Retry::up_to(10));
+    let retry = TransactionOptions::new().retry(RetryPolicy::max_attempts(10));
     let attempts = second.run_transaction_attempts(retry, |second, attempt| {
         diesel::sql_query(up).execute(second)?;
         if attempt == 1 {

@@ -113,7 +113,7 @@ fn without_texts(url: &str) {
 
 fn locks_work(conn: &mut MysqlConnection) {
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = || ObjectLock::on("account").retention(retention);
+        let lock = || LockRequest::new("account").retention(retention);
         for _ in 0..2 {
             conn.with_object_lock(lock(), |conn| conn.lock_object("another"))
                 .expect("free");
@@ -134,30 +134,29 @@ fn leases_work(url: &str, conn: &mut MysqlConnection) {
     let mut slot = conn
         .acquire_slot(&one(), hour().holder("node"), Wait::No)
         .expect("free");
-    conn.refresh_slot(&mut slot, Duration::from_secs(60))
+    conn.renew_slot(&mut slot, Duration::from_secs(60))
         .expect("ours");
     assert!(
         conn.try_acquire_slot(&one(), hour())
             .expect("an answer")
             .is_none()
     );
-    conn.transaction(|conn| conn.ensure_slot(&slot))
-        .expect("ours");
+    conn.transaction(|conn| conn.pin_slot(&slot)).expect("ours");
     conn.release_slot(slot).expect("ours");
 
     // Renewed beside one that was lost.
     let pool = Mysql::pool_to(url, 2);
-    let short = || Lease::new(Duration::from_millis(600));
+    let short = || LeaseOptions::new(Duration::from_millis(600));
     let [kept, lost] = ["kept", "lost"].map(|name| {
-        SlotGuard::acquire(&pool, &Semaphore::named(name, 1), short(), Wait::No).expect("free")
+        SlotGuard::acquire(&pool, &Semaphore::new(name, 1), short(), Wait::No).expect("free")
     });
-    conn.release_all_slots("lost").expect("taken away");
+    conn.force_release_all("lost").expect("taken away");
     let begun = Instant::now();
     while lost.is_held() {
         assert!(begun.elapsed() < LONG, "its loss is not noticed");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let end = "SELECT MAX(expires_us) FROM diesel_slots WHERE name = 'kept'";
+    let end = "SELECT MAX(expires_us) FROM diesel_locks_slots WHERE name = 'kept'";
     let first = Mysql::number(conn, end);
     while Mysql::number(conn, end) == first {
         assert!(begun.elapsed() < LONG, "the other is not renewed");
@@ -171,7 +170,7 @@ fn leases_work(url: &str, conn: &mut MysqlConnection) {
 }
 
 fn sequences_work(conn: &mut MysqlConnection) {
-    let numbers = Sequence::named("number");
+    let numbers = Sequence::new("number");
     for expected in 1..=2 {
         let number = conn.transaction(|conn| conn.next_number(&numbers));
         assert_eq!(number.expect("a number"), expected);

@@ -50,13 +50,13 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     .expect("free");
 
     let two = Semaphore::new("two", 2);
-    let hour = || Lease::new(Duration::from_secs(3600));
+    let hour = || LeaseOptions::new(Duration::from_secs(3600));
     let slot = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
 
     begin_fit::<B>(&mut conn);
     let uncommitted = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
     conn.lock_object("counter").expect("free");
-    conn.lock_object(ObjectLock::on("kept").retention(Retention::Kept))
+    conn.lock_object(LockRequest::new("kept").retention(Retention::Kept))
         .expect("free");
     B::count_up(&mut conn, 0);
     let status = Command::new(&command).status().expect(&command);
@@ -88,7 +88,7 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     assert!(
         conn.release_slot(uncommitted)
             .expect_err("undone")
-            .is_lost()
+            .is_slot_lost()
     );
     conn.release_slot(slot).expect("ours");
     for id in ["counter", "kept"] {

@@ -25,22 +25,22 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
 
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         note(conn.with_object_lock(&lock, nothing));
         note(conn.try_with_object_lock(&lock, nothing).map(drop));
-        let two = ObjectLock::on_all(["b", "c"]).retention(retention);
+        let two = LockRequest::all(["b", "c"]).retention(retention);
         note(conn.with_object_locks(two.wait(Wait::AtMost(SHORT)), nothing));
         note(B::in_transaction(&mut conn, |conn| conn.lock_object(&lock)));
     }
     note(conn.purge_object_locks().map(drop));
 
-    let lease = || Lease::new(Duration::from_secs(60));
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
     let two = Semaphore::new("two", 2);
     note(conn.register_semaphores([&two]));
     match conn.acquire_slot(&two, lease(), Wait::AtMost(SHORT)) {
         Ok(mut slot) => {
-            note(conn.refresh_slot(&mut slot, SHORT * 2).map(drop));
-            note(B::in_transaction(&mut conn, |conn| conn.ensure_slot(&slot)));
+            note(conn.renew_slot(&mut slot, SHORT * 2).map(drop));
+            note(B::in_transaction(&mut conn, |conn| conn.pin_slot(&slot)));
             note(conn.release_slot(slot).map(drop));
         }
         Err(error) => note(Err(error)),
@@ -54,7 +54,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     let one = Semaphore::new("two", 1);
     note(conn.try_acquire_slot(&one, lease()).map(drop));
     note(conn.held_slots(&two).map(drop));
-    note(conn.release_all_slots(&two).map(drop));
+    note(conn.force_release_all(&two).map(drop));
     let first = prepare.to_owned();
     let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &first));
     let gated = run_gated(&pool, &two, lease(), |_| Ok::<_, Error>(()));
@@ -66,9 +66,9 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     note(conn.purge_slots(Duration::ZERO).map(drop));
     note(conn.raise_fences(Duration::ZERO).map(drop));
 
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::new("invoice");
     for _ in 0..2 {
-        note(conn.run_transaction(Transaction::new(), |conn| {
+        note(conn.run_transaction(TransactionOptions::new(), |conn| {
             conn.next_number(&sequence).map(drop)
         }));
     }
@@ -95,7 +95,7 @@ fn each_right_is_needed<W: Way>(
     let mut owner = database.connect();
     users.push(with(&database, grants));
     // As after a test suite that empties all tables.
-    W::To::sql(&mut owner, "DELETE FROM diesel_fences");
+    W::To::sql(&mut owner, "DELETE FROM diesel_locks_fences");
     let errors = everything::<Via<W>>(&users[0].url(), prepare);
     assert!(errors.is_empty(), "with all of them: {errors:?}");
     for Right {
@@ -112,7 +112,7 @@ fn each_right_is_needed<W: Way>(
         let without = with(&database, &others);
         let url = without.url();
         users.push(without);
-        W::To::sql(&mut owner, "DELETE FROM diesel_fences");
+        W::To::sql(&mut owner, "DELETE FROM diesel_locks_fences");
         let errors = everything::<Via<W>>(&url, prepare);
         assert!(!errors.is_empty(), "{right} on {object} is not needed");
         for error in errors {
@@ -124,7 +124,7 @@ fn each_right_is_needed<W: Way>(
 
 fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right], refusal: &str) {
     if object.starts_with("SCHEMA ") {
-        assert!(error.is_missing_table(), "{error:?}");
+        assert!(error.is_missing_tables(), "{error:?}");
         assert!(error.to_string().contains("USAGE"), "{error}");
         return;
     }
@@ -133,8 +133,11 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right], 
         .split(['(', ' '])
         .find(|word| word.contains("diesel"));
     let name = name.expect("a table or function");
-    assert!(error.is_denied(), "without {right} on {object}: {error:?}");
-    let Error::Denied { object, rights, .. } = error else {
+    assert!(
+        error.is_insufficient_privilege(),
+        "without {right} on {object}: {error:?}"
+    );
+    let Error::InsufficientPrivilege { object, rights, .. } = error else {
         unreachable!("it is");
     };
     assert_eq!(*object, name, "without {right}");

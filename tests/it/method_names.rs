@@ -36,7 +36,7 @@ trait Application: Connection {
 
 impl<C: Connection> Application for C {}
 
-fn names<C: ObjectLocks + Semaphores + Sequences + Transactions>(
+fn names<C: ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt>(
     conn: &mut C,
 ) -> [&'static str; 7] {
     [

@@ -26,7 +26,7 @@ crate::many_writers_promises!(Mysql);
 
 fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
     // Cached, other than a query made of text.
-    diesel_locks::schema::mysql::diesel_object_locks::table
+    diesel_locks::schema::mysql::diesel_locks_objects::table
         .count()
         .execute(conn)?;
     Ok(())
@@ -38,8 +38,8 @@ fn waits_and_tries_end_while_the_table_is_locked() {
     let database = Arc::new(Mysql::new());
     let limit = Duration::from_millis(300);
     for hold in [
-        "LOCK TABLES diesel_object_locks WRITE",
-        "FLUSH TABLES diesel_object_locks WITH READ LOCK",
+        "LOCK TABLES diesel_locks_objects WRITE",
+        "FLUSH TABLES diesel_locks_objects WITH READ LOCK",
     ] {
         for (ids, retention) in [
             (1, Retention::Transient),
@@ -48,7 +48,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
             (101, Retention::Transient),
         ] {
             for (warm, inside) in [(false, false), (true, false), (true, true)] {
-                let lock = ObjectLock::on_all((0..ids).map(|id| format!("a {id}")))
+                let lock = LockRequest::all((0..ids).map(|id| format!("a {id}")))
                     .retention(retention)
                     .wait(Wait::AtMost(limit));
                 let mut conn = database.connect();
@@ -115,12 +115,12 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
     let database = Mysql::new();
     let a = |retention| {
-        ObjectLock::on("a")
+        LockRequest::new("a")
             .retention(retention)
             .wait(Wait::AtMost(Duration::from_secs(5)))
     };
-    let locked = |conn: &mut MysqlConnection, lock: &ObjectLock| {
-        let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+    let locked = |conn: &mut MysqlConnection, lock: &LockRequest| {
+        let transaction = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
         conn.run_transaction(transaction, |conn| conn.lock_object(lock))
     };
     for (text, lock) in [
@@ -180,7 +180,8 @@ fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
         let session = Mysql::session(&mut conn);
         let before = Mysql::counter(&mut database.connect(), 0);
         let mut runs = 0;
-        let retry = Transaction::new().retry(Retry::up_to(3).lock_timeouts());
+        let retry =
+            TransactionOptions::new().retry(RetryPolicy::max_attempts(3).retry_lock_timeouts());
         let result = conn.run_transaction(retry, |conn| {
             runs += 1;
             Mysql::count_up(conn, 0);
@@ -230,7 +231,7 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     let database = Mysql::new();
     let (proxy, url) = Proxy::url(&database.url());
     let mut conn = Mysql::connect_to(&url);
-    let lock = ObjectLock::on("a").retention(Retention::Kept);
+    let lock = LockRequest::new("a").retention(Retention::Kept);
     // Prepares the statements, and makes the row.
     conn.transaction(read).expect("commit");
     conn.with_object_lock(&lock, read).expect("free");
@@ -238,11 +239,11 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     let locked = proxy.count(|| conn.with_object_lock(&lock, read).expect("free"));
     assert_eq!(locked, bare + 1);
     for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
-        let transient = ObjectLock::on_all(["b", "c"]).wait(wait);
+        let transient = LockRequest::all(["b", "c"]).wait(wait);
         let locked = proxy.count(|| conn.with_object_locks(transient, read).expect("free"));
         assert_eq!(locked, bare);
     }
-    let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+    let transaction = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
     conn.run_transaction(transaction, |conn| {
         let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));
         assert_eq!(inside, 1);
@@ -281,10 +282,9 @@ fn round_trips_of_a_draw_are_one_on_mariadb_and_two_on_mysql() {
     assert_eq!(round_trips_of_a_sequence::<Mysql>(), [draw, 1]);
     // A row that was there before this process, and a start that came later.
     let database = Mysql::new();
-    let begun =
-        "INSERT INTO diesel_sequences (name, scope, last) VALUES ('late round trips', '', 10)";
+    let begun = "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES ('late round trips', '', 10)";
     Mysql::sql(&mut database.connect(), begun);
-    let late = Sequence::named("late round trips").starting_at(1000);
+    let late = Sequence::new("late round trips").start_with(1000);
     assert_eq!(round_trips_of(&database, &late), [draw, 1]);
 }
 
@@ -296,7 +296,7 @@ fn a_draw_begins_no_snapshot() {
     // The statement of a connection's first draw differs from that of the others on MariaDB.
     for expected in 1..=2 {
         conn.transaction(|conn| {
-            assert_eq!(conn.next_number(&Sequence::named("invoice"))?, expected);
+            assert_eq!(conn.next_number(&Sequence::new("invoice"))?, expected);
             Mysql::count_up(&mut database.connect(), 0);
             assert_eq!(Mysql::counter(conn, 0), expected);
             Ok::<_, Error>(())
@@ -311,7 +311,7 @@ fn the_end_of_the_numbers_is_an_error_without_strict_mode() {
     let database = Mysql::new();
     let mut conn = database.connect();
     Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
-    let end = Sequence::named("end").starting_at(i64::MAX - 1);
+    let end = Sequence::new("end").start_with(i64::MAX - 1);
     conn.transaction(|conn| {
         assert_eq!(conn.next_number(&end)?, i64::MAX - 1);
         for _ in 0..2 {
@@ -343,7 +343,7 @@ fn the_sessions_time_zone_does_not_matter() {
     Mysql::sql(&mut other, "SET time_zone = '-12:00'");
     let one = Semaphore::new("one", 1);
     let slot = conn
-        .try_acquire_slot(&one, Lease::new(Duration::from_secs(60)))
+        .try_acquire_slot(&one, LeaseOptions::new(Duration::from_secs(60)))
         .expect("an answer")
         .expect("free");
     let held = other.held_slots(&one).expect("rows");
@@ -369,7 +369,7 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
     for retention in [Retention::Transient, Retention::Kept] {
         conn.with_object_lock("a", |conn| {
             Mysql::counter(conn, 0);
-            conn.lock_object(ObjectLock::on("b").retention(retention))?;
+            conn.lock_object(LockRequest::new("b").retention(retention))?;
             Mysql::count_up(&mut database.connect(), 0);
             let fresh = Mysql::counter(&mut database.connect(), 0);
             assert_eq!(Mysql::counter(conn, 0), fresh, "not a snapshot of before");
@@ -378,9 +378,12 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
         .expect("both free");
         // Afterwards the session's level counts again.
         let error = conn
-            .transaction(|conn| conn.lock_object(ObjectLock::on("b").retention(retention)))
+            .transaction(|conn| conn.lock_object(LockRequest::new("b").retention(retention)))
             .expect_err("REPEATABLE READ");
-        assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+        assert!(
+            matches!(error, Error::UnsuitableIsolation { .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("REPEATABLE-READ"), "{error}");
     }
     assert_eq!(
@@ -401,7 +404,7 @@ fn a_wait_without_limit_outlasts_innodbs() {
 
 fn outlasts_innodbs_limit(database: &Arc<Mysql>) {
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let holder = Holder::of(database, lock.clone());
         let waiter = {
             let database = Arc::clone(database);
@@ -485,7 +488,7 @@ fn a_server_that_speaks_german_is_understood() {
     assert!(error.to_string().contains("existiert nicht"), "{error}");
     let holder = Holder::of(&database, "a");
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let tried = conn
             .try_with_object_lock(&lock, |_| Ok::<_, Error>(()))
             .expect("an answer");
@@ -501,7 +504,7 @@ fn a_server_that_speaks_german_is_understood() {
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    assert!(error.is_missing_tables(), "{error:?}");
 }
 
 /// A session that truncates too long values silently does not truncate ids.
@@ -511,7 +514,7 @@ fn a_lax_session_keeps_ids_whole() {
     let mut conn = database.connect();
     Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
     let [one, other] = ["x", "y"].map(|end| "🔒".repeat(254) + end);
-    let lock = ObjectLock::on_all([one, other]).retention(Retention::Kept);
+    let lock = LockRequest::all([one, other]).retention(Retention::Kept);
     conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
         .expect("free");
     assert_eq!(database.rows(), 2);
@@ -527,9 +530,9 @@ fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
     }
     assert!(Mysql::refuses_old_snapshots(&mut conn));
     let mut other = database.connect();
-    let transaction = Transaction::new()
-        .isolation(Isolation::RepeatableRead)
-        .retry(Retry::up_to(2));
+    let transaction = TransactionOptions::new()
+        .isolation(IsolationLevel::RepeatableRead)
+        .retry(RetryPolicy::max_attempts(2));
     let attempts = conn.run_transaction_attempts(transaction, |conn, attempt| {
         let n = Mysql::counter(conn, 0);
         if attempt == 1 {
@@ -592,8 +595,8 @@ fn a_retried_transaction_does_not_hang_on_the_statement_that_failed() {
         meanwhile(move || {
             let mut conn = database.connect();
             Mysql::wait_shortly(&mut conn);
-            let retry = Retry::up_to(100).lock_timeouts();
-            let transaction = Transaction::new().retry(retry);
+            let retry = RetryPolicy::max_attempts(100).retry_lock_timeouts();
+            let transaction = TransactionOptions::new().retry(retry);
             conn.run_transaction_attempts(transaction, |conn, attempt| {
                 if attempt == 3 {
                     third.send(()).expect("the test waits for it");
@@ -690,7 +693,7 @@ fn migrating_goes_on_after_it_was_killed_at_any_statement() {
         let versions = diesel_locks::migrate(&mut conn).expect("migrate");
         assert_eq!(versions.len(), MIGRATIONS, "after {ran} statements");
         assert_eq!(tables(&mut conn), complete, "after {ran} statements");
-        let fences = Mysql::number(&mut conn, "SELECT COUNT(*) FROM diesel_fences");
+        let fences = Mysql::number(&mut conn, "SELECT COUNT(*) FROM diesel_locks_fences");
         assert_eq!(fences, 1, "after {ran} statements");
     }
     for ran in 0..=up.len() {
@@ -719,12 +722,12 @@ fn migrating_goes_on_after_it_was_killed_at_any_statement() {
 fn with_rows_found_late() -> Arc<Mysql> {
     let database = Mysql::new();
     let mut conn = database.connect();
-    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    let kept = LockRequest::new("a").retention(Retention::Kept);
     conn.with_object_lock(kept, |_| Ok::<_, Error>(()))
         .expect("free");
     conn.batch_execute(
-        "ALTER TABLE diesel_object_locks DROP PRIMARY KEY; \
-         CREATE INDEX by_id ON diesel_object_locks (id)",
+        "ALTER TABLE diesel_locks_objects DROP PRIMARY KEY; \
+         CREATE INDEX by_id ON diesel_locks_objects (id)",
     )
     .expect("another index");
     Arc::new(database)
@@ -739,7 +742,7 @@ fn wait_without_limit_outlasts_errors_in_place_of_the_row() {
 fn connection_goes_on_after_errors_in_place_of_the_row() {
     let database = with_rows_found_late();
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let holder = Holder::of(&database, lock.clone());
         let mut conn = database.connect();
         let session = Mysql::number(&mut conn, "SELECT CONNECTION_ID()");

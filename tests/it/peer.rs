@@ -149,8 +149,8 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
         Ok::<_, diesel_locks::Error>(())
     };
     let done = match what {
-        "Slot" => conn.with_slot(&Semaphore::named(id, 1), Wait::No, work),
-        "Kept" => conn.with_object_lock(ObjectLock::on(id).retention(Retention::Kept), work),
+        "Slot" => conn.with_slot(&Semaphore::new(id, 1), Wait::No, work),
+        "Kept" => conn.with_object_lock(LockRequest::new(id).retention(Retention::Kept), work),
         _ => conn.with_object_lock(id, work),
     };
     done.expect("it is free");
@@ -159,8 +159,8 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
 /// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.
 fn guard<B: Backend>(url: &str, semaphore: &str) {
     let pool = B::pool_to(url, 2);
-    let lease = Lease::new(LEASE).holder("peer");
-    let semaphore = Semaphore::named(semaphore, 1);
+    let lease = LeaseOptions::new(LEASE).holder("peer");
+    let semaphore = Semaphore::new(semaphore, 1);
     let guard = SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free");
     let lost = guard.lost();
     println!("held");
@@ -172,7 +172,12 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
         lost.recv_timeout(LEASE * 9).is_ok()
     );
     lines.next();
-    let again = SlotGuard::acquire(&pool, &semaphore, Lease::new(LEASE * 9), Wait::Forever);
+    let again = SlotGuard::acquire(
+        &pool,
+        &semaphore,
+        LeaseOptions::new(LEASE * 9),
+        Wait::Forever,
+    );
     let again = again.expect("it comes free");
     println!("{} {}", guard.is_held(), again.is_held());
     lines.next();
@@ -193,11 +198,11 @@ fn guards<B: Backend>(urls: &str, semaphore: &str) {
     // A tenth of it is as long as a search may take: enough on a busy machine too.
     let lease = LEASE * 25;
     let other = (!other.is_empty()).then(|| {
-        let (pool, semaphore) = (B::pool_to(other, 4), Semaphore::named(semaphore, 1));
-        SlotGuard::acquire(&pool, &semaphore, Lease::new(lease), Wait::No).expect("free")
+        let (pool, semaphore) = (B::pool_to(other, 4), Semaphore::new(semaphore, 1));
+        SlotGuard::acquire(&pool, &semaphore, LeaseOptions::new(lease), Wait::No).expect("free")
     });
     let together = Arc::new(Barrier::new(8));
-    let semaphore = Semaphore::named(semaphore, GUARDS_OF_A_PEER);
+    let semaphore = Semaphore::new(semaphore, GUARDS_OF_A_PEER);
     let threads: Vec<_> = (0..8)
         .map(|_| {
             let (pool, semaphore) = (pool.clone(), semaphore.clone());
@@ -205,7 +210,7 @@ fn guards<B: Backend>(urls: &str, semaphore: &str) {
             std::thread::spawn(move || {
                 together.wait();
                 let acquire = |_| {
-                    SlotGuard::acquire(&pool, &semaphore, Lease::new(lease), Wait::No)
+                    SlotGuard::acquire(&pool, &semaphore, LeaseOptions::new(lease), Wait::No)
                         .expect("free")
                 };
                 (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()

@@ -36,7 +36,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
     let limit = Duration::from_millis(300);
     for retention in [Retention::Transient, Retention::Kept] {
         for (warm, inside) in [(false, false), (true, false), (true, true)] {
-            let lock = ObjectLock::on("a")
+            let lock = LockRequest::new("a")
                 .retention(retention)
                 .wait(Wait::AtMost(limit));
             let mut conn = database.connect();
@@ -49,7 +49,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
             Postgres::sql(&mut holder, "BEGIN");
             Postgres::sql(
                 &mut holder,
-                "LOCK TABLE diesel_object_locks IN ACCESS EXCLUSIVE MODE",
+                "LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE",
             );
             let waiter = {
                 let lock = lock.clone();
@@ -94,7 +94,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
     let database = Arc::new(Postgres::new());
     let limit = Duration::from_millis(300);
-    let lease = || Lease::new(Duration::from_secs(60));
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
     for inside in [false, true] {
         let semaphore = Semaphore::new("two", 2);
         let mut conn = database.connect();
@@ -102,7 +102,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
         let mut holder = database.connect();
         Postgres::sql(
             &mut holder,
-            "BEGIN; LOCK TABLE diesel_slots IN ACCESS EXCLUSIVE MODE",
+            "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
         );
         let waiter = meanwhile(move || {
             let before = Postgres::limits(&mut conn);
@@ -168,7 +168,7 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
     let database = Postgres::new();
     let mut conn = database.connect();
     Postgres::sql(&mut conn, "CREATE SEQUENCE own START WITH 1000");
-    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    let kept = LockRequest::new("a").retention(Retention::Kept);
     for (own, last) in [(1000, 1), (1001, 1001)] {
         Postgres::number(&mut conn, "SELECT nextval('own')");
         conn.with_object_lock(&kept, |_| Ok::<_, Error>(()))
@@ -187,18 +187,18 @@ fn round_trips_are_none_at_top_level_and_one_inside() {
     let bare = proxy.count(|| conn.transaction(read).expect("commit"));
     for retention in [Retention::Transient, Retention::Kept] {
         for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
-            let lock = ObjectLock::on("a").wait(wait).retention(retention);
+            let lock = LockRequest::new("a").wait(wait).retention(retention);
             for _ in 0..3 {
                 let locked = proxy.count(|| conn.with_object_lock(&lock, read).expect("free"));
                 assert_eq!(locked, bare, "{lock:?}");
             }
-            let many = ObjectLock::on_all(["a", "b", "c"])
+            let many = LockRequest::all(["a", "b", "c"])
                 .wait(wait)
                 .retention(retention);
             let locked = proxy.count(|| conn.with_object_locks(many, read).expect("free"));
             assert_eq!(locked, bare, "three in one");
         }
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         conn.transaction(|conn| {
             // The first time prepares the statement.
             conn.lock_object(&lock)?;
@@ -263,7 +263,7 @@ fn a_release_leaves_synchronous_commit_alone() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let one = Semaphore::new("one", 1);
-    let lease = || Lease::new(Duration::from_secs(60));
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
     let synchronous = "current_setting('synchronous_commit')";
     let slot = conn.acquire_slot(&one, lease(), Wait::No).expect("free");
     conn.release_slot(slot).expect("ours");
@@ -282,8 +282,8 @@ fn pages_read(conn: &mut PgConnection) -> i64 {
     Postgres::number(
         conn,
         "SELECT sum(pg_stat_get_xact_blocks_fetched(oid)) FROM pg_class \
-         WHERE oid = 'diesel_slots'::regclass \
-         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'diesel_slots'::regclass)",
+         WHERE oid = 'diesel_locks_slots'::regclass \
+         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'diesel_locks_slots'::regclass)",
     )
 }
 
@@ -294,7 +294,7 @@ fn slots_take_no_more_pages_beside_an_old_snapshot() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let semaphore = Semaphore::new("few", PERMITS);
-    let lease = || Lease::new(Duration::from_secs(60));
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
     let cycles = |conn: &mut PgConnection, many: u32| {
         for _ in 0..many {
             let held: Vec<_> = (0..PERMITS)
@@ -318,9 +318,9 @@ fn slots_take_no_more_pages_beside_an_old_snapshot() {
             let acquired = since(conn);
             assert!(conn.try_acquire_slot(&semaphore, lease())?.is_none());
             let refused = since(conn);
-            conn.ensure_slot(&slot)?;
+            conn.pin_slot(&slot)?;
             let ensured = since(conn);
-            conn.refresh_slot(&mut slot, Duration::from_secs(60))?;
+            conn.renew_slot(&mut slot, Duration::from_secs(60))?;
             let refreshed = since(conn);
             conn.release_slot(slot)?;
             conn.release_slot(other)?;
@@ -332,7 +332,7 @@ fn slots_take_no_more_pages_beside_an_old_snapshot() {
     let mut old = database.connect();
     Postgres::sql(
         &mut old,
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT fence FROM diesel_fences",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT fence FROM diesel_locks_fences",
     );
     // The server plans a statement anew the first five times, and reads what the session keeps of the indexes.
     for _ in 0..10 {
@@ -355,7 +355,7 @@ fn waiting_puts_nothing_into_the_servers_log() {
     let database = Arc::new(Postgres::new());
     for retention in [Retention::Transient, Retention::Kept] {
         for other in [Retention::Transient, Retention::Kept] {
-            let holder = Holder::of(&database, ObjectLock::on("a").retention(retention));
+            let holder = Holder::of(&database, LockRequest::new("a").retention(retention));
             let errors = Arc::new(Mutex::new(Vec::new()));
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
@@ -371,8 +371,8 @@ fn waiting_puts_nothing_into_the_servers_log() {
                             }
                         });
                         for lock in [
-                            ObjectLock::on("a").retention(other).wait(Wait::No),
-                            ObjectLock::on("a").retention(other),
+                            LockRequest::new("a").retention(other).wait(Wait::No),
+                            LockRequest::new("a").retention(other),
                         ] {
                             let _ = conn.with_object_lock(lock, |_| Ok::<_, Error>(()));
                         }
@@ -401,7 +401,7 @@ fn what_fails_before_commit_is_returned_as_it_is() {
     .expect("a function");
     let failing = "SET LOCAL search_path = failing, pg_catalog, public";
     let before = Postgres::counter(&mut conn, 0);
-    let result = conn.run_transaction(Transaction::new(), |conn| {
+    let result = conn.run_transaction(TransactionOptions::new(), |conn| {
         Postgres::count_up(conn, 0);
         conn.batch_execute(failing)?;
         Ok::<_, Error>(())
@@ -411,7 +411,7 @@ fn what_fails_before_commit_is_returned_as_it_is() {
     assert_eq!(Postgres::counter(&mut conn, 0), before, "rolled back");
     // The same with another transaction in the place of ours.
     for statements in ["ROLLBACK", "ROLLBACK; BEGIN"] {
-        let result = conn.run_transaction(Transaction::new(), |conn| {
+        let result = conn.run_transaction(TransactionOptions::new(), |conn| {
             conn.batch_execute(statements)?;
             Ok::<_, Error>(())
         });
@@ -443,7 +443,7 @@ fn a_server_that_speaks_german_is_understood() {
     );
 
     let holder = Holder::of(&database, "a");
-    let lock = ObjectLock::on("a").wait(Wait::AtMost(Duration::from_millis(100)));
+    let lock = LockRequest::new("a").wait(Wait::AtMost(Duration::from_millis(100)));
     let error = conn
         .with_object_lock(&lock, |_| Ok::<_, Error>(()))
         .expect_err("held");
@@ -472,7 +472,7 @@ fn a_server_that_speaks_german_is_understood() {
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    assert!(error.is_missing_tables(), "{error:?}");
 }
 
 /// At the session's levels that would read what was there before the wait.
@@ -525,7 +525,7 @@ fn a_lock_alone_writes_no_log_of_its_own() {
     let mut conn = database.connect();
     let persistence = words(
         &mut conn,
-        "SELECT relpersistence FROM pg_class WHERE relname = 'diesel_object_locks'",
+        "SELECT relpersistence FROM pg_class WHERE relname = 'diesel_locks_objects'",
     );
     assert_eq!(persistence, "u");
 }
@@ -535,7 +535,7 @@ fn a_lock_alone_writes_no_log_of_its_own() {
 fn a_kept_lock_on_its_row_writes_nothing() {
     let database = Postgres::new();
     let mut conn = database.connect();
-    let kept = ObjectLock::on("a").retention(Retention::Kept);
+    let kept = LockRequest::new("a").retention(Retention::Kept);
     conn.with_object_lock(&kept, read).expect("free");
     let assigned = |conn: &mut PgConnection| {
         words(
@@ -548,7 +548,7 @@ fn a_kept_lock_on_its_row_writes_nothing() {
         kept.clone(),
         kept.clone().wait(Wait::AtMost(Duration::from_secs(1))),
         kept.clone().wait(Wait::No),
-        ObjectLock::on("a"),
+        LockRequest::new("a"),
     ] {
         let number = conn.with_object_lock(&lock, |conn| Ok::<_, Error>(assigned(conn)));
         assert_eq!(number.expect("free"), "none", "{lock:?}");
@@ -570,8 +570,8 @@ fn kept_held(conn: &mut PgConnection) -> String {
     words(
         conn,
         "SELECT coalesce(string_agg(coalesce(id, '?'), ' ' ORDER BY id), '') \
-         FROM pg_locks LEFT JOIN diesel_object_locks ON advisory_key::bigint & 4294967295 = objid::bigint \
-         WHERE locktype = 'advisory' AND classid = 'diesel_object_locks'::regclass AND objsubid = 2 AND granted \
+         FROM pg_locks LEFT JOIN diesel_locks_objects ON advisory_key::bigint & 4294967295 = objid::bigint \
+         WHERE locktype = 'advisory' AND classid = 'diesel_locks_objects'::regclass AND objsubid = 2 AND granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
     )
 }
@@ -580,7 +580,7 @@ fn kept_held(conn: &mut PgConnection) -> String {
 fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
     let waiting = format!(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
-         AND classid = 'diesel_object_locks'::regclass AND objid = {key} AND objsubid = 2 AND NOT granted \
+         AND classid = 'diesel_locks_objects'::regclass AND objid = {key} AND objsubid = 2 AND NOT granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     );
     let begun = Instant::now();
@@ -590,15 +590,15 @@ fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
     }
 }
 
-fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> ObjectLock {
-    ObjectLock::on_all(ids).retention(Retention::Kept)
+fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> LockRequest {
+    LockRequest::all(ids).retention(Retention::Kept)
 }
 
 /// Makes 300 kept rows, `row:0` to `row:299`, in a table that is never analyzed.
 fn make_kept_rows(conn: &mut PgConnection) {
     Postgres::sql(
         conn,
-        "ALTER TABLE diesel_object_locks SET (autovacuum_enabled = off)",
+        "ALTER TABLE diesel_locks_objects SET (autovacuum_enabled = off)",
     );
     let rows: Vec<_> = (0..300).map(|row| ObjectId::new("row", row)).collect();
     conn.with_object_locks(kept(&rows), read).expect("free");
@@ -646,7 +646,7 @@ fn purge_locks_one_batch_at_a_time() {
     make_kept_rows(&mut conn);
     Postgres::sql(
         &mut conn,
-        "BEGIN; SELECT FROM diesel_object_locks FOR UPDATE",
+        "BEGIN; SELECT FROM diesel_locks_objects FOR UPDATE",
     );
     let purge = {
         let database = Arc::clone(&database);
@@ -667,14 +667,14 @@ fn transient_locks_on_too_many_kept_rows_are_refused() {
     let mut conn = database.connect();
     Postgres::sql(
         &mut conn,
-        "INSERT INTO diesel_object_locks (id, kept) SELECT 'row:' || n, true FROM generate_series(1, 1200) AS n",
+        "INSERT INTO diesel_locks_objects (id, kept) SELECT 'row:' || n, true FROM generate_series(1, 1200) AS n",
     );
     let ids: Vec<_> = (1..=1200).map(|row| ObjectId::new("row", row)).collect();
     for _ in 0..2 {
         let refusals = [
             conn.with_object_locks(&ids, |_| Ok(())),
             conn.try_with_object_locks(&ids, |_| Ok(())).map(drop),
-            conn.transaction(|conn| conn.lock_object(ObjectLock::on_all(&ids))),
+            conn.transaction(|conn| conn.lock_object(LockRequest::all(&ids))),
         ];
         for refusal in refusals {
             let error = refusal.expect_err("too many");
@@ -707,14 +707,14 @@ fn kept_locks_of_two_schemas_are_independent() {
         Postgres::sql(&mut conn, &format!("CREATE SCHEMA {schema}"));
         diesel_locks::migrate(&mut conn).expect("migrate");
         conn.with_object_locks(kept(["a"]), read).expect("free");
-        let key = words(&mut conn, "SELECT advisory_key FROM diesel_object_locks");
+        let key = words(&mut conn, "SELECT advisory_key FROM diesel_locks_objects");
         assert_eq!(key, "1");
         conn
     });
     one.with_object_locks(kept(["a"]), |one| {
         for wait in [Wait::No, Wait::AtMost(Duration::from_secs(5))] {
             two.with_object_locks(kept(["a"]).wait(wait), read)?;
-            two.transaction(|two| two.lock_object(ObjectLock::on("a").wait(wait)))?;
+            two.transaction(|two| two.lock_object(LockRequest::new("a").wait(wait)))?;
         }
         assert_eq!(two.purge_object_locks()?, 1);
         // A session that changes its schema asks for the locks of that schema's table.
@@ -774,7 +774,7 @@ fn servers_that_wait_for_each_other_migrate_at_any_default_level() {
 fn no_advisory_lock_outlives_its_request() {
     let database = Arc::new(Postgres::new());
     let mut conn = database.connect();
-    let kept = |ids: &[&str]| ObjectLock::on_all(ids.iter().copied()).retention(Retention::Kept);
+    let kept = |ids: &[&str]| LockRequest::all(ids.iter().copied()).retention(Retention::Kept);
     conn.with_object_locks(kept(&["a", "b", "c"]), read)
         .expect("free");
     let holder = Holder::of(&database, kept(&["b"]));
@@ -805,28 +805,28 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
     for wanted in [Retention::Transient, Retention::Kept] {
         let database = Arc::new(Postgres::new());
         let mut conn = database.connect();
-        conn.with_object_lock(ObjectLock::on("a").retention(Retention::Kept), read)
+        conn.with_object_lock(LockRequest::new("a").retention(Retention::Kept), read)
             .expect("free");
         let mut purge = database.connect();
         Postgres::sql(
             &mut purge,
-            "BEGIN; DELETE FROM diesel_object_locks \
+            "BEGIN; DELETE FROM diesel_locks_objects \
              WHERE pg_try_advisory_xact_lock(tableoid::integer, advisory_key)",
         );
         let waiter = {
             let database = Arc::clone(&database);
             meanwhile(move || {
-                let lock = ObjectLock::on("a").retention(wanted);
+                let lock = LockRequest::new("a").retention(wanted);
                 database.connect().with_object_lock(lock, read)
             })
         };
         database.await_waiting(1);
         let holder_of_the_new_one =
-            "BEGIN; SELECT pg_advisory_xact_lock('diesel_object_locks'::regclass::integer, 7)";
+            "BEGIN; SELECT pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, 7)";
         Postgres::sql(&mut conn, holder_of_the_new_one);
         Postgres::sql(
             &mut purge,
-            "INSERT INTO diesel_object_locks VALUES ('a', true, 7); COMMIT",
+            "INSERT INTO diesel_locks_objects VALUES ('a', true, 7); COMMIT",
         );
         await_waiting_for_key(&mut purge, 7);
         assert!(waiter.try_recv().is_err(), "{wanted:?}");
@@ -868,9 +868,9 @@ fn two_purges_in_a_loop_let_no_update_be_lost() {
                 for n in 0..60 {
                     let turn = worker + n;
                     let lock = if turn % 5 == 0 {
-                        ObjectLock::on_all(["0", "1"])
+                        LockRequest::all(["0", "1"])
                     } else {
-                        ObjectLock::on(["0", "1"][turn % 2])
+                        LockRequest::new(["0", "1"][turn % 2])
                     };
                     let lock = lock
                         .retention(
@@ -890,7 +890,7 @@ fn two_purges_in_a_loop_let_no_update_be_lost() {
                         });
                         match locked {
                             Ok(()) => break,
-                            Err(Error::Held { .. }) => {}
+                            Err(Error::Unavailable { .. }) => {}
                             Err(error) => panic!("{error:?}"),
                         }
                     }
@@ -919,13 +919,13 @@ fn two_purges_in_a_loop_let_no_update_be_lost() {
 fn two_rows_with_the_same_key_share_a_lock() {
     let database = Arc::new(Postgres::new());
     let mut conn = database.connect();
-    let kept = |id| ObjectLock::on(id).retention(Retention::Kept);
+    let kept = |id| LockRequest::new(id).retention(Retention::Kept);
     Postgres::sql(
         &mut conn,
         "SELECT setval('diesel_object_locks_advisory_key_seq', 2147483647)",
     );
     conn.with_object_lock(kept("b"), read).expect("free");
-    let key = words(&mut conn, "SELECT advisory_key FROM diesel_object_locks");
+    let key = words(&mut conn, "SELECT advisory_key FROM diesel_locks_objects");
     assert_eq!(key, "-2147483648");
     Postgres::sql(
         &mut conn,
@@ -938,7 +938,7 @@ fn two_rows_with_the_same_key_share_a_lock() {
     assert_eq!(other, None);
     holder.let_go();
     conn.with_object_locks(
-        ObjectLock::on_all(["a", "b"]).retention(Retention::Kept),
+        LockRequest::all(["a", "b"]).retention(Retention::Kept),
         read,
     )
     .expect("both");
@@ -956,12 +956,12 @@ fn a_user_with_rights_on_the_table_alone_can_lock() {
             conn,
             &format!(
                 "CREATE ROLE {user}; \
-                 GRANT SELECT, INSERT, UPDATE, DELETE ON diesel_object_locks TO {user}; SET ROLE {user}"
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON diesel_locks_objects TO {user}; SET ROLE {user}"
             ),
         );
         for retention in [Retention::Transient, Retention::Kept] {
-            conn.lock_object(ObjectLock::on("a").retention(retention))?;
-            assert!(conn.try_lock_object(ObjectLock::on("b").retention(retention))?);
+            conn.lock_object(LockRequest::new("a").retention(retention))?;
+            assert!(conn.try_lock_object(LockRequest::new("b").retention(retention))?);
         }
         Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
     })
@@ -974,9 +974,9 @@ fn a_serialization_failure_at_commit_is_tried_again() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let transaction = Transaction::new()
-        .isolation(Isolation::Serializable)
-        .retry(Retry::up_to(2));
+    let transaction = TransactionOptions::new()
+        .isolation(IsolationLevel::Serializable)
+        .retry(RetryPolicy::max_attempts(2));
     let sum_into = |conn: &mut PgConnection, id| {
         let sum = Postgres::counter(conn, 1) + Postgres::counter(conn, 2);
         let sql = format!("UPDATE counters SET n = {} WHERE id = {id}", sum + 1);
@@ -1003,7 +1003,7 @@ fn a_serialization_failure_at_commit_leaves_the_connection_usable() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let transaction = Transaction::new().isolation(Isolation::Serializable);
+    let transaction = TransactionOptions::new().isolation(IsolationLevel::Serializable);
     let result = conn.run_transaction(transaction, |conn| {
         Postgres::counter(conn, 1);
         Postgres::count_up(conn, 2);
@@ -1034,10 +1034,13 @@ fn a_constraint_that_fails_at_commit_is_not_tried_again() {
          INSERT INTO seats VALUES (1)",
     );
     let mut attempts = 0;
-    let result = conn.run_transaction(Transaction::new().retry(Retry::up_to(3)), |conn| {
-        attempts += 1;
-        Postgres::try_sql(conn, "INSERT INTO seats VALUES (1)")
-    });
+    let result = conn.run_transaction(
+        TransactionOptions::new().retry(RetryPolicy::max_attempts(3)),
+        |conn| {
+            attempts += 1;
+            Postgres::try_sql(conn, "INSERT INTO seats VALUES (1)")
+        },
+    );
     let error = result.expect_err("taken");
     assert!(
         matches!(&error, Error::Database(DatabaseError(UniqueViolation, _))),
@@ -1045,7 +1048,7 @@ fn a_constraint_that_fails_at_commit_is_not_tried_again() {
     );
     assert_eq!(attempts, 1);
     assert!(!conn.is_broken());
-    conn.run_transaction(Transaction::new(), |conn| {
+    conn.run_transaction(TransactionOptions::new(), |conn| {
         Postgres::try_sql(conn, "INSERT INTO seats VALUES (2)")
     })
     .expect("usable");

@@ -26,8 +26,8 @@ fn locks_work_in_memory() {
 fn a_transaction_that_was_begun_as_text_is_refused_and_goes_on() {
     let database = Sqlite::new();
     let mut conn = database.connect();
-    let read_only = Transaction::new().read_only();
-    for transaction in [Transaction::new(), read_only] {
+    let read_only = TransactionOptions::new().read_only();
+    for transaction in [TransactionOptions::new(), read_only] {
         conn.batch_execute("BEGIN").expect("begin");
         let before = Sqlite::counter(&mut conn, 0);
         Sqlite::count_up(&mut conn, 0);
@@ -46,7 +46,7 @@ fn a_full_semaphore_refuses_while_another_writes() {
     let database = Sqlite::new();
     let mut conn = database.connect();
     let one = Semaphore::new("one", 1);
-    let hour = || Lease::new(std::time::Duration::from_secs(3600));
+    let hour = || LeaseOptions::new(std::time::Duration::from_secs(3600));
     let slot = conn.acquire_slot(&one, hour(), Wait::No).expect("free");
     let mut writer = database.connect();
     AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
@@ -105,10 +105,10 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
         let mut conn = SqliteConnection::establish(&url).expect("open");
         conn.transaction(|conn| {
             assert!(!conn.try_lock_object("a")?);
-            let held = conn.lock_object(ObjectLock::on("a").wait(Wait::No));
-            assert!(held.expect_err("held").is_held());
+            let held = conn.lock_object(LockRequest::new("a").wait(Wait::No));
+            assert!(held.expect_err("held").is_unavailable());
             let wait = Wait::AtMost(std::time::Duration::from_millis(20));
-            let late = conn.lock_object(ObjectLock::on("a").wait(wait));
+            let late = conn.lock_object(LockRequest::new("a").wait(wait));
             assert!(late.expect_err("held").is_timeout());
             Ok::<_, Error>(())
         })

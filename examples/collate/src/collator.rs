@@ -39,7 +39,7 @@ pub(crate) fn run<C: Store>(job: &Job, worker: usize) -> Result<()> {
     conn.set_up()?;
     let directory = Directory::of(&job.directory);
     let semaphore = job.collate();
-    let lease = Lease::new(job.lease).holder(format!("node {}, worker {worker}", job.node));
+    let lease = LeaseOptions::new(job.lease).holder(format!("node {}, worker {worker}", job.node));
     let rules = Rules {
         fenced: job.fenced,
         careful: job.fenced && !job.careless,

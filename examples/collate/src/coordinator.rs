@@ -112,8 +112,8 @@ impl<'a, C: Store> Run<'a, C> {
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables().context("can't create the tables")?;
         conn.register_semaphores([&QUEUE, &job.collate()])?;
-        conn.release_all_slots(&QUEUE)?;
-        conn.release_all_slots(COLLATE)?;
+        conn.force_release_all(&QUEUE)?;
+        conn.force_release_all(COLLATE)?;
         let generator = options.generator();
         Ok(Self {
             directory: Directory::of(&job.directory),

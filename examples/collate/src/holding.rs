@@ -39,7 +39,7 @@ impl<'a, C: Store> Holding<'a, C> {
         conn: &'a mut C,
         gate: Gate,
         semaphore: &Semaphore,
-        (lease, duration): (Lease, Duration),
+        (lease, duration): (LeaseOptions, Duration),
         rules: Rules,
     ) -> Result<Option<Self>, diesel_locks::Error> {
         let Some(slot) = conn.try_acquire_slot(semaphore, lease)? else {
@@ -77,15 +77,15 @@ impl<'a, C: Store> Holding<'a, C> {
         if self.lost || self.slot.remaining() > self.lease * 2 / 3 {
             return Ok(());
         }
-        match self.conn.refresh_slot(&mut self.slot, self.lease) {
+        match self.conn.renew_slot(&mut self.slot, self.lease) {
             Ok(_) => {
                 self.tell();
                 Ok(())
             }
-            Err(error) if error.is_lost() && self.rules.careful => {
+            Err(error) if error.is_slot_lost() && self.rules.careful => {
                 Err(Halt::Stale(Noticed::Refreshing))
             }
-            Err(error) if error.is_lost() => {
+            Err(error) if error.is_slot_lost() => {
                 self.lost = true;
                 Ok(())
             }
@@ -95,9 +95,9 @@ impl<'a, C: Store> Holding<'a, C> {
 
     /// Whether the slot is still ours.
     pub(crate) fn is_held(&mut self) -> Result<bool, diesel_locks::Error> {
-        match self.conn.refresh_slot(&mut self.slot, self.lease) {
+        match self.conn.renew_slot(&mut self.slot, self.lease) {
             Ok(_) => Ok(true),
-            Err(error) if error.is_lost() => Ok(false),
+            Err(error) if error.is_slot_lost() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -114,7 +114,7 @@ impl<'a, C: Store> Holding<'a, C> {
         loop {
             let result = self.conn.transaction(|conn| {
                 if fenced {
-                    conn.ensure_slot(slot)?;
+                    conn.pin_slot(slot)?;
                 }
                 work(conn)
             });
@@ -122,7 +122,9 @@ impl<'a, C: Store> Holding<'a, C> {
                 return result;
             };
             match error.downcast_ref::<diesel_locks::Error>() {
-                Some(error) if error.is_lost() => return Err(Halt::Stale(Noticed::Committing)),
+                Some(error) if error.is_slot_lost() => {
+                    return Err(Halt::Stale(Noticed::Committing));
+                }
                 Some(error) if error.is_retryable() && retries < RETRIES => retries += 1,
                 _ => return Err(Halt::Failed(error)),
             }
@@ -135,7 +137,7 @@ impl<'a, C: Store> Holding<'a, C> {
         &mut self,
         mut work: impl FnMut(&mut C) -> QueryResult<T>,
     ) -> Result<T, diesel_locks::Error> {
-        let retried = Transaction::new().retry(Retry::up_to(RETRIES));
+        let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(RETRIES));
         self.conn.run_transaction(retried, |conn| Ok(work(conn)?))
     }
 
@@ -149,7 +151,7 @@ impl<'a, C: Store> Holding<'a, C> {
         });
         match self.conn.release_slot(self.slot) {
             Ok(_) => Ok(()),
-            Err(error) if error.is_lost() => Ok(()),
+            Err(error) if error.is_slot_lost() => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -8,7 +8,7 @@ use diesel_locks::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Whoever holds its slot queues.
-pub(crate) const QUEUE: Semaphore = Semaphore::new("queue-logs", 1);
+pub(crate) const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
 
 /// The semaphore of those who collate. Its number of permits is an option.
 pub(crate) const COLLATE: &str = "collate-logs";

@@ -34,8 +34,8 @@ pub(crate) fn run<C: Store>(job: &Job) -> Result<()> {
     conn.set_up()?;
     let directory = Directory::of(&job.directory);
     // Kept until the tick is over, however quickly it is done: one node per tick.
-    let lease = Lease::new(job.lease)
-        .at_least(job.tick.min(job.lease))
+    let lease = LeaseOptions::new(job.lease)
+        .hold_at_least(job.tick.min(job.lease))
         .holder(format!("node {}", job.node));
     while !node::is_stopping() {
         let asked = (lease.clone(), job.lease);

@@ -1,7 +1,7 @@
 //! The statements of the work, the same for all databases, in Diesel's DSL.
 
 use diesel::prelude::*;
-use diesel_locks::{Semaphores, Transactions};
+use diesel_locks::{SemaphoreExt, TransactionExt};
 
 /// What has become of a list.
 pub(crate) mod state {
@@ -33,7 +33,7 @@ pub(crate) struct HourFile {
 /// A part of an hour's lines: the hour, and the file's name.
 pub(crate) type Part = (String, String);
 
-pub(crate) trait Store: Semaphores + Transactions + 'static {
+pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
     /// As the output calls it.
     const NAME: &'static str;
 

@@ -50,7 +50,7 @@ pub(crate) fn register<C: Store>(
         let asked = Instant::now();
         let mut waited = Duration::ZERO;
         let work = |conn: &mut C| store_if_newer(conn, document, generated);
-        let lock = |retention| ObjectLock::on(&document.id).retention(retention);
+        let lock = |retention| LockRequest::new(&document.id).retention(retention);
         let mut locked = |retention| {
             conn.with_object_lock(lock(retention), |conn| {
                 waited = asked.elapsed();

@@ -6,7 +6,7 @@
 use chrono::NaiveDateTime;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
-use diesel_locks::ObjectLocks;
+use diesel_locks::ObjectLockExt;
 
 use crate::document::{Document, Version};
 
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 /// A [`Row`] with the id as the database has it.
 type Stored<Id> = (i64, Id, NaiveDateTime, Vec<u8>, bool);
 
-pub(crate) trait Store: ObjectLocks + R2D2Connection + 'static {
+pub(crate) trait Store: ObjectLockExt + R2D2Connection + 'static {
     /// As the output calls it.
     const NAME: &'static str;
 

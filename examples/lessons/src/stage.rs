@@ -194,7 +194,7 @@ fn said(answer: &Answer) -> String {
     let kind = match error {
         Error::Deadlock { .. } => "DEADLOCK",
         Error::SerializationFailure { .. } => "SERIALIZATION FAILURE",
-        Error::StatementTimedOut { .. } => "BUSY",
+        Error::StatementTimeout { .. } => "BUSY",
         _ => "ERROR",
     };
     format!("{kind}: {own}")

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_locks::prelude::*;
 
-pub(crate) trait Store: ObjectLocks + Transactions + 'static {
+pub(crate) trait Store: ObjectLockExt + TransactionExt + 'static {
     /// As the output calls it.
     const NAME: &'static str;
     /// Nobody waits for a row, but all who write for each other.
@@ -18,7 +18,7 @@ pub(crate) trait Store: ObjectLocks + Transactions + 'static {
     /// The number of the own session.
     const SESSION: &'static str;
 
-    fn begin_at(level: Isolation) -> String;
+    fn begin_at(level: IsolationLevel) -> String;
 
     /// Counts the session if it is waiting.
     fn waiting(session: i64) -> String;
@@ -57,7 +57,7 @@ impl Store for SqliteConnection {
     const SET_UP: &'static str = "PRAGMA busy_timeout = 60000";
     const SESSION: &'static str = "SELECT 0 AS n";
 
-    fn begin_at(_: Isolation) -> String {
+    fn begin_at(_: IsolationLevel) -> String {
         "BEGIN".to_owned()
     }
 
@@ -77,7 +77,7 @@ impl Store for PgConnection {
     const SET_UP: &'static str = "SET lock_timeout = '60s'";
     const SESSION: &'static str = "SELECT pg_backend_pid()::bigint AS n";
 
-    fn begin_at(level: Isolation) -> String {
+    fn begin_at(level: IsolationLevel) -> String {
         format!("BEGIN ISOLATION LEVEL {level}")
     }
 
@@ -101,7 +101,7 @@ impl Store for MysqlConnection {
     const SET_UP: &'static str = "SET SESSION innodb_lock_wait_timeout = 60";
     const SESSION: &'static str = "SELECT CAST(CONNECTION_ID() AS SIGNED) AS n";
 
-    fn begin_at(level: Isolation) -> String {
+    fn begin_at(level: IsolationLevel) -> String {
         format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN")
     }
 

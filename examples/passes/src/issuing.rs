@@ -25,7 +25,7 @@ struct Planned;
 
 /// The sequence of a meeting's passes.
 fn passes_of(meeting: i64) -> Sequence {
-    Sequence::new("pass", meeting)
+    Sequence::new("pass").for_key(meeting)
 }
 
 /// Issues a pass for each of the meetings, all or none. Fails when it is told to.

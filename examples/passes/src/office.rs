@@ -70,7 +70,7 @@ fn run<C: Store>(arguments: &Arguments, database: &Database) -> Result<Outcome> 
 /// New meetings, also beside those of another run on the same database. Their ids need no gap-free
 /// sequence; it is at hand.
 fn make_meetings<C: Store>(conn: &mut C, count: u32) -> Result<Vec<i64>> {
-    let ids = Sequence::named("meeting");
+    let ids = Sequence::new("meeting");
     let meetings = run_transaction(conn, &mut 0, |conn| {
         let meetings: Vec<i64> = conn.next_numbers(&ids, count)?.collect();
         conn.insert_meetings(&meetings)?;

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use diesel_locks::{Error, Retry, Transaction};
+use diesel_locks::{Error, RetryPolicy, TransactionOptions};
 
 use crate::store::Store;
 
 /// With 8 organisers at one meeting many are in each other's way.
-const PATIENT: Transaction = Transaction::new().retry(
-    Retry::up_to(21)
-        .delays(Duration::from_millis(10), Duration::from_millis(100))
-        .lock_timeouts(),
+const PATIENT: TransactionOptions = TransactionOptions::new().retry(
+    RetryPolicy::max_attempts(21)
+        .backoff(Duration::from_millis(10), Duration::from_millis(100))
+        .retry_lock_timeouts(),
 );
 
 /// Runs the closure in a transaction, again from its beginning when need be. `retries` grows by how often.

@@ -3,7 +3,7 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_locks::{Sequences, Transactions};
+use diesel_locks::{SequenceExt, TransactionExt};
 
 diesel::table! {
     meeting (id) {
@@ -20,7 +20,7 @@ diesel::table! {
     }
 }
 
-pub(crate) trait Store: Sequences + Transactions + Send + 'static {
+pub(crate) trait Store: SequenceExt + TransactionExt + Send + 'static {
     /// As the output calls it.
     const NAME: &'static str;
 

@@ -1,6 +1,6 @@
 //! What must not come out of a run.
 
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 use crate::outcome::{Cell, EngineOutcome, Verdict};
 use crate::way::Way;
 
@@ -30,22 +30,22 @@ fn complaint(cell: &Cell) -> Option<&'static str> {
 }
 
 /// What must become of a plain SELECT before an UPDATE. In between, engines differ.
-fn harm(isolation: Isolation) -> Option<Verdict> {
+fn harm(isolation: IsolationLevel) -> Option<Verdict> {
     match isolation {
-        Isolation::ReadCommitted => Some(Verdict::Failed),
-        Isolation::RepeatableRead => None,
-        Isolation::Serializable => Some(Verdict::Refused),
+        IsolationLevel::ReadCommitted => Some(Verdict::Failed),
+        IsolationLevel::RepeatableRead => None,
+        IsolationLevel::Serializable => Some(Verdict::Refused),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::complaints;
-    use crate::isolation::{Isolation, LEVELS};
+    use crate::isolation::{IsolationLevel, LEVELS};
     use crate::outcome::{Cell, EngineOutcome, Verdict};
     use crate::way::Way;
 
-    fn complains(isolation: Isolation, way: Way, verdict: Verdict) -> bool {
+    fn complains(isolation: IsolationLevel, way: Way, verdict: Verdict) -> bool {
         let cell = Cell {
             isolation,
             way,
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn the_plain_way_must_come_to_harm() {
         let plain = |isolation, verdict| complains(isolation, Way::Plain, verdict);
-        assert!(plain(Isolation::ReadCommitted, Verdict::Right));
-        assert!(!plain(Isolation::ReadCommitted, Verdict::Failed));
-        assert!(plain(Isolation::Serializable, Verdict::Right));
-        assert!(plain(Isolation::Serializable, Verdict::Failed));
-        assert!(!plain(Isolation::Serializable, Verdict::Refused));
-        assert!(!plain(Isolation::Serializable, Verdict::Skipped));
+        assert!(plain(IsolationLevel::ReadCommitted, Verdict::Right));
+        assert!(!plain(IsolationLevel::ReadCommitted, Verdict::Failed));
+        assert!(plain(IsolationLevel::Serializable, Verdict::Right));
+        assert!(plain(IsolationLevel::Serializable, Verdict::Failed));
+        assert!(!plain(IsolationLevel::Serializable, Verdict::Refused));
+        assert!(!plain(IsolationLevel::Serializable, Verdict::Skipped));
     }
 }

@@ -5,7 +5,7 @@ use diesel_locks::Sequence;
 
 use crate::check::check;
 use crate::counting::Counting;
-use crate::isolation::{Isolation, LEVELS};
+use crate::isolation::{IsolationLevel, LEVELS};
 use crate::outcome::{Cell, EngineOutcome, Measured, Verdict};
 use crate::store::Store;
 use crate::way::Way;
@@ -19,7 +19,7 @@ const CREATE: &str = "CREATE TABLE row_locking_counter (id INTEGER PRIMARY KEY, 
 
 /// The name of the sequences from which `next_number` draws.
 const SEQUENCE: &str = "row-locking-matrix";
-const FORGET: &str = "DELETE FROM diesel_sequences WHERE name = 'row-locking-matrix'";
+const FORGET: &str = "DELETE FROM diesel_locks_sequences WHERE name = 'row-locking-matrix'";
 
 /// An engine, and how much is asked of it.
 pub(crate) struct Experiment<'a> {
@@ -47,7 +47,7 @@ impl Experiment<'_> {
         Ok(EngineOutcome { engine, cells })
     }
 
-    fn cell<C: Store>(&self, conn: &mut C, isolation: Isolation, way: Way) -> Result<Cell> {
+    fn cell<C: Store>(&self, conn: &mut C, isolation: IsolationLevel, way: Way) -> Result<Cell> {
         let (Some(begin), Some(increment)) = (C::beginning(isolation), C::increment(way)) else {
             return Ok(Cell {
                 isolation,
@@ -58,7 +58,7 @@ impl Experiment<'_> {
         };
         conn.batch_execute(DROP)?;
         conn.batch_execute(CREATE)?;
-        let sequence = Sequence::new(SEQUENCE, isolation);
+        let sequence = Sequence::new(SEQUENCE).for_key(isolation);
         let connections = (0..self.connections)
             .map(|_| self.connect::<C>())
             .collect::<Result<Vec<_>>>()?;

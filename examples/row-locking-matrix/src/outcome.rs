@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::attempt::Refusal;
 use crate::check::Check;
-use crate::isolation::{self, Isolation};
+use crate::isolation::{self, IsolationLevel};
 use crate::way::Way;
 
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ pub(crate) struct EngineOutcome {
 #[derive(Debug, Serialize)]
 pub(crate) struct Cell {
     #[serde(serialize_with = "isolation::by_name")]
-    pub(crate) isolation: Isolation,
+    pub(crate) isolation: IsolationLevel,
     pub(crate) way: Way,
     pub(crate) verdict: Verdict,
     /// `None` when it was skipped.
@@ -101,7 +101,7 @@ impl Verdict {
 }
 
 impl EngineOutcome {
-    pub(crate) fn cell(&self, isolation: Isolation, way: Way) -> Option<&Cell> {
+    pub(crate) fn cell(&self, isolation: IsolationLevel, way: Way) -> Option<&Cell> {
         let mut cells = self.cells.iter();
         cells.find(|cell| cell.isolation == isolation && cell.way == way)
     }

@@ -1,10 +1,10 @@
 //! What differs per engine, and how statements are sent.
 
 use diesel::prelude::*;
-use diesel_locks::Sequences;
+use diesel_locks::SequenceExt;
 
 use crate::increment::Increment;
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 use crate::way::Way;
 
 #[cfg(feature = "mysql")]
@@ -13,7 +13,7 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
-pub(crate) trait Store: Sequences + 'static {
+pub(crate) trait Store: SequenceExt + 'static {
     /// The engine's name and version.
     fn title(&mut self) -> QueryResult<String>;
 
@@ -21,7 +21,7 @@ pub(crate) trait Store: Sequences + 'static {
     fn set_up(&mut self) -> QueryResult<()>;
 
     /// What begins a transaction; `None`: there is no such level.
-    fn beginning(isolation: Isolation) -> Option<String>;
+    fn beginning(isolation: IsolationLevel) -> Option<String>;
 
     /// `None`: the engine has no such thing.
     fn increment(way: Way) -> Option<Increment>;

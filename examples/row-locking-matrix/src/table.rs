@@ -98,7 +98,7 @@ impl fmt::Display for Time {
 
 #[cfg(test)]
 mod tests {
-    use crate::isolation::Isolation;
+    use crate::isolation::IsolationLevel;
     use crate::outcome::{Cell, Measured, Refusals, Verdict};
     use crate::way::Way;
 
@@ -114,7 +114,7 @@ mod tests {
             micros_per_number,
         };
         let cell = Cell {
-            isolation: Isolation::Serializable,
+            isolation: IsolationLevel::Serializable,
             way: Way::Plain,
             verdict,
             measured: Some(measured),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 
 /// How the next number is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,8 +48,8 @@ impl Way {
 
     /// Whether no number may be lost: who locks what it reads is right at any level, and at SERIALIZABLE
     /// everything is.
-    pub(crate) fn must_be_right(self, isolation: Isolation) -> bool {
-        !matches!(self, Self::Plain | Self::Cursor) || isolation == Isolation::Serializable
+    pub(crate) fn must_be_right(self, isolation: IsolationLevel) -> bool {
+        !matches!(self, Self::Plain | Self::Cursor) || isolation == IsolationLevel::Serializable
     }
 }
 

@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn run<C: ObjectLocks>(database: &Database, log: &Log) -> Result<()> {
+fn run<C: ObjectLockExt>(database: &Database, log: &Log) -> Result<()> {
     log.add(0, "started");
     let connect = || C::establish(&database.url).context("can't connect to the database");
     diesel_locks::migrate(&mut connect()?)?;
@@ -82,7 +82,7 @@ fn run<C: ObjectLocks>(database: &Database, log: &Log) -> Result<()> {
     Ok(())
 }
 
-fn work<C: ObjectLocks>(
+fn work<C: ObjectLockExt>(
     thread: usize,
     conn: &mut C,
     bond: &ObjectId,

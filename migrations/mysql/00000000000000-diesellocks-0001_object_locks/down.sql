@@ -1,1 +1,1 @@
-DROP TABLE IF EXISTS diesel_object_locks;
+DROP TABLE IF EXISTS diesel_locks_objects;

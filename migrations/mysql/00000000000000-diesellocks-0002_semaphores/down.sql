@@ -1,3 +1,3 @@
-DROP TABLE IF EXISTS diesel_fences;
-DROP TABLE IF EXISTS diesel_semaphores;
-DROP TABLE IF EXISTS diesel_slots;
+DROP TABLE IF EXISTS diesel_locks_fences;
+DROP TABLE IF EXISTS diesel_locks_semaphores;
+DROP TABLE IF EXISTS diesel_locks_slots;

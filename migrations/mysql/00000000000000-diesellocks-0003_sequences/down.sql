@@ -1,1 +1,1 @@
-DROP TABLE IF EXISTS diesel_sequences;
+DROP TABLE IF EXISTS diesel_locks_sequences;

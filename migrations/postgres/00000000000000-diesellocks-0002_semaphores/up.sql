@@ -2,7 +2,7 @@
 -- and no transaction has its row locked. All times are microseconds since 1970 UTC by this server's clock;
 -- to_timestamp(expires_us / 1e6) shows one. Logged: leases and fences outlive a crash.
 -- COLLATE "C": names are compared as bytes.
-CREATE TABLE diesel_slots (
+CREATE TABLE diesel_locks_slots (
     name VARCHAR(255) COLLATE "C" NOT NULL,
     number INTEGER NOT NULL,
     token BYTEA,                -- of the holder; NULL when nobody holds the slot
@@ -10,32 +10,32 @@ CREATE TABLE diesel_slots (
     fence BIGINT NOT NULL,      -- of the last grant
     acquired_us BIGINT NOT NULL,
     expires_us BIGINT NOT NULL,
-    keep_us BIGINT NOT NULL,    -- a release before that keeps the slot until then
+    hold_until_us BIGINT NOT NULL,    -- a release before that keeps the slot until then
     -- A slot has one row. The fence is in the key so that the row is found among those that it was before: of
     -- one number it is the last in the index. They can't be cleared away while a session has an old snapshot.
     PRIMARY KEY (name, number, fence)
 );
 
 -- Finds a free slot among many that are held.
-CREATE INDEX diesel_slots_expiry ON diesel_slots (name, expires_us) WHERE number > 100;
+CREATE INDEX diesel_locks_slots_expiry ON diesel_locks_slots (name, expires_us) WHERE number > 100;
 
 -- Finds the largest fence of a semaphore.
-CREATE INDEX diesel_slots_fences ON diesel_slots (name, fence);
+CREATE INDEX diesel_locks_slots_fences ON diesel_locks_slots (name, fence);
 
 -- Semaphores that applications have registered, whose slots stay.
-CREATE TABLE diesel_semaphores (
+CREATE TABLE diesel_locks_semaphores (
     name VARCHAR(255) COLLATE "C" PRIMARY KEY,
     permits INTEGER NOT NULL
 );
 
 -- One row: each grant has a larger fence, and no slot that was removed had one. Locked by whoever adds or
 -- removes slots.
-CREATE TABLE diesel_fences (
+CREATE TABLE diesel_locks_fences (
     id INTEGER PRIMARY KEY,
     fence BIGINT NOT NULL
 );
 
-INSERT INTO diesel_fences (id, fence) VALUES (1, 0);
+INSERT INTO diesel_locks_fences (id, fence) VALUES (1, 0);
 
 -- How many slots there are, and whether one is free, locked or not. STABLE: all its statements have the snapshot of
 -- the statement that calls it, so that a semaphore that is never full is never seen full.
@@ -46,9 +46,9 @@ DECLARE
     now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
     ends_us BIGINT;
 BEGIN
-    SELECT number INTO slots FROM diesel_slots WHERE name = semaphore ORDER BY number DESC LIMIT 1;
+    SELECT number INTO slots FROM diesel_locks_slots WHERE name = semaphore ORDER BY number DESC LIMIT 1;
     FOR candidate IN 1 .. least(permits, 100) LOOP
-        SELECT expires_us INTO ends_us FROM diesel_slots
+        SELECT expires_us INTO ends_us FROM diesel_locks_slots
             WHERE name = semaphore AND number BETWEEN candidate AND candidate
             ORDER BY number DESC, fence DESC LIMIT 1;
         any_free := ends_us <= now_us;
@@ -56,7 +56,7 @@ BEGIN
     END LOOP;
     any_free := coalesce(any_free, false);
     IF permits > 100 AND NOT any_free THEN
-        PERFORM FROM diesel_slots
+        PERFORM FROM diesel_locks_slots
             WHERE name = semaphore AND number > 100 AND expires_us <= now_us ORDER BY expires_us LIMIT 1;
         any_free := FOUND;
     END IF;
@@ -90,7 +90,7 @@ BEGIN
     END IF;
     IF among IS NULL THEN
         -- Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
-        PERFORM FROM diesel_slots WHERE name = semaphore AND number > permits ORDER BY number DESC LIMIT 1;
+        PERFORM FROM diesel_locks_slots WHERE name = semaphore AND number > permits ORDER BY number DESC LIMIT 1;
         IF FOUND THEN
             slots := permits + 1;
             RETURN;
@@ -98,7 +98,7 @@ BEGIN
     END IF;
     FOR step IN 0 .. candidates - CASE WHEN many THEN 0 ELSE 1 END LOOP
         IF step = 1 AND many THEN
-            SELECT ctid INTO row_at FROM diesel_slots
+            SELECT ctid INTO row_at FROM diesel_locks_slots
                 WHERE name = semaphore AND number > 100 AND expires_us <= now_us
                 ORDER BY expires_us LIMIT 1 FOR UPDATE SKIP LOCKED;
             EXIT WHEN row_at IS NOT NULL;
@@ -114,12 +114,12 @@ BEGIN
         -- that has no number.)
         SELECT free.at INTO row_at
             FROM (
-                SELECT ctid AS at FROM diesel_slots
+                SELECT ctid AS at FROM diesel_locks_slots
                 WHERE name = semaphore AND number BETWEEN candidate AND candidate
                 ORDER BY number DESC, fence DESC LIMIT 1
             ) AS newest,
             LATERAL (
-                SELECT ctid AS at FROM diesel_slots
+                SELECT ctid AS at FROM diesel_locks_slots
                 WHERE ctid = newest.at AND expires_us <= now_us FOR UPDATE SKIP LOCKED
             ) AS free;
         EXIT WHEN row_at IS NOT NULL;
@@ -127,24 +127,24 @@ BEGIN
     IF row_at IS NULL THEN
         SELECT * INTO slots, any_free FROM diesel_locks_look_at_slots(semaphore, permits);
     ELSIF new_token IS NULL THEN
-        SELECT number, 0 INTO got_number, got_fence FROM diesel_slots WHERE ctid = row_at;
+        SELECT number, 0 INTO got_number, got_fence FROM diesel_locks_slots WHERE ctid = row_at;
         -- The holder of a lease on it that has ended can't renew it: another holds the slot since.
-        UPDATE diesel_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
+        UPDATE diesel_locks_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
     ELSE
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
         -- The fence is larger than those of all slots that are there and of those that were removed.
-        UPDATE diesel_slots SET
+        UPDATE diesel_locks_slots SET
             token = new_token,
             holder = new_holder,
             fence = (greatest(now_us / 64, (greatest(
                 fence,
-                (SELECT newest.fence FROM diesel_slots AS newest
+                (SELECT newest.fence FROM diesel_locks_slots AS newest
                     WHERE newest.name = semaphore ORDER BY newest.fence DESC LIMIT 1),
-                (SELECT removed.fence FROM diesel_fences AS removed WHERE removed.id = 1)
+                (SELECT removed.fence FROM diesel_locks_fences AS removed WHERE removed.id = 1)
             ) >> 17) + 1) << 17) | number,
             acquired_us = now_us,
             expires_us = now_us + lease_us,
-            keep_us = now_us + at_least_us
+            hold_until_us = now_us + at_least_us
             WHERE ctid = row_at
             RETURNING number, fence INTO got_number, got_fence;
     END IF;

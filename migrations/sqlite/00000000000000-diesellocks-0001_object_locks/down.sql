@@ -1,1 +1,1 @@
-DROP TABLE diesel_object_locks;
+DROP TABLE diesel_locks_objects;

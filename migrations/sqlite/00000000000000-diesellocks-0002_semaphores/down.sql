@@ -1,3 +1,3 @@
-DROP TABLE diesel_fences;
-DROP TABLE diesel_semaphores;
-DROP TABLE diesel_slots;
+DROP TABLE diesel_locks_fences;
+DROP TABLE diesel_locks_semaphores;
+DROP TABLE diesel_locks_slots;

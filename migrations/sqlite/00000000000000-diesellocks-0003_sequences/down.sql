@@ -1,1 +1,1 @@
-DROP TABLE diesel_sequences;
+DROP TABLE diesel_locks_sequences;

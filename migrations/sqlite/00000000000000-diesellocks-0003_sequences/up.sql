@@ -1,5 +1,5 @@
 -- One row per gap-free sequence, made by the first transaction that draws from it.
-CREATE TABLE diesel_sequences (
+CREATE TABLE diesel_locks_sequences (
     name TEXT NOT NULL,
     scope TEXT NOT NULL,      -- whose sequence; empty when there is one of that name
     last BIGINT NOT NULL,     -- the number drawn last

@@ -17,7 +17,7 @@ use super::{
 use crate::engine::scope::Begun;
 use crate::messages::Class;
 use crate::request::Request;
-use crate::{Error, Isolation, ObjectId, Wait, nesting};
+use crate::{Error, IsolationLevel, ObjectId, Wait, nesting};
 
 /// Seconds that a transaction which may hold other locks waits at a gate at a time.
 const AT_THE_GATE: i32 = 1;
@@ -33,7 +33,7 @@ const WITHOUT_WAITING: i32 = 200;
 
 /// The transaction in which the locks are to be had.
 #[derive(Clone, Copy)]
-pub(super) enum Transaction {
+pub(super) enum TxContext {
     /// Begun for the purpose, at READ COMMITTED; it may be rolled back and begun again.
     Begun {
         /// Whether a row is likely to be missing.
@@ -69,20 +69,20 @@ impl From<Failure> for Refusal {
 pub(super) fn acquire(
     conn: &mut MysqlConnection,
     request: &Request,
-    transaction: Transaction,
+    transaction: TxContext,
 ) -> Result<(), Refusal> {
     let unknown = match transaction {
-        Transaction::Begun { .. }
-        | Transaction::Open {
-            begun: Some(Begun(Some(Isolation::ReadCommitted))),
+        TxContext::Begun { .. }
+        | TxContext::Open {
+            begun: Some(Begun(Some(IsolationLevel::ReadCommitted))),
         } => None,
-        Transaction::Open {
+        TxContext::Open {
             begun: Some(Begun(Some(level))),
         } => return Err(isolation(request, level.sql()).into()),
-        Transaction::Open {
+        TxContext::Open {
             begun: Some(Begun(None)),
         } => Some(Unknown::Level),
-        Transaction::Open { begun: None } => Some(Unknown::Transaction),
+        TxContext::Open { begun: None } => Some(Unknown::TxContext),
     };
     if request.kept() || request.ids.len() <= statements::LOCKED_AT_ONCE {
         return acquire_each(conn, request, &request.ids, transaction, unknown);
@@ -92,8 +92,8 @@ pub(super) fn acquire(
     }
     for ids in request.ids.chunks(statements::LOCKED_AT_ONCE) {
         if !acquire_if_free(conn, ids, request.wait)? {
-            let transaction = Transaction::Open {
-                begun: Some(Begun(Some(Isolation::ReadCommitted))),
+            let transaction = TxContext::Open {
+                begun: Some(Begun(Some(IsolationLevel::ReadCommitted))),
             };
             acquire_each(conn, request, ids, transaction, None)?;
         }
@@ -128,13 +128,13 @@ fn acquire_each(
     conn: &mut MysqlConnection,
     request: &Request,
     ids: &[ObjectId],
-    transaction: Transaction,
+    transaction: TxContext,
     mut unknown: Option<Unknown>,
 ) -> Result<(), Refusal> {
     for (position, id) in ids.iter().enumerate() {
         let gate_first = match transaction {
-            Transaction::Begun { gate } => gate,
-            Transaction::Open { .. } => !request.kept(),
+            TxContext::Begun { gate } => gate,
+            TxContext::Open { .. } => !request.kept(),
         };
         if !gate_first {
             match lock_row(conn, request, id)? {
@@ -144,7 +144,7 @@ fn acquire_each(
                     }
                     continue;
                 }
-                None if matches!(transaction, Transaction::Begun { .. }) => {
+                None if matches!(transaction, TxContext::Begun { .. }) => {
                     return Err(Refusal::NoRow);
                 }
                 None => {}
@@ -153,7 +153,7 @@ fn acquire_each(
         if let Some(unknown) = unknown.take() {
             unknown.ask(conn, request)?;
         }
-        let alone = matches!(transaction, Transaction::Begun { .. }) && position == 0;
+        let alone = matches!(transaction, TxContext::Begun { .. }) && position == 0;
         nesting::guarded(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
     }
     Ok(())
@@ -168,7 +168,7 @@ enum Unknown {
     /// Its level, at which the closure must read what the last holder committed: it is this crate's.
     Level,
     /// Also whether there is one.
-    Transaction,
+    TxContext,
 }
 
 impl Unknown {
@@ -183,7 +183,7 @@ impl Unknown {
         request: &Request,
         (level, in_transaction): Session,
     ) -> Result<(), Refusal> {
-        if let Self::Transaction = self {
+        if let Self::TxContext = self {
             assert_in_transaction(conn, in_transaction)?;
         }
         if reads_what_is_committed(level) {
@@ -265,7 +265,7 @@ fn lock_row(
                 writers::ensure_one(conn, unknown == 1)?;
                 return Ok(Some(session));
             }
-            Err(failure) if failure.is_denied() && is_over(limit, took) => {
+            Err(failure) if failure.is_insufficient_privilege() && is_over(limit, took) => {
                 if !waits {
                     return Err(request.timed_out(Some(failure.error)).into());
                 }

@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// The user lacks a right.
-    pub(super) fn is_denied(&self) -> bool {
+    pub(super) fn is_insufficient_privilege(&self) -> bool {
         matches!(self.class, Class::Denied(_))
     }
 

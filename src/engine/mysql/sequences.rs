@@ -18,7 +18,7 @@ use super::{assert_in_transaction, scope, session, statements, writers};
 use crate::engine::sequence_rows::last_drawn;
 use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
 use crate::engine::statement::{push, statement};
-use crate::schema::mysql::diesel_sequences;
+use crate::schema::mysql::diesel_locks_sequences;
 use crate::{Error, Sequence, nesting, transaction};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
@@ -64,7 +64,7 @@ statement! {
     |self, out| {
         let sequence = self.draw.sequence;
         push!(out;
-            "INSERT INTO diesel_sequences (name, scope, last) VALUES (",
+            "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
             // NULL is an error: outside a transaction the number would be another's too.
@@ -110,20 +110,20 @@ fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-    last.select((diesel_sequences::last, statements::WriterUnknown))
+    last.select((diesel_locks_sequences::last, statements::WriterUnknown))
         .get_result(conn)
 }
 
 /// A closure may ignore the error and commit: without a gap.
 fn take_back(conn: &mut MysqlConnection, draw: &Wanted<'_>, last: i64) -> Result<usize, Failure> {
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
-    let row = diesel_sequences::table.find((name.as_bytes(), scope.as_bytes()));
+    let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
     if last == draw.first_last {
         return diesel::delete(row).execute(conn);
     }
-    let before = diesel_sequences::last - draw.count;
+    let before = diesel_locks_sequences::last - draw.count;
     diesel::update(row)
-        .set(diesel_sequences::last.eq(before))
+        .set(diesel_locks_sequences::last.eq(before))
         .execute(conn)
 }
 

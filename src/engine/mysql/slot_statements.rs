@@ -42,16 +42,16 @@ type Look = (
 );
 
 /// No fence of a slot that was removed was larger.
-const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_fences WHERE id = 1), 0)";
+const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
 
 /// The largest fence of a semaphore with many slots.
 fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
     const { assert!(FEW_SLOTS == 100) };
     push!(out;
         "GREATEST("; {FLOOR};
-        ", IFNULL((SELECT MAX(fence) FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
-        " AND number <= 100), 0), IFNULL((SELECT MAX(upper_fence) FROM diesel_slots \
-         FORCE INDEX (diesel_slots_fences) WHERE name = ", Binary = name;
+        ", IFNULL((SELECT MAX(fence) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
+        " AND number <= 100), 0), IFNULL((SELECT MAX(upper_fence) FROM diesel_locks_slots \
+         FORCE INDEX (diesel_locks_slots_fences) WHERE name = ", Binary = name;
         "), 0))";
     );
     Ok(())
@@ -73,7 +73,7 @@ statement! {
         push!(out;
             "SELECT number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
             ", /*M!100100 1 + */ 2 * ("; {UNKNOWN};
-            ") FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            ") FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " + 1";
         );
@@ -91,14 +91,14 @@ statement! {
     |self, out| {
         push!(out;
             "(SELECT NULL AS slots, "; {Mysql::NOW};
-            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_slots FORCE INDEX (diesel_slots_expiry) \
+            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
              WHERE name = ", Binary = self.name;
             " AND expires_us <= "; {Mysql::NOW};
             " ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
         );
         last_of_many(&mut out, self.name)?;
         push!(out;
-            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_slots WHERE name = ", Binary = self.name;
+            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = self.name;
             ")";
         );
     }
@@ -117,19 +117,19 @@ statement! {
     } -> Integer,
     |self, out| {
         push!(out;
-            "UPDATE (SELECT name, number FROM diesel_slots WHERE name = ",
+            "UPDATE (SELECT name, number FROM diesel_locks_slots WHERE name = ",
                 Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= "; {Mysql::NOW};
-            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
+            " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = free.name AND slot.number = free.number \
              SET slot.token = ", Binary = self.wanted.token.as_slice();
             ", slot.holder = ", Nullable<Binary> = &self.holder;
             ", slot.fence = ", BigInt = &self.granted.fence;
             ", slot.acquired_us = "; {Mysql::NOW};
             ", slot.expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
-            ", slot.keep_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
+            ", slot.hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
         );
     }
 }
@@ -147,13 +147,13 @@ statement! {
     } -> Integer,
     |self, out| {
         push!(out;
-            "SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE diesel_slots \
+            "SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots \
              SET token = ", Binary = self.wanted.token.as_slice();
             ", holder = ", Nullable<Binary> = &self.holder;
             ", fence = ", BigInt = &self.granted.fence;
             ", acquired_us = "; {Mysql::NOW};
             ", expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
-            ", keep_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
+            ", hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
             " WHERE name = ", Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
@@ -219,7 +219,7 @@ statement! {
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            "SELECT number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND expires_us <= "; {Mysql::NOW};
@@ -234,7 +234,7 @@ statement! {
     FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence, token IS NOT NULL FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            "SELECT number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " AND expires_us <= "; {Mysql::NOW};
@@ -249,7 +249,7 @@ statement! {
     LockFreeAbove<'a> { name: &'a [u8], above: i32, limit: i64 } -> (Integer, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT number, fence FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number > ", Integer = &self.above;
             " AND expires_us <= "; {Mysql::NOW};
             " ORDER BY number DESC LIMIT ", BigInt = &self.limit; " FOR UPDATE SKIP LOCKED";
@@ -264,10 +264,10 @@ statement! {
     RemoveAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
     |self, out| {
         push!(out;
-            "DELETE slot FROM (SELECT name, number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            "DELETE slot FROM (SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number > ", Integer = &self.above;
-            " LIMIT 1000000 FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_slots AS slot \
+            " LIMIT 1000000 FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_slots AS slot \
              FORCE INDEX (PRIMARY) ON slot.name = gone.name AND slot.number = gone.number";
         );
     }
@@ -279,7 +279,7 @@ statement! {
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self, out| {
         push!(out;
-            "SELECT number FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            "SELECT number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us <= "; {Mysql::NOW};
             " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
         );
@@ -299,7 +299,7 @@ statement! {
     |self, out| {
         push!(out;
             "SELECT "; {IN_TRANSACTION}; ", "; {UNKNOWN};
-            " FROM diesel_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND token = ", Binary = self.token;
             " LOCK IN SHARE MODE";
@@ -314,21 +314,23 @@ pub(super) fn clear_token(name: &[u8], number: i32) -> impl Counted {
 
 /// Unless it is there.
 pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
-    diesel::insert_or_ignore_into(diesel_fences::table)
-        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
+    diesel::insert_or_ignore_into(diesel_locks_fences::table).values((
+        diesel_locks_fences::id.eq(FENCES),
+        diesel_locks_fences::fence.eq(fence),
+    ))
 }
 
 pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
-    diesel::replace_into(diesel_semaphores::table).values((
-        diesel_semaphores::name.eq(name),
-        diesel_semaphores::permits.eq(permits),
+    diesel::replace_into(diesel_locks_semaphores::table).values((
+        diesel_locks_semaphores::name.eq(name),
+        diesel_locks_semaphores::permits.eq(permits),
     ))
 }
 
 /// The leases asked for as a table.
 const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
      token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
-     STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
+     STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
      AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
 
 statement! {
@@ -340,9 +342,9 @@ statement! {
         push!(out;
             "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked; {ASKED};
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
-             STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
+             STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = mine.name AND slot.number = mine.number \
-             SET slot.expires_us = GREATEST(slot.keep_us, "; {Mysql::NOW};
+             SET slot.expires_us = GREATEST(slot.hold_until_us, "; {Mysql::NOW};
             " + mine.lease_us)";
         );
     }
@@ -356,10 +358,10 @@ statement! {
         push!(out;
             "UPDATE (SELECT slot.name, slot.number FROM JSON_TABLE(", Text = self.asked; {ASKED};
             " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
-             STRAIGHT_JOIN diesel_slots AS slot FORCE INDEX (PRIMARY) \
+             STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = mine.name AND slot.number = mine.number \
-             SET slot.token = NULL, slot.expires_us = CASE WHEN slot.keep_us > "; {Mysql::NOW};
-            " THEN slot.keep_us ELSE 0 END";
+             SET slot.token = NULL, slot.expires_us = CASE WHEN slot.hold_until_us > "; {Mysql::NOW};
+            " THEN slot.hold_until_us ELSE 0 END";
         );
     }
 }

@@ -22,7 +22,7 @@ use crate::engine::slot_store::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     open_among,
 };
-use crate::{Error, Isolation, Semaphore, Slot};
+use crate::{Error, IsolationLevel, Semaphore, Slot};
 
 /// Slots that are gone for without looking at locks.
 const TRIES: usize = 4;
@@ -313,7 +313,7 @@ fn try_once(
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
     let begun = scope::entered(conn);
     let level = match begun {
-        Some(Begun(Some(Isolation::ReadCommitted))) => return Ok(()),
+        Some(Begun(Some(IsolationLevel::ReadCommitted))) => return Ok(()),
         Some(Begun(Some(level))) => level.sql(),
         Some(Begun(None)) | None => {
             let (level, in_transaction) = (statements::Surroundings {}).get_result(conn)?;
@@ -326,14 +326,14 @@ fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(),
             level_named(level)
         }
     };
-    Err(Error::Isolation {
+    Err(Error::UnsuitableIsolation {
         what: semaphore.to_string(),
         why: isolation_of(level),
     })
 }
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps. `None` when the row of `diesel_fences` is missing.
+/// without gaps. `None` when the row of `diesel_locks_fences` is missing.
 fn remove_last(
     conn: &mut MysqlConnection,
     name: &[u8],

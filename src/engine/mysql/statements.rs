@@ -15,9 +15,9 @@ use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use super::writers::UNKNOWN;
 use crate::engine::statement::statement;
 use crate::request::Request;
-use crate::schema::mysql::diesel_object_locks::{self, dsl};
+use crate::schema::mysql::diesel_locks_objects::{self, dsl};
 use crate::transaction_request::Access;
-use crate::{ObjectId, Transaction, Wait};
+use crate::{ObjectId, TransactionOptions, Wait};
 
 /// Before BEGIN, for a transaction in which a closure runs.
 ///
@@ -81,7 +81,7 @@ pub(super) const PROBE: &str = "diesel_locks_open";
 
 /// SET TRANSACTION is for the next transaction alone, and travels with its BEGIN: nothing stays in the
 /// session, and it takes no round trip.
-pub(super) fn begin(transaction: &Transaction) -> String {
+pub(super) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = no_autocommit!().to_owned();
     if let Some(level) = transaction.isolation {
         sql.push_str("SET TRANSACTION ISOLATION LEVEL ");
@@ -181,9 +181,9 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
             // there is one writer.
             "; SET @diesel_locks_gate = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({gate}, 0), 0) = 0 OR {UNKNOWN})\
-             ; SELECT {hint}kept FROM diesel_object_locks WHERE id = {id} FOR UPDATE NOWAIT\
-             ; INSERT IGNORE INTO diesel_object_locks (id, kept) VALUES ({id}, FALSE)\
-             ; DELETE FROM diesel_object_locks WHERE id = {id} AND NOT kept\
+             ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {id} FOR UPDATE NOWAIT\
+             ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({id}, FALSE)\
+             ; DELETE FROM diesel_locks_objects WHERE id = {id} AND NOT kept\
              ; DO RELEASE_LOCK({gate})"
         );
     }
@@ -218,7 +218,7 @@ pub(super) const KEEP_ERROR_NUMBER: &str =
 pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
     let session: Session = SESSION;
     let unknown: WriterUnknown = WriterUnknown;
-    diesel_object_locks::table
+    diesel_locks_objects::table
         .select((session, unknown))
         .filter(dsl::id.eq(id))
         .for_update()
@@ -234,7 +234,7 @@ statement! {
         QueryFragment::<Mysql>::walk_ast(&SESSION, out.reborrow())?;
         out.push_sql(", ");
         QueryFragment::<Mysql>::walk_ast(&WriterUnknown, out.reborrow())?;
-        out.push_sql(" FROM diesel_object_locks WHERE id = ");
+        out.push_sql(" FROM diesel_locks_objects WHERE id = ");
         out.push_bind_param::<Binary, _>(&self.id)?;
         out.push_sql(" FOR UPDATE NOWAIT");
     }
@@ -242,18 +242,18 @@ statement! {
 
 #[auto_type]
 pub(super) fn insert<'a>(id: &'a [u8], kept: bool) -> _ {
-    insert_into(diesel_object_locks::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
+    insert_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
 }
 
 #[auto_type]
 pub(super) fn delete<'a>(id: &'a [u8]) -> _ {
-    delete_from(diesel_object_locks::table.filter(dsl::id.eq(id)))
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
 }
 
 /// Kept rows that nobody has locked, locked now.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
-    diesel_object_locks::table
+    diesel_locks_objects::table
         .select(dsl::id)
         .filter(dsl::kept)
         .limit(limit)
@@ -263,7 +263,7 @@ pub(super) fn free_kept(limit: i64) -> _ {
 
 #[auto_type]
 pub(super) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
-    delete_from(diesel_object_locks::table.filter(dsl::id.eq_any(ids)))
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq_any(ids)))
 }
 
 /// 1 when the session does not know yet that there is one writer.

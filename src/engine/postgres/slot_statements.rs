@@ -137,7 +137,7 @@ statement! {
     Database {} -> (Text, BigInt, BigInt),
     |self, out| {
         out.push_sql(
-            "SELECT current_database()::text, 'diesel_slots'::regclass::bigint, \
+            "SELECT current_database()::text, 'diesel_locks_slots'::regclass::bigint, \
              (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
         );
     }
@@ -167,7 +167,7 @@ statement! {
     /// the fence.
     Pin<'a> { key: Key<'a> } -> Integer,
     |self, out| {
-        out.push_sql("SELECT number FROM diesel_slots");
+        out.push_sql("SELECT number FROM diesel_locks_slots");
         where_key(&mut out, &self.key)?;
         out.push_sql(" FOR KEY SHARE");
     }
@@ -190,27 +190,30 @@ pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
 
 /// Unless it is there.
 pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
-    diesel::insert_into(diesel_fences::table)
-        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
+    diesel::insert_into(diesel_locks_fences::table)
+        .values((
+            diesel_locks_fences::id.eq(FENCES),
+            diesel_locks_fences::fence.eq(fence),
+        ))
         .on_conflict_do_nothing()
 }
 
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {
-    diesel::insert_into(diesel_semaphores::table)
+    diesel::insert_into(diesel_locks_semaphores::table)
         .values((
-            diesel_semaphores::name.eq(name),
-            diesel_semaphores::permits.eq(permits),
+            diesel_locks_semaphores::name.eq(name),
+            diesel_locks_semaphores::permits.eq(permits),
         ))
-        .on_conflict(diesel_semaphores::name)
+        .on_conflict(diesel_locks_semaphores::name)
         .do_update()
-        .set(diesel_semaphores::permits.eq(permits))
+        .set(diesel_locks_semaphores::permits.eq(permits))
 }
 
 /// The row of each number that is asked for, the last of its entries in the index, if it is still of the token.
-const NEWEST_ASKED: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_slots \
-     WHERE diesel_slots.name = asked.name COLLATE \"C\" \
-     AND diesel_slots.number BETWEEN asked.number AND asked.number \
-     ORDER BY diesel_slots.number DESC, diesel_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
+const NEWEST_ASKED: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
+     WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
+     AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
+     ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
 
 /// The same row, to be locked.
 const JOIN_MINE: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
@@ -235,9 +238,9 @@ statement! {
             ", ", Array<BigInt> = &self.leases;
             ") AS asked (name, number, token, lease_us)"; {NEWEST_ASKED}; "), \
              locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, mine.lease_us \
-             FROM diesel_slots AS slot"; {JOIN_MINE}; " \
+             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             renewed AS (UPDATE diesel_slots AS slot SET expires_us = greatest(slot.keep_us, "; {Pg::NOW};
+             renewed AS (UPDATE diesel_locks_slots AS slot SET expires_us = greatest(slot.hold_until_us, "; {Pg::NOW};
             " + locked.lease_us) FROM locked \
              WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence \
              RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
@@ -279,10 +282,10 @@ statement! {
             ", ", Array<Binary> = &self.tokens;
             ") AS asked (name, number, token)"; {NEWEST_ASKED}; "), \
              locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token \
-             FROM diesel_slots AS slot"; {JOIN_MINE}; " \
+             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             freed AS (UPDATE diesel_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.keep_us > "; {Pg::NOW};
-            " THEN slot.keep_us ELSE 0 END FROM locked \
+             freed AS (UPDATE diesel_locks_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.hold_until_us > "; {Pg::NOW};
+            " THEN slot.hold_until_us ELSE 0 END FROM locked \
              WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence) \
              SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
         );

@@ -185,7 +185,7 @@ impl SlotStore for PgConnection {
 }
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps. `None` when the row of `diesel_fences` is missing.
+/// without gaps. `None` when the row of `diesel_locks_fences` is missing.
 fn remove_last(
     conn: &mut PgConnection,
     name: &str,
@@ -246,7 +246,7 @@ fn is_victim(error: &diesel::result::Error) -> bool {
 
 /// Whether the limit of `diesel_locks_acquire_slot` has ended it.
 fn is_lock_timeout(error: &Error) -> bool {
-    matches!(error, Error::StatementTimedOut { source } if classify(source) == Class::LockTimeout)
+    matches!(error, Error::StatementTimeout { source } if classify(source) == Class::LockTimeout)
 }
 
 fn key(slot: &Slot) -> sql::Key<'_> {
@@ -295,7 +295,7 @@ fn attempt(
         return Ok(Attempt::TableLocked);
     };
     match level {
-        Some(level) => Err(Error::Isolation {
+        Some(level) => Err(Error::UnsuitableIsolation {
             what: semaphore.to_string(),
             why: isolation_of(&level),
         }),

@@ -8,9 +8,9 @@ use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
 
 use crate::request::Request;
-use crate::schema::postgres::diesel_object_locks::{self, dsl};
+use crate::schema::postgres::diesel_locks_objects::{self, dsl};
 use crate::transaction_request::Access;
-use crate::{ObjectId, Transaction, Wait};
+use crate::{ObjectId, TransactionOptions, Wait};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -29,7 +29,7 @@ extern "SQL" {
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
 /// The first number of each kept row's advisory lock: the table, by its object identifier, as in the migration.
-const KEPT_CLASS: &str = "'diesel_object_locks'::regclass::integer";
+const KEPT_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
 /// Milliseconds within which what is free is had when the time is up: far more than it takes. Without it a lock that
 /// changes hands faster than [`short_wait`] would be waited for on and on.
@@ -74,7 +74,7 @@ pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
 /// What the error of [`COMMIT`] names, in any language, in a transaction that is not ours.
 pub(super) const MARK: &str = "diesel_locks.begun";
 
-pub(super) fn begin(transaction: &Transaction) -> String {
+pub(super) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = String::from("BEGIN");
     if let Some(level) = transaction.isolation {
         sql.push_str(" ISOLATION LEVEL ");
@@ -124,7 +124,7 @@ pub(super) fn free_kept(limit: i64) -> _ {
     let class: SqlLiteral<Integer> = sql(KEPT_CLASS);
     let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock(class, dsl::advisory_key);
-    diesel_object_locks::table
+    diesel_locks_objects::table
         .select((dsl::id, dsl::advisory_key))
         .filter(case_when(dsl::kept, lock).otherwise(false))
         .limit(limit)
@@ -135,7 +135,7 @@ pub(super) fn free_kept(limit: i64) -> _ {
 #[auto_type]
 pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
     delete_from(
-        diesel_object_locks::table
+        diesel_locks_objects::table
             .filter(dsl::id.eq_any(ids))
             .filter(dsl::advisory_key.eq_any(keys)),
     )

@@ -57,9 +57,9 @@ statement! {
         (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
     |self, out| {
         push!(out;
-            "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_slots \
+            "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_locks_slots \
              WHERE name = ", Text = self.name;
-            ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_slots WHERE name = ",
+            ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_locks_slots WHERE name = ",
                 Text = self.name;
             " AND expires_us <= "; {Sqlite::NOW};
             " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
@@ -89,7 +89,7 @@ pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted
         slots::expires_us.eq(After {
             micros: wanted.lease_us,
         }),
-        slots::keep_us.eq(After {
+        slots::hold_until_us.eq(After {
             micros: wanted.at_least_us,
         }),
     ))
@@ -118,19 +118,21 @@ pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
         slots::fence.eq(fence),
         slots::acquired_us.eq(Now {}),
         slots::expires_us.eq(0_i64),
-        slots::keep_us.eq(0_i64),
+        slots::hold_until_us.eq(0_i64),
     ))
 }
 
 pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
-    diesel::insert_into(diesel_fences::table)
-        .values((diesel_fences::id.eq(FENCES), diesel_fences::fence.eq(fence)))
+    diesel::insert_into(diesel_locks_fences::table).values((
+        diesel_locks_fences::id.eq(FENCES),
+        diesel_locks_fences::fence.eq(fence),
+    ))
 }
 
 pub(super) fn register(name: &str, permits: i32) -> impl Counted {
-    diesel::replace_into(diesel_semaphores::table).values((
-        diesel_semaphores::name.eq(name),
-        diesel_semaphores::permits.eq(permits),
+    diesel::replace_into(diesel_locks_semaphores::table).values((
+        diesel_locks_semaphores::name.eq(name),
+        diesel_locks_semaphores::permits.eq(permits),
     ))
 }
 
@@ -140,13 +142,13 @@ statement! {
     Renew<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
         push!(out;
-            "UPDATE diesel_slots SET expires_us = MAX(keep_us, "; {Sqlite::NOW};
+            "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW};
             " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
              value ->> 'number' AS number, unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us \
              FROM json_each(", Text = self.asked;
-            ")) AS asked WHERE diesel_slots.name = asked.name AND diesel_slots.number = asked.number \
-             AND diesel_slots.token = asked.token \
-             RETURNING diesel_slots.token, expires_us - "; {Sqlite::NOW};
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND diesel_locks_slots.token = asked.token \
+             RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW};
         );
     }
 }
@@ -157,12 +159,12 @@ statement! {
     GiveBackMany<'a> { asked: &'a str } -> BigInt,
     |self, out| {
         push!(out;
-            "UPDATE diesel_slots SET token = NULL, expires_us = CASE WHEN keep_us > "; {Sqlite::NOW};
-            " THEN keep_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
+            "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {Sqlite::NOW};
+            " THEN hold_until_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
              value ->> 'number' AS number, unhex(value ->> 'token') AS token FROM json_each(",
                 Text = self.asked;
-            ")) AS asked WHERE diesel_slots.name = asked.name AND diesel_slots.number = asked.number \
-             AND diesel_slots.token = asked.token";
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND diesel_locks_slots.token = asked.token";
         );
     }
 }

@@ -5,7 +5,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 use diesel::sqlite::Sqlite;
 
-use crate::schema::sqlite::diesel_object_locks::{self, dsl};
+use crate::schema::sqlite::diesel_locks_objects::{self, dsl};
 use diesel::dsl::{delete, insert_or_ignore_into};
 
 /// The savepoint tells the transaction apart from one that an application's COMMIT and BEGIN put in its
@@ -22,17 +22,17 @@ pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";
 /// a transaction without other writes has nothing to sync.
 #[diesel::dsl::auto_type]
 pub(super) fn become_writer() -> _ {
-    delete(diesel_object_locks::table.filter(dsl::id.eq("")))
+    delete(diesel_locks_objects::table.filter(dsl::id.eq("")))
 }
 
 #[diesel::dsl::auto_type]
 pub(super) fn insert_kept<'a>(id: &'a str) -> _ {
-    insert_or_ignore_into(diesel_object_locks::table).values((dsl::id.eq(id), dsl::kept.eq(true)))
+    insert_or_ignore_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(true)))
 }
 
 #[diesel::dsl::auto_type]
 pub(super) fn delete_kept() -> _ {
-    delete(diesel_object_locks::table.filter(dsl::kept))
+    delete(diesel_locks_objects::table.filter(dsl::kept))
 }
 
 /// The connection's `busy_timeout` in milliseconds. A pragma, for which the DSL has no words.

@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
     use crate::guard::state::State;
-    use crate::semaphores::Semaphores;
-    use crate::{Lease, Semaphore};
+    use crate::semaphores::SemaphoreExt;
+    use crate::{LeaseOptions, Semaphore};
 
     /// Counts the connections that are taken from a pool.
     #[derive(Debug, Default)]
@@ -153,7 +153,7 @@ mod tests {
         let keeper = Arc::new(Keeper::new(pool.clone()));
         let now = Instant::now();
         for deadline in [now, now + HOUR, now] {
-            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), Lease::new(HOUR));
+            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
             let slot = slot.expect("an answer").expect("free");
             let kept = Kept {
                 slot,

@@ -77,7 +77,7 @@ fn waits_end_in_time_while_rights_change() {
         }
         let first = changes.load(Ordering::SeqCst);
         let meanwhile = || changes.load(Ordering::SeqCst) - first;
-        let lock = ObjectLock::on("a").wait(Wait::AtMost(Duration::from_millis(3)));
+        let lock = LockRequest::new("a").wait(Wait::AtMost(Duration::from_millis(3)));
         let mut waits: Vec<(Option<Error>, Duration)> = Vec::new();
         let goes_on = |waits: usize| {
             let wanted = if begun.elapsed() < A_WHILE {

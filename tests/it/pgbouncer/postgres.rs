@@ -91,15 +91,15 @@ fn nothing_stays_in_the_servers_session() {
     let before = leftovers(&mut next);
 
     let slots = Semaphore::new("one", 1);
-    let hour = || Lease::new(Duration::from_secs(3600));
-    let sequence = Sequence::named("invoice");
+    let hour = || LeaseOptions::new(Duration::from_secs(3600));
+    let sequence = Sequence::new("invoice");
     let mut holder = database.connect();
     begin(&mut holder);
     holder.lock_object("held").expect("free");
     for retention in [Retention::Transient, Retention::Kept] {
         for wait in [Wait::No, Wait::AtMost(Duration::from_millis(20))] {
             for id in ["free", "held"] {
-                let lock = ObjectLock::on(id).wait(wait).retention(retention);
+                let lock = LockRequest::new(id).wait(wait).retention(retention);
                 let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
                 assert_eq!(result.is_err(), id == "held", "{result:?}");
                 let result = conn.transaction(|conn| conn.lock_object(&lock));
@@ -109,16 +109,16 @@ fn nothing_stays_in_the_servers_session() {
         }
     }
     let mut slot = conn.acquire_slot(&slots, hour(), Wait::No).expect("free");
-    conn.refresh_slot(&mut slot, Duration::from_secs(60))
+    conn.renew_slot(&mut slot, Duration::from_secs(60))
         .expect("ours");
     conn.release_slot(slot).expect("ours");
     conn.with_slot(&slots, Wait::No, |_| Ok::<_, Error>(()))
         .expect("free");
     conn.purge_slots(Duration::ZERO).expect("purge");
     conn.purge_object_locks().expect("purge");
-    let serializable = Transaction::new()
-        .isolation(Isolation::Serializable)
-        .retry(Retry::up_to(3));
+    let serializable = TransactionOptions::new()
+        .isolation(IsolationLevel::Serializable)
+        .retry(RetryPolicy::max_attempts(3));
     conn.run_transaction(serializable, |conn| conn.next_number(&sequence))
         .expect("free");
     assert_eq!(leftovers(&mut next), before);
@@ -132,7 +132,7 @@ fn statements_prepared_by_name_are_an_error_that_says_what_to_do() {
     let one = PgBouncer::<1>::open(&database);
     let [mut conn, mut other] = [(), ()].map(|()| Postgres::connect_to(&one.url()));
     let slots = Semaphore::new("one", 1);
-    let hour = || Lease::new(Duration::from_secs(3600));
+    let hour = || LeaseOptions::new(Duration::from_secs(3600));
     conn.register_semaphores([&slots]).expect("register");
     let slot = conn.try_acquire_slot(&slots, hour()).expect("its own");
     assert!(slot.is_some());
@@ -140,7 +140,7 @@ fn statements_prepared_by_name_are_an_error_that_says_what_to_do() {
         .try_acquire_slot(&slots, hour())
         .expect_err("another's");
     assert!(
-        matches!(error, Error::StatementsMixedUp { .. }),
+        matches!(error, Error::PreparedStatementMismatch { .. }),
         "{error:?}"
     );
     let text = error.to_string();
@@ -202,7 +202,7 @@ fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
     let one = PgBouncer::<1>::with(&database, "query_wait_timeout = 2");
     let mut holder = Pooled::connect_to(&one.url());
     let mut conn = Pooled::connect_to(&one.url());
-    let lock = ObjectLock::on("free").wait(Wait::AtMost(Duration::from_millis(50)));
+    let lock = LockRequest::new("free").wait(Wait::AtMost(Duration::from_millis(50)));
     conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
         .expect("free");
     begin(&mut holder);

@@ -53,7 +53,7 @@ fn half_roll_back<B: Backend>(retention: impl Fn(usize) -> Retention + Send + Sy
     let database = Arc::new(B::new());
     compete(&database, 32, move |conn, thread, n| {
         let commits = (thread + n) % 2 == 0;
-        let lock = ObjectLock::on("counter").retention(retention(thread));
+        let lock = LockRequest::new("counter").retention(retention(thread));
         let result = conn.with_object_lock(lock, |conn| {
             B::count_up(conn, 0);
             if commits {
@@ -100,7 +100,7 @@ pub(crate) fn sixteen_connections_take_two_of_ten_ids_each<B: Backend>() {
             let one = (thread * 7 + n * 3) % 10;
             let other = (thread * 3 + n * 7 + 1) % 10;
             let pair = [one, other].map(|id| ObjectId::new("counter", id));
-            conn.with_object_locks(ObjectLock::on_all(pair).retention(retention), |conn| {
+            conn.with_object_locks(LockRequest::all(pair).retention(retention), |conn| {
                 B::count_up(conn, one);
                 if other != one {
                     B::count_up(conn, other);
@@ -125,7 +125,7 @@ pub(crate) fn lock_object_in_own_transactions_loses_no_update<B: Backend>() {
         let database = Arc::new(B::new());
         compete(&database, 8, move |conn, _, _| {
             B::in_transaction(conn, |conn| {
-                conn.lock_object(ObjectLock::on("counter").retention(retention))?;
+                conn.lock_object(LockRequest::new("counter").retention(retention))?;
                 B::count_up(conn, 0);
                 Ok(())
             })

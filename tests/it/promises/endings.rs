@@ -93,18 +93,18 @@ impl From<Error> for AppError {
     }
 }
 
-fn diesels<C: ObjectLocks>(conn: &mut C) -> diesel::QueryResult<u8> {
+fn diesels<C: ObjectLockExt>(conn: &mut C) -> diesel::QueryResult<u8> {
     conn.with_object_lock("a", |_| Ok(1))
 }
 
-fn ours<C: ObjectLocks>(conn: &mut C) -> Result<u8, Error> {
+fn ours<C: ObjectLockExt>(conn: &mut C) -> Result<u8, Error> {
     conn.with_object_lock("a", |conn| {
         let n = diesels(conn)?;
         Ok(n + 1)
     })
 }
 
-fn anyhows<C: ObjectLocks>(conn: &mut C) -> anyhow::Result<u8> {
+fn anyhows<C: ObjectLockExt>(conn: &mut C) -> anyhow::Result<u8> {
     conn.with_object_lock("a", |conn| {
         let n = ours(conn)?;
         anyhow::ensure!(n == 2, "two");
@@ -112,7 +112,7 @@ fn anyhows<C: ObjectLocks>(conn: &mut C) -> anyhow::Result<u8> {
     })
 }
 
-fn applications<C: ObjectLocks>(conn: &mut C, stock: u8) -> Result<u8, AppError> {
+fn applications<C: ObjectLockExt>(conn: &mut C, stock: u8) -> Result<u8, AppError> {
     conn.with_object_lock("a", |conn| {
         if stock == 0 {
             return Err(AppError::OutOfStock);
@@ -139,7 +139,10 @@ pub(crate) fn closures_may_return_any_error_made_from_ours<B: Backend>() {
             Ok(())
         })
         .expect_err("in a transaction");
-    assert!(matches!(Error::from(through), Error::InTransaction { .. }));
+    assert!(matches!(
+        Error::from(through),
+        Error::AlreadyInTransaction { .. }
+    ));
     let error = applications_error(&mut conn);
     assert!(
         matches!(error, AppError::Lock(Error::InvalidObjectId(_))),
@@ -152,7 +155,7 @@ pub(crate) fn closures_may_return_any_error_made_from_ours<B: Backend>() {
     ));
 }
 
-fn applications_error<C: ObjectLocks>(conn: &mut C) -> AppError {
+fn applications_error<C: ObjectLockExt>(conn: &mut C) -> AppError {
     conn.with_object_lock("", |_| Err::<(), _>(AppError::OutOfStock))
         .expect_err("an empty id")
 }

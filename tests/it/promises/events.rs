@@ -66,7 +66,7 @@ pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
     conn.try_with_object_lock("Bond:2", |_| Ok::<_, Error>(()))
         .expect("an answer");
     conn.with_object_lock(
-        ObjectLock::on("Bond:2").wait(Wait::AtMost(Duration::from_millis(20))),
+        LockRequest::new("Bond:2").wait(Wait::AtMost(Duration::from_millis(20))),
         |_| Ok::<_, Error>(()),
     )
     .expect_err("held");

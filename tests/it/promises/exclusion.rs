@@ -78,12 +78,12 @@ pub(crate) fn begin_fit<B: Backend>(conn: &mut B::Conn) {
 pub(crate) fn different_ids_wait_only_where_the_engine_has_one_writer<B: Backend>() {
     let database = Arc::new(B::new());
     for held in [
-        ObjectLock::on(ID),
-        ObjectLock::on(ID).retention(Retention::Kept),
+        LockRequest::new(ID),
+        LockRequest::new(ID).retention(Retention::Kept),
     ] {
         let holder = Holder::of(&database, held);
         for retention in [Retention::Transient, Retention::Kept] {
-            let other = ObjectLock::on("BondBO:DK0015966593")
+            let other = LockRequest::new("BondBO:DK0015966593")
                 .wait(Wait::AtMost(Duration::from_secs(2)))
                 .retention(retention);
             let result = database
@@ -97,7 +97,7 @@ pub(crate) fn different_ids_wait_only_where_the_engine_has_one_writer<B: Backend
 
 pub(crate) fn kept_and_transient_exclude_each_other<B: Backend>() {
     let database = Arc::new(B::new());
-    let of = |retention| ObjectLock::on(ID).retention(retention);
+    let of = |retention| LockRequest::new(ID).retention(retention);
     // Also before and after there is a row.
     for _ in 0..2 {
         for (held, wanted) in [

@@ -15,10 +15,10 @@ pub(crate) fn ids_are_compared_as_bytes<B: Backend>() {
     let mut holder = database.connect();
     for retention in [Retention::Kept, Retention::Transient] {
         holder
-            .with_object_lock(ObjectLock::on(four[0]).retention(retention), |_| {
+            .with_object_lock(LockRequest::new(four[0]).retention(retention), |_| {
                 for other in &four[1..] {
                     let tried = database.connect().try_with_object_lock(
-                        ObjectLock::on(*other).retention(retention),
+                        LockRequest::new(*other).retention(retention),
                         |_| Ok::<_, Error>(()),
                     )?;
                     assert_eq!(tried.is_none(), B::ONE_WRITER, "{other:?}");
@@ -27,7 +27,7 @@ pub(crate) fn ids_are_compared_as_bytes<B: Backend>() {
             })
             .expect("the lock is free");
     }
-    let kept = ObjectLock::on_all(four).retention(Retention::Kept);
+    let kept = LockRequest::all(four).retention(Retention::Kept);
     holder
         .with_object_locks(kept, |_| Ok::<_, Error>(()))
         .expect("free");
@@ -40,7 +40,7 @@ pub(crate) fn the_longest_id_is_locked_whole<B: Backend>() {
     for letter in ["x", "é", "漢", "🔒"] {
         let longest = letter.repeat(255);
         let almost = format!("{}y", letter.repeat(254));
-        let both = ObjectLock::on_all([&longest, &almost]).retention(Retention::Kept);
+        let both = LockRequest::all([&longest, &almost]).retention(Retention::Kept);
         conn.with_object_locks(both, |_| Ok::<_, Error>(()))
             .expect("free");
         assert_eq!(database.rows(), 2, "{letter}");
@@ -113,7 +113,7 @@ pub(crate) fn hostile_ids_are_only_ids<B: Backend>() {
     ];
     for retention in [Retention::Transient, Retention::Kept] {
         for id in hostile {
-            let lock = ObjectLock::on(id).retention(retention);
+            let lock = LockRequest::new(id).retention(retention);
             conn.with_object_lock(&lock, |conn| conn.lock_object(&lock))
                 .expect(id);
         }

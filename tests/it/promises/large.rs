@@ -41,7 +41,7 @@ pub(crate) fn fifty_thousand_transient_locks_are_one_request<B: Backend>() {
         .expect("an answer");
     assert_eq!(tried, Some(()));
     B::in_transaction(&mut conn, |conn| {
-        conn.lock_object(ObjectLock::on_all(&ids))?;
+        conn.lock_object(LockRequest::all(&ids))?;
         assert_eq!(are_free(&database, &ids), [false; 3]);
         Ok(())
     })
@@ -62,7 +62,7 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
     assert_eq!(tried, None);
     let wait = Wait::AtMost(std::time::Duration::from_millis(300));
     let late = conn
-        .with_object_locks(ObjectLock::on_all(&ids).wait(wait), |_| Ok::<_, Error>(()))
+        .with_object_locks(LockRequest::all(&ids).wait(wait), |_| Ok::<_, Error>(()))
         .expect_err("held");
     assert!(late.is_timeout(), "{late:?}");
     // The first of many are enough.
@@ -80,7 +80,7 @@ pub(crate) fn too_many_kept_locks_are_refused<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let ids = accounts(MANY);
-    let kept = |ids: &[ObjectId]| ObjectLock::on_all(ids).retention(Retention::Kept);
+    let kept = |ids: &[ObjectId]| LockRequest::all(ids).retention(Retention::Kept);
     let refusals = [
         conn.with_object_locks(kept(&ids), |_| Ok(())),
         conn.try_with_object_locks(kept(&ids), |_| Ok(())).map(drop),

@@ -23,7 +23,7 @@ pub(crate) fn all_or_none<B: Backend>() {
 
     let holder = Holder::of(&database, "Bond:b");
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on_all([&c, &a, &b])
+        let lock = LockRequest::all([&c, &a, &b])
             .wait(Wait::AtMost(Duration::from_millis(200)))
             .retention(retention);
         let error = conn
@@ -68,10 +68,10 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
     let ids: Vec<String> = (0..10).map(|number| format!("Bond:{number}")).collect();
     let holders: Vec<Holder> = ids
         .iter()
-        .map(|id| Holder::of(&database, ObjectLock::on(id).retention(retention)))
+        .map(|id| Holder::of(&database, LockRequest::new(id).retention(retention)))
         .collect();
     let mut conn = database.connect();
-    let lock = ObjectLock::on_all(&ids)
+    let lock = LockRequest::all(&ids)
         .wait(Wait::AtMost(limit))
         .retention(retention);
     // Not later than the wait for the first began.
@@ -99,7 +99,7 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
     }
     let result = result.unwrap_or_else(|| result_of(&waiting));
     assert!(
-        matches!(result, Err(Error::TimedOut { .. })),
+        matches!(result, Err(Error::LockTimeout { .. })),
         "{result:?} though all were held for longer"
     );
     short
@@ -130,7 +130,7 @@ pub(crate) fn the_order_of_names_does_not_matter<B: Backend>() {
 pub(crate) fn duplicates_are_folded<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let lock = ObjectLock::on_all(["b", "a", "b", "a"]).retention(Retention::Kept);
+    let lock = LockRequest::all(["b", "a", "b", "a"]).retention(Retention::Kept);
     conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
         .expect("free");
     assert_eq!(database.rows(), 2);

@@ -29,14 +29,14 @@ fn ends_in_time<T: std::fmt::Debug>(wait: impl FnOnce(Wait) -> Result<T, Error>)
     let begun = Instant::now();
     let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
     let took = begun.elapsed();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
     assert!(took >= LIMIT, "{took:?} is too early");
     assert!(took <= LIMIT + AMPLE, "{took:?} is too late");
 }
 
 fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = |wait| ObjectLock::on(id).wait(wait).retention(retention);
+        let lock = |wait| LockRequest::new(id).wait(wait).retention(retention);
         ends_in_time(|wait| conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(())));
         ends_in_time(|wait| B::in_transaction(conn, |conn| conn.lock_object(lock(wait))));
     }
@@ -53,7 +53,7 @@ fn sleeper<B: Backend>(
     let (database, theirs) = (Arc::clone(database), theirs.clone());
     let sleeps = meanwhile(move || {
         B::in_transaction(&mut database.connect(), |conn| {
-            conn.lock_object(ObjectLock::on("theirs").retention(retention))?;
+            conn.lock_object(LockRequest::new("theirs").retention(retention))?;
             conn.with_slot(&one(), Wait::No, |conn| {
                 conn.next_number(&theirs)?;
                 has.send(()).expect("the test waits for it");
@@ -75,10 +75,10 @@ pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
     let others = Semaphore::new("others", 3);
     conn.register_semaphores([&one(), &others])
         .expect("register");
-    let (theirs, ours) = (Sequence::named(fresh("theirs")), fresh("ours"));
+    let (theirs, ours) = (Sequence::new(fresh("theirs")), fresh("ours"));
     for n in 0..OTHERS / 2 {
-        let drawn = conn.run_transaction(Transaction::new(), |conn| {
-            conn.next_number(&Sequence::new(&ours, n))
+        let drawn = conn.run_transaction(TransactionOptions::new(), |conn| {
+            conn.next_number(&Sequence::new(&ours).for_key(n))
         });
         assert_eq!(drawn.expect("new"), 1);
     }
@@ -98,14 +98,14 @@ pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
                 ends_in_time(|wait| conn.acquire_slot(&one(), hour(), wait));
                 for n in 0..OTHERS {
                     let kind = [Retention::Transient, Retention::Kept][n % 2];
-                    let lock = ObjectLock::on(ObjectId::new("ours", n)).retention(kind);
+                    let lock = LockRequest::new(ObjectId::new("ours", n)).retention(kind);
                     conn.with_object_lock(lock.wait(Wait::No), |conn| {
                         // Some of them are new.
-                        conn.next_number(&Sequence::new(&name, n)).map(drop)
+                        conn.next_number(&Sequence::new(&name).for_key(n)).map(drop)
                     })
                     .expect("free");
                     let mut slot = acquire::<B>(&mut conn, &others);
-                    conn.refresh_slot(&mut slot, LONG).expect("ours");
+                    conn.renew_slot(&mut slot, LONG).expect("ours");
                     conn.release_slot(slot).expect("ours");
                     conn.with_slot(&others, Wait::No, |_| Ok::<_, Error>(()))
                         .expect("free");
@@ -134,17 +134,17 @@ pub(crate) fn a_holder_of_all_slots_is_in_nobody_elses_way<B: Backend>() {
     ends_in_time(|wait| conn.acquire_slot(&four, hour(), wait));
     ends_in_time(|wait| conn.with_slot(&four, wait, |_| Ok::<_, Error>(())));
     for n in 0..OTHERS {
-        let other = Semaphore::named(format!("other {n}"), 1);
+        let other = Semaphore::new(format!("other {n}"), 1);
         let slot = acquire::<B>(&mut conn, &other);
         assert!(is_full::<B>(&mut neighbour, &other));
         conn.release_slot(slot).expect("ours");
     }
-    assert_eq!(conn.release_all_slots(&four).expect("the hammer"), 4);
+    assert_eq!(conn.force_release_all(&four).expect("the hammer"), 4);
     conn.with_slot(&four, Wait::No, |_| Ok::<_, Error>(()))
         .expect("free");
     for slot in slots {
         let error = neighbour.release_slot(slot).expect_err("taken away");
-        assert!(error.is_lost(), "{error:?}");
+        assert!(error.is_slot_lost(), "{error:?}");
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() 
         let tried = conn.try_with_object_lock("another", |_| Ok::<_, Error>(()));
         assert_eq!(tried.expect("an answer").is_none(), B::ONE_WRITER);
         peer.kill();
-        let lock = ObjectLock::on("theirs").wait(Wait::AtMost(LONG));
+        let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
         conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
             .expect("free");
     }
@@ -175,7 +175,7 @@ pub(crate) fn a_limit_of_the_servers_ends_a_transaction_that_sleeps<B: Backend>(
     neighbour.lock_object("theirs").expect("free");
     // From here on it is idle. Set before, the limit would count while this test only waits for its turn.
     B::sql(&mut neighbour, limit);
-    let lock = ObjectLock::on("theirs").wait(Wait::AtMost(LONG));
+    let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
     database
         .connect()
         .with_object_lock(lock, |_| Ok::<_, Error>(()))

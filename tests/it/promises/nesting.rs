@@ -14,7 +14,7 @@ use crate::support::threads::{meanwhile, result_of};
 pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let of = |retention| ObjectLock::on("a").retention(retention);
+    let of = |retention| LockRequest::new("a").retention(retention);
     for first in [Retention::Transient, Retention::Kept] {
         conn.with_object_lock(of(first), |conn| {
             for again in [Retention::Transient, Retention::Kept] {
@@ -46,7 +46,7 @@ pub(crate) fn a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says<B: Backend>
         (Retention::Transient, B::SAVEPOINT_FREES_TRANSIENT),
         (Retention::Kept, B::SAVEPOINT_FREES_KEPT),
     ] {
-        let of = |id| ObjectLock::on(id).retention(retention);
+        let of = |id| LockRequest::new(id).retention(retention);
         let database = B::new();
         let mut conn = database.connect();
         for id in ["a", "b"] {
@@ -102,7 +102,7 @@ pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backen
         let transactions = [["a", "b"], ["b", "a"]].map(|[first, second]| {
             let (database, both_hold_one) = (Arc::clone(&database), Arc::clone(&both_hold_one));
             meanwhile(move || {
-                let of = |id| ObjectLock::on(id).retention(retention);
+                let of = |id| LockRequest::new(id).retention(retention);
                 B::in_transaction(&mut database.connect(), |conn| {
                     conn.lock_object(of(first))?;
                     if !B::ONE_WRITER {

@@ -30,7 +30,7 @@ pub(crate) fn a_missing_table_names_migrate<B: Backend>() {
     let database = B::empty();
     let mut conn = database.connect();
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let errors = [
             conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                 .expect_err("no table"),
@@ -39,7 +39,7 @@ pub(crate) fn a_missing_table_names_migrate<B: Backend>() {
             B::in_transaction(&mut conn, |conn| conn.lock_object(&lock)).expect_err("no table"),
         ];
         for error in errors {
-            assert!(error.is_missing_table(), "{error:?}");
+            assert!(error.is_missing_tables(), "{error:?}");
             assert!(
                 error.to_string().contains("diesel_locks::migrate"),
                 "{error}"
@@ -55,7 +55,7 @@ pub(crate) fn a_read_only_connection_is_told_so<B: Backend>() {
     let database = B::new();
     let mut conn = B::read_only_to(&database.url());
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on("a").retention(retention);
+        let lock = LockRequest::new("a").retention(retention);
         let errors = [
             conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                 .expect_err("read only"),
@@ -79,7 +79,7 @@ pub(crate) fn a_stale_transaction_is_refused<B: Backend>() {
             Wait::AtMost(std::time::Duration::from_secs(1)),
         ] {
             let mut conn = database.stale_transaction();
-            let lock = ObjectLock::on("a").retention(retention).wait(wait);
+            let lock = LockRequest::new("a").retention(retention).wait(wait);
             let errors = [
                 conn.lock_object(&lock).expect_err("stale"),
                 conn.try_lock_object(&lock).expect_err("stale"),
@@ -87,7 +87,10 @@ pub(crate) fn a_stale_transaction_is_refused<B: Backend>() {
                     .expect_err("stale"),
             ];
             for error in errors {
-                assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+                assert!(
+                    matches!(error, Error::UnsuitableIsolation { .. }),
+                    "{error:?}"
+                );
             }
             B::counter(&mut conn, 0);
             roll_back(&mut conn);
@@ -109,7 +112,7 @@ pub(crate) fn purge_and_migrate_need_to_be_outside_a_transaction<B: Backend>() {
     let error = conn.purge_object_locks().expect_err("in a transaction");
     assert!(matches!(
         error,
-        Error::InTransaction {
+        Error::AlreadyInTransaction {
             method: "purge_object_locks",
             ..
         }
@@ -117,7 +120,7 @@ pub(crate) fn purge_and_migrate_need_to_be_outside_a_transaction<B: Backend>() {
     let error = diesel_locks::migrate(&mut conn).expect_err("in a transaction");
     assert!(matches!(
         error,
-        Error::InTransaction {
+        Error::AlreadyInTransaction {
             method: "migrate",
             ..
         }

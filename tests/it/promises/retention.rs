@@ -9,8 +9,8 @@ use diesel_locks::prelude::*;
 use crate::support::Backend;
 use crate::support::threads::Holder;
 
-fn kept(id: impl Into<ObjectId>) -> ObjectLock {
-    ObjectLock::on(id).retention(Retention::Kept)
+fn kept(id: impl Into<ObjectId>) -> LockRequest {
+    LockRequest::new(id).retention(Retention::Kept)
 }
 
 pub(crate) fn kept_rows_stay_until_purged<B: Backend>() {
@@ -71,7 +71,7 @@ pub(crate) fn purge_works_while_others_lock<B: Backend>() {
                 for n in 0..40 {
                     let id = ObjectId::new("counter", (worker + n) % 3);
                     let lock = if n % 4 == 0 {
-                        ObjectLock::on(id)
+                        LockRequest::new(id)
                     } else {
                         kept(id)
                     };

@@ -45,7 +45,7 @@ pub(crate) fn in_own<B: Backend, T>(
     mut work: impl FnMut(&mut B::Conn) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let attempts = if B::ONE_WRITER { u32::MAX } else { 1 };
-    let transaction = Transaction::new().retry(Retry::up_to(attempts));
+    let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(attempts));
     conn.run_transaction(transaction, |conn| work(conn))
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn drawing_a_number_keeps_the_last_inserted_id<B: Backend>() {
     // The statement of a connection's first draw differs from that of the others.
     for _ in 0..2 {
         let mut conn = database.connect();
-        let sequence = Sequence::named(fresh("invoice"));
-        let end = Sequence::named(fresh("end")).starting_at(i64::MAX);
+        let sequence = Sequence::new(fresh("invoice"));
+        let end = Sequence::new(fresh("end")).start_with(i64::MAX);
         begin(&mut conn);
         for expected in 1..=3 {
             let number =
@@ -80,7 +80,7 @@ pub(crate) fn locking_an_object_keeps_the_last_inserted_id<B: Backend>() {
     ];
     for (n, wait) in waits.into_iter().enumerate() {
         for retention in [Retention::Transient, Retention::Kept] {
-            let known = ObjectLock::on(format!("known {n}"))
+            let known = LockRequest::new(format!("known {n}"))
                 .retention(retention)
                 .wait(wait);
             // `lastval()` on PostgreSQL: the documentation says so.
@@ -126,12 +126,12 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
         let mut slot = keeps_id::<B, _>(&mut conn, "try_acquire_slot", |conn| {
             acquire::<B>(conn, &many)
         });
-        keeps_id::<B, _>(&mut conn, "refresh_slot", |conn| {
-            conn.refresh_slot(&mut slot, Duration::from_secs(60))
+        keeps_id::<B, _>(&mut conn, "renew_slot", |conn| {
+            conn.renew_slot(&mut slot, Duration::from_secs(60))
         })
         .expect("ours");
         B::in_transaction(&mut conn, |conn| {
-            keeps_id::<B, _>(conn, "ensure_slot", |conn| conn.ensure_slot(&slot))
+            keeps_id::<B, _>(conn, "pin_slot", |conn| conn.pin_slot(&slot))
         })
         .expect("ours");
         keeps_id::<B, _>(&mut conn, "held_slots", |conn| conn.held_slots(&many)).expect("rows");
@@ -145,8 +145,8 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
         conn.acquire_slot(&one(), hour(), Wait::Forever)
     })
     .expect("free");
-    keeps_id::<B, _>(&mut conn, "release_all_slots", |conn| {
-        conn.release_all_slots(one())
+    keeps_id::<B, _>(&mut conn, "force_release_all", |conn| {
+        conn.force_release_all(one())
     })
     .expect("one");
     keeps_id::<B, _>(&mut conn, "purge_slots", |conn| {
@@ -159,7 +159,7 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
 fn waits<B: Backend>(conn: &mut B::Conn, limit: Duration) -> Vec<Result<(), Error>> {
     let mut results = Vec::new();
     for retention in [Retention::Kept, Retention::Transient] {
-        let lock = ObjectLock::on("a")
+        let lock = LockRequest::new("a")
             .retention(retention)
             .wait(Wait::AtMost(limit));
         results.push(conn.with_object_lock(&lock, |_| Ok(())));
@@ -308,7 +308,7 @@ pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
         assert_eq!(B::limits(&mut conn), before);
         database
             .connect()
-            .with_object_lock(ObjectLock::on("a").wait(Wait::No), |_| Ok::<_, Error>(()))
+            .with_object_lock(LockRequest::new("a").wait(Wait::No), |_| Ok::<_, Error>(()))
             .expect("nothing of the lock is left");
     }
     aim.stop.store(true, Ordering::SeqCst);
@@ -316,8 +316,8 @@ pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
 }
 
 /// A lock on `a` that is waited for with a limit.
-pub(crate) fn limited(retention: Retention) -> ObjectLock {
-    ObjectLock::on("a")
+pub(crate) fn limited(retention: Retention) -> LockRequest {
+    LockRequest::new("a")
         .retention(retention)
         .wait(Wait::AtMost(Duration::from_secs(5)))
 }

@@ -20,8 +20,8 @@ pub(crate) mod transactions;
 /// Longer than any test.
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) fn hour() -> Lease {
-    Lease::new(HOUR)
+pub(crate) fn hour() -> LeaseOptions {
+    LeaseOptions::new(HOUR)
 }
 
 pub(crate) fn one() -> Semaphore {
@@ -46,7 +46,7 @@ pub(crate) fn is_full<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> 
 /// The end of the lease, by the hand of a god: what is written is what the clock would have brought.
 pub(crate) fn let_expire<B: Backend>(conn: &mut B::Conn, slot: &Slot) {
     let changed = format!(
-        "UPDATE diesel_slots SET expires_us = 1, keep_us = 1 WHERE name = '{}' AND number = {}",
+        "UPDATE diesel_locks_slots SET expires_us = 1, hold_until_us = 1 WHERE name = '{}' AND number = {}",
         slot.semaphore(),
         slot.number()
     );

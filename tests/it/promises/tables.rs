@@ -47,7 +47,7 @@ pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    assert!(error.is_missing_tables(), "{error:?}");
     assert_eq!(
         diesel_locks::migrate(&mut conn).expect("up again").len(),
         MIGRATIONS
@@ -74,19 +74,19 @@ pub(crate) fn a_missing_table_of_slots_names_migrate<B: Backend>() {
     let database = B::empty();
     let mut conn = database.connect();
     let error = conn.try_acquire_slot(&one(), hour()).expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    assert!(error.is_missing_tables(), "{error:?}");
     let error = conn.held_slots("one").expect_err("no table");
-    assert!(error.is_missing_table(), "{error:?}");
+    assert!(error.is_missing_tables(), "{error:?}");
 }
 
 pub(crate) fn a_missing_table_of_sequences_names_migrate<B: Backend>() {
     let database = B::empty();
     let mut conn = database.connect();
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::new("invoice");
     let drawn = conn.transaction(|conn| conn.next_number(&sequence).map(drop));
     let read: Result<(), Error> = conn.last_number(&sequence).map(drop);
     for result in [drawn, read] {
         let error = result.expect_err("no table");
-        assert!(error.is_missing_table(), "{error:?}");
+        assert!(error.is_missing_tables(), "{error:?}");
     }
 }

@@ -15,16 +15,16 @@ const ID: &str = "BondBO:DK0015966592";
 /// What is allowed beyond the time asked for.
 const GRACE: Duration = Duration::from_millis(250);
 
-fn requests(wait: Wait) -> [ObjectLock; 2] {
+fn requests(wait: Wait) -> [LockRequest; 2] {
     [Retention::Transient, Retention::Kept]
-        .map(|retention| ObjectLock::on(ID).wait(wait).retention(retention))
+        .map(|retention| LockRequest::new(ID).wait(wait).retention(retention))
 }
 
 fn assert_timed_out(result: Result<(), Error>, limit: Duration, took: Duration, grace: Duration) {
     let error = result.expect_err("another holds it");
     assert!(error.is_timeout(), "{error:?}");
     assert!(error.to_string().contains(ID), "{error}");
-    let Error::TimedOut { waited, .. } = error else {
+    let Error::LockTimeout { waited, .. } = error else {
         panic!("{error:?}");
     };
     assert!(waited >= limit, "{waited:?} is too early");
@@ -84,7 +84,7 @@ pub(crate) fn a_short_wait_for_a_held_lock_is_short<B: Backend>() {
                 fastest[1] = fastest[1].min(begun.elapsed());
                 for result in [at_top, inside] {
                     assert!(
-                        matches!(&result, Err(Error::TimedOut { waited, .. }) if *waited >= limit),
+                        matches!(&result, Err(Error::LockTimeout { waited, .. }) if *waited >= limit),
                         "{result:?}"
                     );
                 }
@@ -182,7 +182,7 @@ pub(crate) fn no_wait_is_an_error_that_says_held<B: Backend>() {
             .connect()
             .with_object_lock(wanted, |_| Ok::<_, Error>(()))
             .expect_err("another holds it");
-        assert!(error.is_held(), "{error:?}");
+        assert!(error.is_unavailable(), "{error:?}");
         assert!(error.to_string().contains(ID), "{error}");
     }
     holder.let_go();
@@ -266,15 +266,16 @@ pub(crate) fn a_wait_that_is_too_long_is_refused<B: Backend>() {
     let mut conn = database.connect();
     let asked = Wait::LONGEST + Duration::from_millis(1);
     let error = conn
-        .with_object_lock(ObjectLock::on(ID).wait(Wait::AtMost(asked)), |_| {
+        .with_object_lock(LockRequest::new(ID).wait(Wait::AtMost(asked)), |_| {
             Ok::<_, Error>(())
         })
         .expect_err("more than the servers can count");
     assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
     assert!(error.to_string().contains("2147483.647"), "{error}");
-    conn.with_object_lock(ObjectLock::on(ID).wait(Wait::AtMost(Wait::LONGEST)), |_| {
-        Ok::<_, Error>(())
-    })
+    conn.with_object_lock(
+        LockRequest::new(ID).wait(Wait::AtMost(Wait::LONGEST)),
+        |_| Ok::<_, Error>(()),
+    )
     .expect("the longest is fine");
 }
 

@@ -23,7 +23,13 @@ diesel::table! {
 
 /// A database of the test's own, dropped with the value.
 pub(crate) trait Backend: Sized + Send + Sync + 'static {
-    type Conn: ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static;
+    type Conn: ObjectLockExt
+        + SemaphoreExt
+        + SequenceExt
+        + TransactionExt
+        + R2D2Connection
+        + Send
+        + 'static;
 
     /// As the peer process knows it.
     const NAME: &'static str;
@@ -105,14 +111,14 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// its end.
     const COUNTING_LOCKS_FREE_SLOTS: bool = false;
 
-    /// Whether `ensure_slot` keeps others from a slot that it said was lost.
+    /// Whether `pin_slot` keeps others from a slot that it said was lost.
     const LOST_SLOTS_STAY_LOCKED: bool = false;
 
     /// The slots that no transaction has locked, or none in a way that others can't `share`; `None` where it
     /// is not rows that are locked.
     fn unlocked_slots(conn: &mut Self::Conn, share: bool) -> Option<BTreeSet<(String, i32)>>;
 
-    /// The rows of `diesel_slots`.
+    /// The rows of `diesel_locks_slots`.
     fn slots(conn: &mut Self::Conn) -> Slots;
 
     /// The rows of all tables of the crate's.
@@ -239,7 +245,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     fn rows(&self) -> i64 {
         Self::number(
             &mut self.connect(),
-            "SELECT count(*) FROM diesel_object_locks",
+            "SELECT count(*) FROM diesel_locks_objects",
         )
     }
 

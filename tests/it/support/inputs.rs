@@ -44,7 +44,7 @@ const FRAGMENTS: [&str; 40] = [
     ":a",
     "{}",
     ",",
-    "'; DROP TABLE diesel_slots; --",
+    "'; DROP TABLE diesel_locks_slots; --",
     "*/ /*",
     "/*!80000 */",
     "\u{202e}",

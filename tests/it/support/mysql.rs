@@ -167,7 +167,7 @@ impl Backend for Mysql {
             "FOR UPDATE"
         };
         let sql = format!(
-            "SELECT name, number FROM diesel_slots FORCE INDEX (PRIMARY) {lock} SKIP LOCKED"
+            "SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) {lock} SKIP LOCKED"
         );
         let rows: Vec<SlotKey> = diesel::sql_query(sql).load(conn).expect("unlocked slots");
         let keys = rows.into_iter().map(|row| (row.name.text(), row.number));
@@ -185,8 +185,8 @@ impl Backend for Mysql {
                  processlist_command AS command, processlist_info AS info FROM performance_schema.threads) \
                  *//*M!100100 information_schema.processlist */ AS sessions \
                  WHERE db = '{}' AND (state = 'User lock' \
-                 OR (command <> 'Sleep' AND (info LIKE '%diesel_object_locks%FOR UPDATE' \
-                 OR info LIKE '%counters%FOR UPDATE' OR info LIKE 'INSERT INTO diesel_sequences%')))",
+                 OR (command <> 'Sleep' AND (info LIKE '%diesel_locks_objects%FOR UPDATE' \
+                 OR info LIKE '%counters%FOR UPDATE' OR info LIKE 'INSERT INTO diesel_locks_sequences%')))",
                 self.name
             ),
         ))

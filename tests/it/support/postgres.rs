@@ -127,7 +127,7 @@ impl Backend for Postgres {
 
     fn unlocked_slots(conn: &mut PgConnection, share: bool) -> Option<BTreeSet<(String, i32)>> {
         let lock = if share { Self::SHARED } else { "FOR UPDATE" };
-        let sql = format!("SELECT name, number FROM diesel_slots {lock} SKIP LOCKED");
+        let sql = format!("SELECT name, number FROM diesel_locks_slots {lock} SKIP LOCKED");
         let rows: Vec<SlotKey> = diesel::sql_query(sql).load(conn).expect("unlocked slots");
         let keys = rows.into_iter().map(|row| (row.name, row.number));
         Some(keys.collect())

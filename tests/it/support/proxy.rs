@@ -73,17 +73,17 @@ pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
     let mut cycle = || {
         let mut slot = None;
         let granted = proxy.count(|| {
-            let lease = Lease::new(minute);
+            let lease = LeaseOptions::new(minute);
             slot = conn.try_acquire_slot(&one, lease).expect("an answer");
         });
         let mut slot = slot.expect("free");
         let refused = proxy.count(|| {
-            let lease = Lease::new(minute);
+            let lease = LeaseOptions::new(minute);
             let refused = conn.try_acquire_slot(&one, lease).expect("an answer");
             assert_eq!(refused, None);
         });
         let refreshed = proxy.count(|| {
-            conn.refresh_slot(&mut slot, minute).expect("ours");
+            conn.renew_slot(&mut slot, minute).expect("ours");
         });
         let released = proxy.count(|| {
             conn.release_slot(&slot).expect("ours");
@@ -98,7 +98,7 @@ pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
 /// Round trips of a draw, and of a look at the last number, when the process knows the sequence.
 pub(crate) fn round_trips_of_a_sequence<B: Backend>() -> [u32; 2] {
     // No other test's: what the process knows goes by the name.
-    round_trips_of(&B::new(), &Sequence::named("round trips"))
+    round_trips_of(&B::new(), &Sequence::new("round trips"))
 }
 
 /// Round trips of a draw and of a look, in the third transaction.
@@ -127,10 +127,10 @@ pub(crate) fn round_trips_of_a_transaction<B: Backend>() -> [u32; 2] {
     // What Diesel closes after connecting has no answer, and counts as a part of the next message or not.
     conn.transaction(nothing).expect("commit");
     let bare = proxy.count(|| conn.transaction(nothing).expect("commit"));
-    let asked = Transaction::new()
-        .isolation(Isolation::Serializable)
+    let asked = TransactionOptions::new()
+        .isolation(IsolationLevel::Serializable)
         .read_only()
-        .retry(Retry::up_to(3));
+        .retry(RetryPolicy::max_attempts(3));
     let ours = proxy.count(|| conn.run_transaction(asked, nothing).expect("commit"));
     [bare, ours]
 }

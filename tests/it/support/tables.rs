@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Backend;
 
-/// A row of `diesel_slots` but for its key.
+/// A row of `diesel_locks_slots` but for its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRow {
     pub(crate) token: Option<Uuid>,
@@ -15,13 +15,13 @@ pub(crate) struct SlotRow {
     pub(crate) fence: i64,
     pub(crate) acquired_us: i64,
     pub(crate) expires_us: i64,
-    pub(crate) keep_us: i64,
+    pub(crate) hold_until_us: i64,
 }
 
 /// Rows by their keys.
 pub(crate) type Slots = BTreeMap<(String, i32), SlotRow>;
 
-/// All rows, but for the one of `diesel_fences`, which belongs to all semaphores.
+/// All rows, but for the one of `diesel_locks_fences`, which belongs to all semaphores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
     /// Whether the row is kept.
@@ -57,10 +57,10 @@ pub(crate) fn us(duration: Duration) -> i64 {
 /// Removes all rows. The fences go on.
 pub(crate) fn clear<B: Backend>(conn: &mut B::Conn) {
     for table in [
-        "diesel_object_locks",
-        "diesel_slots",
-        "diesel_semaphores",
-        "diesel_sequences",
+        "diesel_locks_objects",
+        "diesel_locks_slots",
+        "diesel_locks_semaphores",
+        "diesel_locks_sequences",
     ] {
         B::sql(conn, &format!("DELETE FROM {table}"));
     }
@@ -93,7 +93,7 @@ macro_rules! read_tables {
     ($schema:ident, $text:ty) => {
         fn slots(conn: &mut Self::Conn) -> $crate::support::tables::Slots {
             use diesel::prelude::*;
-            use diesel_locks::schema::$schema::diesel_slots;
+            use diesel_locks::schema::$schema::diesel_locks_slots;
 
             use $crate::support::tables::{SlotRow, Stored, token};
 
@@ -107,16 +107,16 @@ macro_rules! read_tables {
                 i64,
                 i64,
             );
-            let rows: Vec<Row> = diesel_slots::table
+            let rows: Vec<Row> = diesel_locks_slots::table
                 .select((
-                    diesel_slots::name,
-                    diesel_slots::number,
-                    diesel_slots::token,
-                    diesel_slots::holder,
-                    diesel_slots::fence,
-                    diesel_slots::acquired_us,
-                    diesel_slots::expires_us,
-                    diesel_slots::keep_us,
+                    diesel_locks_slots::name,
+                    diesel_locks_slots::number,
+                    diesel_locks_slots::token,
+                    diesel_locks_slots::holder,
+                    diesel_locks_slots::fence,
+                    diesel_locks_slots::acquired_us,
+                    diesel_locks_slots::expires_us,
+                    diesel_locks_slots::hold_until_us,
                 ))
                 .load(conn)
                 .expect("slots");
@@ -128,7 +128,7 @@ macro_rules! read_tables {
                         fence: row.4,
                         acquired_us: row.5,
                         expires_us: row.6,
-                        keep_us: row.7,
+                        hold_until_us: row.7,
                     };
                     ((row.0.text(), row.1), slot)
                 })
@@ -138,20 +138,21 @@ macro_rules! read_tables {
         fn tables(conn: &mut Self::Conn) -> $crate::support::tables::Tables {
             use diesel::prelude::*;
             use diesel_locks::schema::$schema::{
-                diesel_object_locks, diesel_semaphores, diesel_sequences,
+                diesel_locks_objects, diesel_locks_semaphores, diesel_locks_sequences,
             };
 
             use $crate::support::tables::{Stored, Tables};
 
             let slots = Self::slots(conn);
-            let locks: Vec<($text, bool)> = diesel_object_locks::table
-                .select((diesel_object_locks::id, diesel_object_locks::kept))
+            let locks: Vec<($text, bool)> = diesel_locks_objects::table
+                .select((diesel_locks_objects::id, diesel_locks_objects::kept))
                 .load(conn)
                 .expect("locks");
-            let semaphores: Vec<($text, i32)> =
-                diesel_semaphores::table.load(conn).expect("semaphores");
+            let semaphores: Vec<($text, i32)> = diesel_locks_semaphores::table
+                .load(conn)
+                .expect("semaphores");
             let sequences: Vec<($text, $text, i64)> =
-                diesel_sequences::table.load(conn).expect("sequences");
+                diesel_locks_sequences::table.load(conn).expect("sequences");
             Tables {
                 locks: locks
                     .into_iter()

@@ -68,16 +68,16 @@ impl Holder {
     }
 }
 
-pub(crate) struct HeldLock(ObjectLock);
+pub(crate) struct HeldLock(LockRequest);
 
 impl From<&str> for HeldLock {
     fn from(id: &str) -> Self {
-        Self(ObjectLock::on(id))
+        Self(LockRequest::new(id))
     }
 }
 
-impl From<ObjectLock> for HeldLock {
-    fn from(lock: ObjectLock) -> Self {
+impl From<LockRequest> for HeldLock {
+    fn from(lock: LockRequest) -> Self {
         Self(lock)
     }
 }

@@ -18,7 +18,7 @@ pub type Number = usize;
 /// The row of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
-    /// Absent rows remember their fence: that is the row of `diesel_fences`.
+    /// Absent rows remember their fence: that is the row of `diesel_locks_fences`.
     pub present: bool,
     /// What is left of the lease; 0 has ended.
     pub left: u8,

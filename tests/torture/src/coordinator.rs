@@ -149,7 +149,7 @@ fn follows(database: &Database, clock: &Clock) -> Result<()> {
 /// The tables, and the slots of some semaphores; those of the others are made when they are asked for, and again after
 /// they were purged.
 fn prepare(database: &Database) -> Result<()> {
-    use diesel_locks::Semaphores;
+    use diesel_locks::SemaphoreExt;
 
     with_connection!(database.engine, C => {
         let mut conn: C = database.connect()?;
@@ -157,7 +157,7 @@ fn prepare(database: &Database) -> Result<()> {
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
         let registered = [scene::ENSURED, scene::LEASED[0]]
-            .map(|semaphore| Semaphore::named(semaphore.name, semaphore.permits));
+            .map(|semaphore| Semaphore::new(semaphore.name, semaphore.permits));
         conn.register_semaphores(&registered)?;
         Ok(())
     })

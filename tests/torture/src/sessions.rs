@@ -25,8 +25,8 @@ pub(crate) trait Sessions: SimpleConnection {
     }
 }
 
-const READ_ALL: &str = "SELECT count(*) FROM diesel_object_locks; SELECT count(*) FROM diesel_slots; \
-                        SELECT count(*) FROM diesel_sequences; SELECT count(*) FROM torture_ledger";
+const READ_ALL: &str = "SELECT count(*) FROM diesel_locks_objects; SELECT count(*) FROM diesel_locks_slots; \
+                        SELECT count(*) FROM diesel_locks_sequences; SELECT count(*) FROM torture_ledger";
 
 /// Two accounts and a counter.
 fn wanted_rows() -> [i32; 3] {

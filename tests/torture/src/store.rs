@@ -69,7 +69,7 @@ pub(crate) struct Account {
 
 /// A connection, with what the application does on it.
 pub(crate) trait Store:
-    ObjectLocks + Semaphores + Sequences + Transactions + R2D2Connection + Send + 'static
+    ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt + R2D2Connection + Send + 'static
 {
     /// The session's settings: the time-outs without which a lost packet could hold up a worker, or a lock, for ever.
     fn settings() -> String;

@@ -19,7 +19,7 @@ pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
 
 fn skew<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     for who in [A, B] {
-        stage.does(who, &C::begin_at(Isolation::Serializable))?;
+        stage.does(who, &C::begin_at(IsolationLevel::Serializable))?;
     }
     stage.reads(A, &select(2, ""), 0)?;
     stage.reads(B, &select(1, ""), 0)?;
@@ -37,9 +37,9 @@ fn skew<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
 
 fn again<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let both_have_read = Meeting::default();
-    let transaction = Transaction::new()
-        .isolation(Isolation::Serializable)
-        .retry(Retry::up_to(5));
+    let transaction = TransactionOptions::new()
+        .isolation(IsolationLevel::Serializable)
+        .retry(RetryPolicy::max_attempts(5));
     let attempts = both(stage.url, |conn: &mut C, who| {
         let (read, write) = if who == A { (2, 1) } else { (1, 2) };
         conn.run_transaction_attempts(transaction, |conn, attempt| {

@@ -12,7 +12,7 @@ use crate::store::Store;
 pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
     play.lesson("read plainly, then update");
     play.part::<C>("At READ COMMITTED", |stage| {
-        ensure!(old_read(stage, Isolation::ReadCommitted)?, "B failed");
+        ensure!(old_read(stage, IsolationLevel::ReadCommitted)?, "B failed");
         Ok("two updates, n is 1: one is lost, and nobody was told".to_owned())
     });
     play.part("At REPEATABLE READ", repeatable_read::<C>);
@@ -21,7 +21,7 @@ pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
 }
 
 /// Both read 0 and write 1, one after the other: whether B's update succeeds.
-fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: Isolation) -> Result<bool> {
+fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: IsolationLevel) -> Result<bool> {
     for who in [A, B] {
         stage.does(who, &C::begin_at(level))?;
     }
@@ -43,7 +43,7 @@ fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: Isolation) -> Result<bool
 /// MariaDB with `innodb_snapshot_isolation`, in newer versions the default, refuses it.
 fn repeatable_read<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let is_innodb = C::SERIALIZABLE_READS_LOCK;
-    if old_read(stage, Isolation::RepeatableRead)? {
+    if old_read(stage, IsolationLevel::RepeatableRead)? {
         ensure!(is_innodb, "B did not fail");
         return Ok("InnoDB loses it at this level too".to_owned());
     }
@@ -53,7 +53,7 @@ fn repeatable_read<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
 fn computed<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let one_more = "UPDATE lessons SET n = n + 1 WHERE id = 1";
     for who in [A, B] {
-        stage.does(who, &C::begin_at(Isolation::ReadCommitted))?;
+        stage.does(who, &C::begin_at(IsolationLevel::ReadCommitted))?;
     }
     stage.does(A, one_more)?;
     stage.waits(B, one_more)?;

@@ -69,7 +69,7 @@ fn waiting<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let start = Meeting::default();
     let attempts = both(stage.url, |conn: &mut C, _| {
         start.wait();
-        conn.run_transaction_attempts(Transaction::new(), |conn, attempt| {
+        conn.run_transaction_attempts(TransactionOptions::new(), |conn, attempt| {
             let n = conn.number(&select(1, ""))?;
             conn.run(&update(1, n + 1))?;
             Ok::<_, Error>(attempt)

@@ -57,7 +57,7 @@ fn sorted<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
         let ids = if who == A { [1, 2] } else { [2, 1] };
         start.wait();
         for _ in 0..ROUNDS {
-            let lock = ObjectLock::on_all(ids.map(|id| ObjectId::new("Lesson", id.to_string())));
+            let lock = LockRequest::all(ids.map(|id| ObjectId::new("Lesson", id.to_string())));
             conn.with_object_locks(lock, |conn| {
                 for id in ids {
                     let n = conn.number(&select(id, ""))?;

@@ -18,7 +18,7 @@ pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
     });
     if C::SERIALIZABLE_READS_LOCK {
         play.part::<C>("Both read plainly, at SERIALIZABLE", |stage| {
-            upgrade(stage, &C::begin_at(Isolation::Serializable), "")
+            upgrade(stage, &C::begin_at(IsolationLevel::Serializable), "")
         });
     }
     play.part(
@@ -62,7 +62,7 @@ fn for_update<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
 
 fn again<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let both_have_read = Meeting::default();
-    let transaction = Transaction::new().retry(Retry::up_to(5));
+    let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
     let attempts = both(stage.url, |conn: &mut C, _| {
         conn.run_transaction_attempts(transaction, |conn, attempt| {
             let n = conn.number(&select(1, C::SHARED))?;

@@ -6,7 +6,7 @@ use diesel::sql_types::Text;
 
 use super::{Store, common, sending};
 use crate::increment::Increment;
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 use crate::way::Way;
 
 impl Store for MysqlConnection {
@@ -26,7 +26,7 @@ impl Store for MysqlConnection {
         Ok(())
     }
 
-    fn beginning(isolation: Isolation) -> Option<String> {
+    fn beginning(isolation: IsolationLevel) -> Option<String> {
         // For the next transaction only. One message, as Diesel allows several statements.
         Some(format!(
             "SET TRANSACTION ISOLATION LEVEL {isolation}; BEGIN"

@@ -6,7 +6,7 @@ use diesel::sql_types::Text;
 
 use super::{Store, common, sending};
 use crate::increment::{Increment, Reading};
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 use crate::way::Way;
 
 const FETCH: &str = "FETCH row_locking_cursor";
@@ -26,7 +26,7 @@ impl Store for PgConnection {
         Ok(())
     }
 
-    fn beginning(isolation: Isolation) -> Option<String> {
+    fn beginning(isolation: IsolationLevel) -> Option<String> {
         Some(format!("BEGIN ISOLATION LEVEL {isolation}"))
     }
 

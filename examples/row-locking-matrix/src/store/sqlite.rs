@@ -7,7 +7,7 @@ use diesel::sql_types::Text;
 
 use super::{Store, common, sending};
 use crate::increment::Increment;
-use crate::isolation::Isolation;
+use crate::isolation::IsolationLevel;
 use crate::way::Way;
 
 impl Store for SqliteConnection {
@@ -20,9 +20,9 @@ impl Store for SqliteConnection {
         self.batch_execute("PRAGMA busy_timeout = 60000; PRAGMA journal_mode = WAL")
     }
 
-    fn beginning(isolation: Isolation) -> Option<String> {
+    fn beginning(isolation: IsolationLevel) -> Option<String> {
         // Deferred: BEGIN IMMEDIATE would lock the database, and nothing would be left to be seen.
-        (isolation == Isolation::Serializable).then(|| "BEGIN".to_owned())
+        (isolation == IsolationLevel::Serializable).then(|| "BEGIN".to_owned())
     }
 
     fn increment(way: Way) -> Option<Increment> {

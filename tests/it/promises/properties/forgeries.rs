@@ -58,8 +58,8 @@ pub(crate) fn any_parts_are_one_slot_or_lost<B: Backend>() {
             });
             let day = Duration::from_secs(86_400);
             if real {
-                B::in_transaction(one, |one| one.ensure_slot(&forged))?;
-                prop_assert_eq!(one.refresh_slot(&mut forged, day)?, LeaseState::Unexpired);
+                B::in_transaction(one, |one| one.pin_slot(&forged))?;
+                prop_assert_eq!(one.renew_slot(&mut forged, day)?, LeaseState::Unexpired);
                 prop_assert_eq!(one.release_slot(&forged)?, LeaseState::Unexpired);
                 let mut after = before;
                 let key = (name, i32::try_from(number)?);
@@ -70,13 +70,13 @@ pub(crate) fn any_parts_are_one_slot_or_lost<B: Backend>() {
                 return Ok(());
             }
             let all = |one: &mut B::Conn| {
-                lost(one.refresh_slot(&mut forged.clone(), day), &forged)?;
+                lost(one.renew_slot(&mut forged.clone(), day), &forged)?;
                 lost(one.release_slot(&forged), &forged)
             };
             all(one)?;
             refused_in_a_transaction::<B>(one, |one| {
                 all(one)?;
-                lost(one.ensure_slot(&forged), &forged)
+                lost(one.pin_slot(&forged), &forged)
             })?;
             prop_assert_eq!(B::tables(other), before);
             Ok(())

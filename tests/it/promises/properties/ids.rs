@@ -13,8 +13,8 @@ use crate::support::Backend;
 use crate::support::inputs::{fits, short_texts, texts, texts_among_neighbours, usable_texts};
 use crate::support::property::{CASES, Sessions, holds_on};
 
-fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> ObjectLock {
-    ObjectLock::on_all(ids).retention(Retention::Kept)
+fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> LockRequest {
+    LockRequest::all(ids).retention(Retention::Kept)
 }
 
 pub(crate) fn any_text_is_one_id_or_refused<B: Backend>() {
@@ -48,7 +48,7 @@ fn is_held_alone<B: Backend>(
     retention: Retention,
     others: &[String],
 ) -> TestCaseResult {
-    one.with_object_lock(ObjectLock::on(text).retention(retention), |one| {
+    one.with_object_lock(LockRequest::new(text).retention(retention), |one| {
         one.lock_object(text)?;
         prop_assert_eq!(other.try_with_object_lock(text, nothing)?, None);
         for neighbour in others {
@@ -61,7 +61,7 @@ fn is_held_alone<B: Backend>(
 
 fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
     for retention in [Retention::Transient, Retention::Kept] {
-        let lock = ObjectLock::on(text).retention(retention);
+        let lock = LockRequest::new(text).retention(retention);
         refuses(conn.with_object_lock(&lock, nothing), text)?;
         refuses(conn.try_with_object_lock(&lock, nothing), text)?;
         refused_in_a_transaction::<B>(conn, |conn| {

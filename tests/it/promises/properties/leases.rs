@@ -52,18 +52,18 @@ fn row<B: Backend>(conn: &mut B::Conn) -> SlotRow {
 
 pub(crate) fn any_lease_is_as_long_as_asked_for_or_refused<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
-    let at_least = prop_oneof![Just(Duration::ZERO), leases()];
-    let inputs = (leases(), at_least, leases());
+    let hold_at_least = prop_oneof![Just(Duration::ZERO), leases()];
+    let inputs = (leases(), hold_at_least, leases());
     holds_on::<B, _>(
         CASES,
         &inputs,
-        |Sessions { one, other }, (asked, at_least, refreshed)| {
+        |Sessions { one, other }, (asked, hold_at_least, refreshed)| {
             one.register_semaphores([&one_slot])?;
             let before = B::tables(other);
-            let lease = Lease::new(asked).at_least(at_least);
-            if !can_be_leased(asked) || at_least > asked {
+            let lease = LeaseOptions::new(asked).hold_at_least(hold_at_least);
+            if !can_be_leased(asked) || hold_at_least > asked {
                 let (value, limit) = if can_be_leased(asked) {
-                    (at_least, "at_least is longer than the lease")
+                    (hold_at_least, "hold_at_least is longer than the lease")
                 } else {
                     (asked, limit(asked))
                 };
@@ -80,10 +80,10 @@ pub(crate) fn any_lease_is_as_long_as_asked_for_or_refused<B: Backend>() {
             prop_assert!(slot.remaining() <= asked);
             let leased = row::<B>(other);
             prop_assert_eq!(leased.expires_us - leased.acquired_us, us(asked));
-            prop_assert_eq!(leased.keep_us - leased.acquired_us, us(at_least));
+            prop_assert_eq!(leased.hold_until_us - leased.acquired_us, us(hold_at_least));
 
             let before = B::now_us(other);
-            let result = one.refresh_slot(&mut slot, refreshed);
+            let result = one.renew_slot(&mut slot, refreshed);
             let after = B::now_us(other);
             if !can_be_leased(refreshed) {
                 refuses(result, refreshed, limit(refreshed))?;
@@ -96,7 +96,7 @@ pub(crate) fn any_lease_is_as_long_as_asked_for_or_refused<B: Backend>() {
                 prop_assert_eq!(state, LeaseState::Unexpired);
             }
             let now = row::<B>(other);
-            let end = |clock: i64| leased.keep_us.max(clock + us(refreshed));
+            let end = |clock: i64| leased.hold_until_us.max(clock + us(refreshed));
             prop_assert!(
                 (end(before)..=end(after)).contains(&now.expires_us),
                 "{:?}",
@@ -130,7 +130,7 @@ pub(crate) fn any_age_is_what_purge_goes_by_or_refused<B: Backend>() {
         let acquired = B::now_us(one) - us(age);
         B::sql(
             one,
-            &format!("UPDATE diesel_slots SET acquired_us = {acquired}"),
+            &format!("UPDATE diesel_locks_slots SET acquired_us = {acquired}"),
         );
         let before = B::tables(other);
         let result = one.purge_slots(asked);

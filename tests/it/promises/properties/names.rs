@@ -23,7 +23,7 @@ pub(crate) fn any_name_is_one_semaphore_or_refused<B: Backend>() {
             let Sessions { one, other } = sessions;
             let mut held = Vec::new();
             for name in &others {
-                let semaphore = Semaphore::named(name, 2);
+                let semaphore = Semaphore::new(name, 2);
                 let slot = one.try_acquire_slot(&semaphore, hour().holder(name))?;
                 held.push(granted(slot, name)?);
             }
@@ -48,7 +48,7 @@ fn is_one_semaphore<B: Backend>(
     text: &str,
     before: &Tables,
 ) -> TestCaseResult {
-    let semaphore = Semaphore::named(text, 2);
+    let semaphore = Semaphore::new(text, 2);
     let mut others_stay = |what: &str, slots: usize| {
         let tables = B::tables(other);
         prop_assert_eq!(tables.slots_of(text).len(), slots, "{}", what);
@@ -71,20 +71,20 @@ fn is_one_semaphore<B: Backend>(
     prop_assert_eq!(held[0].holder.as_deref(), Some(text));
     prop_assert_eq!(held[0].token, Some(slot.token()));
 
-    let state = one.refresh_slot(&mut slot, Duration::from_secs(7200))?;
+    let state = one.renew_slot(&mut slot, Duration::from_secs(7200))?;
     prop_assert_eq!(state, LeaseState::Unexpired);
     others_stay("refresh", 2)?;
-    B::in_transaction(one, |one| one.ensure_slot(&slot))?;
+    B::in_transaction(one, |one| one.pin_slot(&slot))?;
     prop_assert_eq!(one.try_with_slot(&semaphore, nothing)?, Some(()));
     others_stay("hold", 2)?;
-    one.register_semaphores([Semaphore::named(text, 3)])?;
+    one.register_semaphores([Semaphore::new(text, 3)])?;
     let tables = others_stay("register", 3)?;
     prop_assert_eq!(tables.semaphores.get(text), Some(&3));
     prop_assert_eq!(one.release_slot(slot)?, LeaseState::Unexpired);
     others_stay("release", 3)?;
     let slot = granted(one.try_acquire_slot(&semaphore, hour())?, text)?;
     prop_assert_eq!(slot.semaphore(), text);
-    prop_assert_eq!(one.release_all_slots(text)?, 1);
+    prop_assert_eq!(one.force_release_all(text)?, 1);
     others_stay("release all", 3)?;
     prop_assert_eq!(one.purge_slots(Duration::from_secs(3600))?, 0);
     others_stay("purge what is old", 3)?;
@@ -92,7 +92,7 @@ fn is_one_semaphore<B: Backend>(
 }
 
 fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
-    let semaphore = Semaphore::named(text, 2);
+    let semaphore = Semaphore::new(text, 2);
     let all = |conn: &mut B::Conn| {
         refuses(conn.try_acquire_slot(&semaphore, hour()), text)?;
         refuses(conn.acquire_slot(&semaphore, hour(), Wait::Forever), text)?;
@@ -101,7 +101,7 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
         let two = [&Semaphore::new("usable", 1), &semaphore];
         refuses(conn.register_semaphores(two), text)?;
         refuses(conn.held_slots(text), text)?;
-        refuses(conn.release_all_slots(text), text)
+        refuses(conn.force_release_all(text), text)
     };
     all(conn)?;
     refused_in_a_transaction::<B>(conn, all)
@@ -142,7 +142,7 @@ pub(crate) fn any_holder_is_shown_as_it_is_or_refused<B: Backend>() {
 
 /// All of a pool in one statement, in which names travel in another way (JSON, an array).
 pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
-    let lease = Lease::new(Duration::from_secs(9));
+    let lease = LeaseOptions::new(Duration::from_secs(9));
     // One case has many names, and lasts for a third of the lease: no more of them.
     let names = btree_set(usable_texts(), 24..=32);
     let config = Config {
@@ -155,7 +155,7 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
         let mut conn = database.connect();
         let mut guards = Vec::new();
         for name in &names {
-            let semaphore = Semaphore::named(name, 1);
+            let semaphore = Semaphore::new(name, 1);
             let guard = SlotGuard::try_acquire(&pool, &semaphore, lease.clone())?;
             guards.push(granted(guard, name)?);
         }

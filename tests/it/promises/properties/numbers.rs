@@ -37,7 +37,8 @@ pub(crate) fn any_number_of_permits_is_granted_or_refused<B: Backend>() {
             prop_assert!((1..=permits).contains(&first.number()));
             let slots = B::slots(other);
             prop_assert_eq!(u32::try_from(slots.len())?, permits);
-            let end = "UPDATE diesel_slots SET expires_us = 9000000000000000 WHERE number <= ";
+            let end =
+                "UPDATE diesel_locks_slots SET expires_us = 9000000000000000 WHERE number <= ";
             B::sql(one, &format!("{end}{}", permits - 1));
             let free = permits > 1
                 && slots[&("some".to_owned(), i32::try_from(permits)?)]
@@ -89,22 +90,22 @@ pub(crate) fn any_text_names_one_sequence_or_is_refused<B: Backend>() {
                 "b".to_owned()
             };
             let sequences = [
-                Sequence::named(&text),
-                Sequence::new(&text, &second),
-                Sequence::new(&second, &text),
+                Sequence::new(&text),
+                Sequence::new(&text).for_key(&second),
+                Sequence::new(&second).for_key(&text),
             ];
             let mut bystanders: Vec<_> = others
                 .iter()
                 .flat_map(|other| {
                     [
-                        Sequence::named(other),
-                        Sequence::new(other, &second),
-                        Sequence::new(&second, other),
+                        Sequence::new(other),
+                        Sequence::new(other).for_key(&second),
+                        Sequence::new(&second).for_key(other),
                     ]
                 })
                 .chain([
-                    Sequence::named(format!("{text}{second}")),
-                    Sequence::named(format!("{second}{text}")),
+                    Sequence::new(format!("{text}{second}")),
+                    Sequence::new(format!("{second}{text}")),
                 ])
                 .filter(|sequence| sequence.check().is_ok() && !sequences.contains(sequence))
                 .collect();
@@ -163,12 +164,12 @@ pub(crate) fn any_numbers_are_drawn_in_a_row_or_refused<B: Backend>() {
     ];
     holds_on::<B, _>(CASES, &inputs, |Sessions { one, other }, draws| {
         let (some, others) = (fresh("some"), fresh("other"));
-        let bystander = Sequence::named(&others);
+        let bystander = Sequence::new(&others);
         in_own::<B, _>(one, |one| one.next_number(&bystander))?;
         let mut expected = B::tables(other);
         let mut last = None;
         for (first, count) in draws {
-            let sequence = Sequence::named(&some).starting_at(first);
+            let sequence = Sequence::new(&some).start_with(first);
             let mut outcome = Ok(());
             let drawn = in_own::<B, _>(one, |one| {
                 let drawn = one.next_numbers(&sequence, count);
@@ -214,7 +215,7 @@ fn is_right(
             prop_assert_eq!(count, 0);
             says(error, &[what, count_shown, "1 to 4294967295".to_owned()])
         }
-        Err(error @ Error::InvalidFirstNumber { .. }) => {
+        Err(error @ Error::InvalidStart { .. }) => {
             prop_assert!(first < 1);
             says(error, &[what, first.to_string(), i64::MAX.to_string()])
         }

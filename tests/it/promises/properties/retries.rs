@@ -24,21 +24,22 @@ fn deadlock() -> Error {
 /// Each attempt is told its number, and no failed one leaves anything behind.
 fn run<B: Backend>(
     Sessions { one, other }: &mut Sessions<B>,
-    retry: Retry,
+    retry: RetryPolicy,
     failures: u32,
 ) -> Result<(u32, Result<(), Error>), TestCaseError> {
     let before = (B::tables(other), B::counter(other, 0));
     let (mut tried, mut numbers) = (0, Vec::new());
-    let result = one.run_transaction_attempts(Transaction::new().retry(retry), |one, attempt| {
-        tried += 1;
-        numbers.push(attempt);
-        B::count_up(one, 0);
-        if tried <= failures {
-            Err(deadlock())
-        } else {
-            Ok(())
-        }
-    });
+    let result =
+        one.run_transaction_attempts(TransactionOptions::new().retry(retry), |one, attempt| {
+            tried += 1;
+            numbers.push(attempt);
+            B::count_up(one, 0);
+            if tried <= failures {
+                Err(deadlock())
+            } else {
+                Ok(())
+            }
+        });
     prop_assert_eq!(numbers, (1..=tried).collect::<Vec<_>>());
     prop_assert_eq!(result.is_ok(), tried > failures);
     let committed = i64::from(result.is_ok());
@@ -56,13 +57,15 @@ pub(crate) fn any_retry_is_tried_as_often_as_asked_for_or_refused<B: Backend>() 
 /// With time enough, so that only the number of attempts counts.
 fn tried_as_often_as_asked_for<B: Backend>() {
     let enough = prop_oneof![Just(Duration::from_secs(60)), Just(Duration::MAX)];
-    let delays = || (0..=1000_u64).prop_map(Duration::from_micros);
-    let inputs = (1..=8_u32, 0..=8_u32, enough, delays(), delays());
+    let backoff = || (0..=1000_u64).prop_map(Duration::from_micros);
+    let inputs = (1..=8_u32, 0..=8_u32, enough, backoff(), backoff());
     holds_on::<B, _>(
         CASES,
         &inputs,
         |sessions, (attempts, failures, within, first, longest)| {
-            let retry = Retry::up_to(attempts).within(within).delays(first, longest);
+            let retry = RetryPolicy::max_attempts(attempts)
+                .max_elapsed(within)
+                .backoff(first, longest);
             let (tried, result) = run(sessions, retry, failures)?;
             prop_assert_eq!(tried, attempts.min(failures + 1));
             if tried <= failures {
@@ -82,7 +85,9 @@ fn extremes_are_tried_or_refused<B: Backend>() {
         CASES,
         &inputs,
         |sessions, (attempts, within, first, longest)| {
-            let retry = Retry::up_to(attempts).within(within).delays(first, longest);
+            let retry = RetryPolicy::max_attempts(attempts)
+                .max_elapsed(within)
+                .backoff(first, longest);
             // Fails as often as it may be tried, or succeeds at once; never so often that it would have to sleep
             // for as long as it was told to.
             let sleeps = first.min(longest) > Duration::from_millis(1) && within > Duration::ZERO;

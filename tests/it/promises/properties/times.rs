@@ -47,7 +47,7 @@ pub(crate) fn any_wait_is_for_what_is_not_free_or_refused<B: Backend>() {
         |Sessions { one, other }, (limit, retention)| {
             one.register_semaphores([&one_slot])?;
             let wait = Wait::AtMost(limit);
-            let lock = ObjectLock::on("a").retention(retention).wait(wait);
+            let lock = LockRequest::new("a").retention(retention).wait(wait);
             if limit > LONGEST {
                 let before = B::tables(other);
                 refuses(one.with_object_lock(&lock, nothing), limit)?;

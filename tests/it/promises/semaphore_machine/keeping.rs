@@ -53,7 +53,7 @@ impl<B: Backend> System<B> {
         let Some((slot, key, on)) = self.slot(on, slot) else {
             return;
         };
-        let result = self.conn(on).ensure_slot(&slot);
+        let result = self.conn(on).pin_slot(&slot);
         if !self.model.is_open(on) {
             assert!(
                 matches!(result, Err(Error::NotInTransaction { .. })),
@@ -63,7 +63,7 @@ impl<B: Backend> System<B> {
             result.expect("it is ours");
             self.model.share(on, key);
         } else {
-            assert!(result.expect_err("it is not ours").is_lost());
+            assert!(result.expect_err("it is not ours").is_slot_lost());
             if B::LOST_SLOTS_STAY_LOCKED && self.model.view(on).contains_key(&key) {
                 self.model.share(on, key);
             }
@@ -75,16 +75,16 @@ impl<B: Backend> System<B> {
             return;
         };
         let before = self.now_us();
-        let result = self.conn(on).refresh_slot(&mut slot, lasts);
+        let result = self.conn(on).renew_slot(&mut slot, lasts);
         let after = self.now_us();
         let Some(row) = self.row_of(on, &slot) else {
-            assert!(result.expect_err("it is not ours").is_lost());
+            assert!(result.expect_err("it is not ours").is_slot_lost());
             self.note_locks(on, semaphore_of(&key), &BTreeSet::new(), false);
             return;
         };
         assert_eq!(result.expect("it is ours"), state(&row, before));
         let seen = B::slots(self.conn(on)).remove(&key).expect("its row");
-        let end = |clock: i64| row.keep_us.max(clock + us(lasts));
+        let end = |clock: i64| row.hold_until_us.max(clock + us(lasts));
         assert!(
             (end(before)..=end(after)).contains(&seen.expires_us),
             "{seen:?}"
@@ -100,12 +100,16 @@ impl<B: Backend> System<B> {
         let now = self.now_us();
         let result = self.conn(on).release_slot(&slot);
         let Some(row) = self.row_of(on, &slot) else {
-            assert!(result.expect_err("it is not ours").is_lost());
+            assert!(result.expect_err("it is not ours").is_slot_lost());
             self.note_locks(on, semaphore_of(&key), &BTreeSet::new(), false);
             return;
         };
         assert_eq!(result.expect("it is ours"), state(&row, now));
-        let expires_us = if row.keep_us > now { row.keep_us } else { 0 };
+        let expires_us = if row.hold_until_us > now {
+            row.hold_until_us
+        } else {
+            0
+        };
         let released = SlotRow {
             token: None,
             expires_us,
@@ -125,7 +129,7 @@ impl<B: Backend> System<B> {
         crate::promises::slots::let_expire::<B>(self.conn(on), &slot);
         let ended = SlotRow {
             expires_us: 1,
-            keep_us: 1,
+            hold_until_us: 1,
             ..row
         };
         self.model.write(on, key, ended);

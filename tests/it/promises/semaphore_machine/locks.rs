@@ -38,7 +38,7 @@ impl<B: Backend> System<B> {
                 token: None,
                 holder: None,
                 expires_us: 0,
-                keep_us: 0,
+                hold_until_us: 0,
                 ..seen.clone()
             };
             self.model.add(key, new);

@@ -67,7 +67,7 @@ impl Model {
     }
 
     pub(super) fn semaphore(&self, semaphore: usize) -> Semaphore {
-        Semaphore::named(NAMES[semaphore], self.permits[semaphore])
+        Semaphore::new(NAMES[semaphore], self.permits[semaphore])
     }
 
     pub(super) fn is_open(&self, on: usize) -> bool {

@@ -106,10 +106,10 @@ impl<B: Backend> System<B> {
                 long,
                 kept,
             } => {
-                let at_least = if kept { KEPT } else { Duration::ZERO };
+                let hold_at_least = if kept { KEPT } else { Duration::ZERO };
                 // At least as long as it is to be kept.
                 let lasts = lasting(long || kept);
-                self.acquire(on, semaphore, how, lasts, at_least);
+                self.acquire(on, semaphore, how, lasts, hold_at_least);
             }
             Step::Hold {
                 on,

@@ -16,7 +16,7 @@ use crate::support::tables::us;
 /// The answer of a method that waits, as one that tries gives it.
 fn unless_held<T>(how: How, result: Result<T, Error>) -> Result<Option<T>, Error> {
     match (how, result) {
-        (How::WaitNo, Err(error)) if error.is_held() => Ok(None),
+        (How::WaitNo, Err(error)) if error.is_unavailable() => Ok(None),
         (How::WaitZero, Err(error)) if error.is_timeout() => Ok(None),
         (_, result) => result.map(Some),
     }
@@ -36,10 +36,12 @@ impl<B: Backend> System<B> {
         semaphore: usize,
         how: How,
         lasts: Duration,
-        at_least: Duration,
+        hold_at_least: Duration,
     ) {
         let holder = HOLDERS[self.granted.len() % 2];
-        let lease = Lease::new(lasts).at_least(at_least).holder(holder);
+        let lease = LeaseOptions::new(lasts)
+            .hold_at_least(hold_at_least)
+            .holder(holder);
         let asked = self.model.semaphore(semaphore);
         let before = self.now_us();
         let answer = self.model.answer(on, semaphore, before);
@@ -73,7 +75,7 @@ impl<B: Backend> System<B> {
             fence: slot.fence(),
             acquired_us: row.acquired_us,
             expires_us: row.acquired_us + us(lasts),
-            keep_us: row.acquired_us + us(at_least),
+            hold_until_us: row.acquired_us + us(hold_at_least),
         };
         assert_eq!(row, expected);
         self.model.write(on, key, row);

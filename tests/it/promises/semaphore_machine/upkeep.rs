@@ -17,7 +17,7 @@ impl<B: Backend> System<B> {
         let result = self.conn(on).register_semaphores([&asked]);
         if self.model.is_open(on) {
             assert!(
-                matches!(result, Err(Error::InTransaction { .. })),
+                matches!(result, Err(Error::AlreadyInTransaction { .. })),
                 "{result:?}"
             );
             return;
@@ -38,7 +38,7 @@ impl<B: Backend> System<B> {
             return;
         };
         let now = self.now_us();
-        let released = self.conn(on).release_all_slots(NAMES[semaphore]);
+        let released = self.conn(on).force_release_all(NAMES[semaphore]);
         let mut held = 0;
         for (key, row) in self.model.view(on) {
             let leased = row.expires_us > now;
@@ -47,7 +47,7 @@ impl<B: Backend> System<B> {
                 let free = SlotRow {
                     token: None,
                     expires_us: 0,
-                    keep_us: 0,
+                    hold_until_us: 0,
                     ..row
                 };
                 self.model.write(on, key, free);
@@ -61,7 +61,7 @@ impl<B: Backend> System<B> {
         let result = self.conn(on).purge_slots(age);
         if self.model.is_open(on) {
             assert!(
-                matches!(result, Err(Error::InTransaction { .. })),
+                matches!(result, Err(Error::AlreadyInTransaction { .. })),
                 "{result:?}"
             );
             return;

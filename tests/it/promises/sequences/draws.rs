@@ -20,7 +20,7 @@ pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
     at_once(&database, 16, |conn, thread| {
         for cycle in 0..12 {
             let place = (thread + cycle) % 2;
-            let sequence = Sequence::new(&pass, place);
+            let sequence = Sequence::new(&pass).for_key(place);
             let result = in_own::<B, _>(conn, |conn| {
                 let number = conn.next_number(&sequence)?;
                 note::<B>(conn, place, number);
@@ -43,7 +43,7 @@ pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
 /// While the one who made it rolls back: on InnoDB the others would end in a deadlock.
 pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
     let database = Arc::new(B::new());
-    let new = Sequence::named(fresh("new"));
+    let new = Sequence::new(fresh("new"));
     let mut first = database.connect();
     let (all_wait, waiting) = channel();
     let others = {
@@ -76,7 +76,7 @@ pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
 pub(crate) fn a_number_that_was_rolled_back_is_the_next_ones<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     for (commits, expected) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
         let result = in_own::<B, _>(&mut conn, |conn| {
             let number = conn.next_number(&sequence)?;
@@ -91,7 +91,7 @@ pub(crate) fn a_number_that_was_rolled_back_is_the_next_ones<B: Backend>() {
 pub(crate) fn a_number_of_a_savepoint_is_free_with_it<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     in_own::<B, _>(&mut conn, |conn| {
         for expected in [1, 2] {
             let undone = B::in_transaction(conn, |conn| {
@@ -109,7 +109,7 @@ pub(crate) fn a_number_of_a_savepoint_is_free_with_it<B: Backend>() {
 
 pub(crate) fn a_number_of_a_lost_connection_is_the_next_ones<B: Backend>() {
     let database = B::new();
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     for _ in 0..2 {
         let mut lost = database.connect();
         begin(&mut lost);
@@ -123,7 +123,7 @@ pub(crate) fn a_number_of_a_lost_connection_is_the_next_ones<B: Backend>() {
 
 pub(crate) fn who_draws_waits_for_who_drew_before<B: Backend>() {
     let database = Arc::new(B::new());
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     let mut conn = database.connect();
     in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("new");
     for (commits, theirs) in [(true, 3), (false, 4)] {
@@ -152,19 +152,21 @@ pub(crate) fn sequences_do_not_wait_for_each_other<B: Backend>() {
     let mut conn = database.connect();
     let mut other = database.connect();
     let pass = fresh("pass");
-    let known: Vec<_> = [10, 20, 30].map(|key| Sequence::new(&pass, key)).into();
+    let known: Vec<_> = [10, 20, 30]
+        .map(|key| Sequence::new(&pass).for_key(key))
+        .into();
     for sequence in &known {
         in_own::<B, _>(&mut conn, |conn| conn.next_number(sequence)).expect("new");
     }
     begin(&mut conn);
-    for drawn in [known[1].clone(), Sequence::new(&pass, 25)] {
+    for drawn in [known[1].clone(), Sequence::new(&pass).for_key(25)] {
         conn.next_number(&drawn).expect("free");
     }
     // At the session's default level, which locks gaps on InnoDB.
     begin(&mut other);
     for (sequence, number) in [(known[0].clone(), 2), (known[2].clone(), 2)]
         .into_iter()
-        .chain([15, 22, 27, 35].map(|key| (Sequence::new(&pass, key), 1)))
+        .chain([15, 22, 27, 35].map(|key| (Sequence::new(&pass).for_key(key), 1)))
     {
         assert_eq!(other.next_number(&sequence).expect("free"), number);
     }
@@ -172,7 +174,7 @@ pub(crate) fn sequences_do_not_wait_for_each_other<B: Backend>() {
 
 pub(crate) fn several_numbers_are_in_a_row<B: Backend>() {
     let database = Arc::new(B::new());
-    let many = Sequence::named(fresh("many"));
+    let many = Sequence::new(fresh("many"));
     at_once(&database, 4, |conn, thread| {
         for _ in 0..5 {
             in_own::<B, _>(conn, |conn| {
@@ -194,7 +196,7 @@ pub(crate) fn the_last_number_is_read_without_waiting<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     assert_eq!(conn.last_number(&sequence).expect("rows"), None);
     in_own::<B, _>(&mut conn, |conn| {
         conn.next_numbers(&sequence, 7)?;
@@ -209,7 +211,7 @@ pub(crate) fn the_last_number_is_read_without_waiting<B: Backend>() {
 /// On MariaDB a statement that failed in place of its rows would wait for them for ever when it is sent again.
 pub(crate) fn a_draw_that_failed_is_tried_again_on_its_connection<B: Backend>() {
     let database = Arc::new(B::new());
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     let mut holder = database.connect();
     in_own::<B, _>(&mut holder, |conn| conn.next_number(&sequence)).expect("new");
     begin(&mut holder);

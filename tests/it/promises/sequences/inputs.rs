@@ -1,7 +1,7 @@
 //! What can't be drawn.
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InvalidName, Subject};
+use diesel_locks::{Error, InvalidName, NameKind};
 
 use super::in_own;
 use crate::support::Backend;
@@ -9,7 +9,7 @@ use crate::support::Backend;
 pub(crate) fn a_draw_needs_a_transaction<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::named("invoice");
+    let sequence = Sequence::new("invoice");
     let error = conn.next_number(&sequence).expect_err("no transaction");
     assert!(matches!(
         error,
@@ -30,7 +30,7 @@ pub(crate) fn a_draw_needs_a_transaction<B: Backend>() {
 pub(crate) fn the_end_of_the_numbers_leaves_the_transaction_usable<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let end = Sequence::named("end").starting_at(i64::MAX - 1);
+    let end = Sequence::new("end").start_with(i64::MAX - 1);
     let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 3)).expect_err("two left");
     let Error::SequenceExhausted { count, last, .. } = &error else {
         panic!("{error:?}");
@@ -45,7 +45,7 @@ pub(crate) fn the_end_of_the_numbers_leaves_the_transaction_usable<B: Backend>()
             assert!(error.to_string().contains("9223372036854775807"), "{error}");
             assert_eq!(conn.last_number(&end)?, before);
             conn.next_number(&end)?;
-            conn.next_number(&Sequence::named("other"))
+            conn.next_number(&Sequence::new("other"))
         })
         .expect("usable");
     }
@@ -55,7 +55,7 @@ pub(crate) fn the_end_of_the_numbers_leaves_the_transaction_usable<B: Backend>()
     };
     assert_eq!(*last, i64::MAX);
     assert_eq!(conn.last_number(&end).expect("rows"), Some(i64::MAX));
-    let other = conn.last_number(&Sequence::named("other")).expect("rows");
+    let other = conn.last_number(&Sequence::new("other")).expect("rows");
     assert_eq!(other, Some(2));
 }
 
@@ -64,26 +64,24 @@ pub(crate) fn unusable_sequences_are_refused<B: Backend>() {
     let mut conn = database.connect();
     let long = "é".repeat(256);
     let error = in_own::<B, _>(&mut conn, |conn| {
-        conn.next_number(&Sequence::named("ok").starting_at(0))
+        conn.next_number(&Sequence::new("ok").start_with(0))
     });
     assert!(
-        matches!(error, Err(Error::InvalidFirstNumber { first: 0, .. })),
+        matches!(error, Err(Error::InvalidStart { start: 0, .. })),
         "{error:?}"
     );
-    let error = in_own::<B, _>(&mut conn, |conn| {
-        conn.next_numbers(&Sequence::named("ok"), 0)
-    });
+    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&Sequence::new("ok"), 0));
     assert!(
         matches!(error, Err(Error::InvalidCount { count: 0, .. })),
         "{error:?}"
     );
     for (sequence, subject) in [
-        (Sequence::named(""), Subject::Sequence),
-        (Sequence::named(&long), Subject::Sequence),
-        (Sequence::named("a\0b"), Subject::Sequence),
-        (Sequence::new("ok", ""), Subject::SequenceKey),
-        (Sequence::new("ok", &long), Subject::SequenceKey),
-        (Sequence::new("ok", '\0'), Subject::SequenceKey),
+        (Sequence::new(""), NameKind::Sequence),
+        (Sequence::new(&long), NameKind::Sequence),
+        (Sequence::new("a\0b"), NameKind::Sequence),
+        (Sequence::new("ok").for_key(""), NameKind::SequenceKey),
+        (Sequence::new("ok").for_key(&long), NameKind::SequenceKey),
+        (Sequence::new("ok").for_key('\0'), NameKind::SequenceKey),
     ] {
         let drawn = in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence).map(drop));
         let read = conn.last_number(&sequence).map(drop);
@@ -100,7 +98,7 @@ pub(crate) fn unusable_sequences_are_refused<B: Backend>() {
             assert_eq!(*found, subject);
         }
     }
-    let rows = B::number(&mut conn, "SELECT count(*) FROM diesel_sequences");
+    let rows = B::number(&mut conn, "SELECT count(*) FROM diesel_locks_sequences");
     assert_eq!(rows, 0);
 }
 
@@ -115,16 +113,16 @@ pub(crate) fn names_of_sequences_are_compared_as_bytes<B: Backend>() {
         "a\u{301}",
         "a ",
         " a",
-        "'; DROP TABLE diesel_sequences; --",
+        "'; DROP TABLE diesel_locks_sequences; --",
         "%",
         "\\",
         "a\nb",
         "\u{202e}a",
         &longest,
     ];
-    let mut sequences: Vec<_> = names.iter().map(Sequence::named).collect();
+    let mut sequences: Vec<_> = names.iter().map(Sequence::new).collect();
     for key in names {
-        sequences.extend(["a", "A", &longest].map(|name| Sequence::new(name, key)));
+        sequences.extend(["a", "A", &longest].map(|name| Sequence::new(name).for_key(key)));
     }
     for expected in [1, 2] {
         in_own::<B, _>(&mut conn, |conn| {
@@ -135,7 +133,7 @@ pub(crate) fn names_of_sequences_are_compared_as_bytes<B: Backend>() {
         })
         .expect("commit");
     }
-    let rows = B::number(&mut conn, "SELECT count(*) FROM diesel_sequences");
+    let rows = B::number(&mut conn, "SELECT count(*) FROM diesel_locks_sequences");
     assert_eq!(usize::try_from(rows), Ok(sequences.len()));
 }
 
@@ -143,7 +141,7 @@ pub(crate) fn the_start_counts_once<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     for (first, expected) in [(1000, 1000), (5000, 1001), (1, 1002)] {
-        let invoices = Sequence::named("invoice").starting_at(first);
+        let invoices = Sequence::new("invoice").start_with(first);
         let number = in_own::<B, _>(&mut conn, |conn| conn.next_number(&invoices));
         assert_eq!(number.expect("free"), expected);
     }
@@ -154,8 +152,8 @@ pub(crate) fn a_late_start_does_not_end_a_sequence_that_has_begun<B: Backend>() 
     let database = B::new();
     let mut conn = database.connect();
     let (begun, late) = (
-        Sequence::named("invoice"),
-        Sequence::named("invoice").starting_at(i64::MAX),
+        Sequence::new("invoice"),
+        Sequence::new("invoice").start_with(i64::MAX),
     );
     let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&late, 2)).expect_err("one");
     let Error::SequenceExhausted { last, .. } = error else {
@@ -167,7 +165,7 @@ pub(crate) fn a_late_start_does_not_end_a_sequence_that_has_begun<B: Backend>() 
         assert_eq!(drawn.expect("there are plenty"), expected);
     }
     // What was drawn last, and not what would have been.
-    let end = Sequence::named("end").starting_at(i64::MAX);
+    let end = Sequence::new("end").start_with(i64::MAX);
     in_own::<B, _>(&mut conn, |conn| conn.next_number(&end)).expect("the last number");
     let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 2)).expect_err("none");
     let Error::SequenceExhausted { last, .. } = error else {
@@ -179,8 +177,8 @@ pub(crate) fn a_late_start_does_not_end_a_sequence_that_has_begun<B: Backend>() 
 pub(crate) fn a_read_only_transaction_draws_nothing<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::named("invoice");
-    let result = conn.run_transaction(Transaction::new().read_only(), |conn| {
+    let sequence = Sequence::new("invoice");
+    let result = conn.run_transaction(TransactionOptions::new().read_only(), |conn| {
         conn.next_number(&sequence)
     });
     let error = result.expect_err("read only");

@@ -16,7 +16,7 @@ use crate::support::threads::begin;
 pub(crate) fn at_the_default_level_nothing_is_skipped_or_repeated<B: Backend>() {
     let database = Arc::new(B::new());
     let drawn = AtomicI64::new(0);
-    let sequence = Sequence::named(fresh("default"));
+    let sequence = Sequence::new(fresh("default"));
     at_once(&database, 8, |conn, _| {
         for _ in 0..20 {
             let result = conn.transaction(|conn| {
@@ -35,17 +35,17 @@ pub(crate) fn at_the_default_level_nothing_is_skipped_or_repeated<B: Backend>() 
 }
 
 pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() {
-    let levels: &[Isolation] = if B::ONE_WRITER {
-        &[Isolation::Serializable]
+    let levels: &[IsolationLevel] = if B::ONE_WRITER {
+        &[IsolationLevel::Serializable]
     } else {
-        &[Isolation::RepeatableRead, Isolation::Serializable]
+        &[IsolationLevel::RepeatableRead, IsolationLevel::Serializable]
     };
     for level in levels {
         let database = Arc::new(B::new());
-        let transaction = Transaction::new()
+        let transaction = TransactionOptions::new()
             .isolation(*level)
-            .retry(Retry::up_to(u32::MAX));
-        let sequence = Sequence::named(fresh("high"));
+            .retry(RetryPolicy::max_attempts(u32::MAX));
+        let sequence = Sequence::new(fresh("high"));
         at_once(&database, 8, |conn, _| {
             for _ in 0..10 {
                 conn.run_transaction(transaction, |conn| {
@@ -66,7 +66,7 @@ pub(crate) fn a_draw_after_an_old_snapshot_is_new_or_fails<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let sequence = Sequence::named(fresh("invoice"));
+    let sequence = Sequence::new(fresh("invoice"));
     for known in [false, true] {
         B::serializable(&mut conn);
         begin(&mut conn);

@@ -29,7 +29,7 @@ impl Holders {
     /// Holds a leased slot for as long as a statement takes.
     fn hold<B: Backend>(&self, conn: &mut B::Conn, slot: &mut Slot) {
         self.enter();
-        conn.refresh_slot(slot, HOUR).expect("it is ours");
+        conn.renew_slot(slot, HOUR).expect("it is ours");
         self.leave();
     }
 }
@@ -66,7 +66,7 @@ fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holder
                 Ok(slot)
             });
             if let Ok(Some(mut slot)) = slot {
-                conn.refresh_slot(&mut slot, HOUR).expect("it is ours");
+                conn.renew_slot(&mut slot, HOUR).expect("it is ours");
                 holders.leave();
                 conn.release_slot(slot).expect("it is ours");
             }
@@ -157,7 +157,7 @@ pub(crate) fn many_permits_are_all_granted<B: Backend>() {
     conn.register_semaphores([&semaphore]).expect("register");
     B::sql(
         &mut conn,
-        "UPDATE diesel_slots SET expires_us = 9000000000000000 WHERE number <> 1 AND number <> 2500",
+        "UPDATE diesel_locks_slots SET expires_us = 9000000000000000 WHERE number <> 1 AND number <> 2500",
     );
     let mut numbers = [
         acquire::<B>(&mut conn, &semaphore).number(),
@@ -175,13 +175,13 @@ pub(crate) fn the_most_permits_are_all_there<B: Backend>() {
     let mut conn = database.connect();
     let semaphore = Semaphore::new("most", MAX_PERMITS);
     let slot = acquire::<B>(&mut conn, &semaphore);
-    let slots = B::number(&mut conn, "SELECT count(*) FROM diesel_slots");
+    let slots = B::number(&mut conn, "SELECT count(*) FROM diesel_locks_slots");
     assert_eq!(slots, i64::from(MAX_PERMITS));
     conn.release_slot(slot).expect("it is ours");
     B::sql(
         &mut conn,
         &format!(
-            "UPDATE diesel_slots SET expires_us = 9000000000000000 WHERE number < {MAX_PERMITS}"
+            "UPDATE diesel_locks_slots SET expires_us = 9000000000000000 WHERE number < {MAX_PERMITS}"
         ),
     );
     let last = acquire::<B>(&mut conn, &semaphore);
@@ -195,7 +195,7 @@ pub(crate) fn the_most_permits_are_all_there<B: Backend>() {
     let again = acquire::<B>(&mut conn, &semaphore);
     assert_eq!(again.number(), MAX_PERMITS);
     // One permit less, and nearly all free: more than a statement can name.
-    B::sql(&mut conn, "UPDATE diesel_slots SET expires_us = 0");
+    B::sql(&mut conn, "UPDATE diesel_locks_slots SET expires_us = 0");
     let fewer = Semaphore::new("most", MAX_PERMITS - 1);
     let lowest = acquire::<B>(&mut conn, &fewer);
     assert_eq!(lowest.number(), 1);

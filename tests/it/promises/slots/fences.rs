@@ -28,7 +28,7 @@ pub(crate) fn fences_grow_and_never_repeat<B: Backend>() {
             conn.release_slot(slot).expect("ours");
         }
         if round % 3 == 0 {
-            conn.release_all_slots(&three).expect("a count");
+            conn.force_release_all(&three).expect("a count");
             let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
             assert_eq!(purged, 3);
         }
@@ -44,7 +44,7 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     let fence = (FUTURE << 17) | 1;
     B::sql(
         &mut conn,
-        &format!("UPDATE diesel_slots SET fence = {fence}"),
+        &format!("UPDATE diesel_locks_slots SET fence = {fence}"),
     );
     let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
     assert_eq!(purged, 1);
@@ -61,12 +61,15 @@ fn grant_at<B: Backend>(conn: &mut B::Conn, unit: i64, semaphore: &Semaphore, nu
     B::sql(
         conn,
         &format!(
-            "UPDATE diesel_slots SET fence = {fence} WHERE name = '{name}' AND number = {number}"
+            "UPDATE diesel_locks_slots SET fence = {fence} WHERE name = '{name}' AND number = {number}"
         ),
     );
     if B::ONE_WRITER {
         // The last fence of all is kept there.
-        B::sql(conn, &format!("UPDATE diesel_fences SET fence = {fence}"));
+        B::sql(
+            conn,
+            &format!("UPDATE diesel_locks_fences SET fence = {fence}"),
+        );
     }
     fence
 }
@@ -75,7 +78,7 @@ pub(crate) fn fences_grow_between_slots_after_the_clock_was_set_back<B: Backend>
     let database = B::new();
     let mut conn = database.connect();
     for permits in [2, 8, 100, 101, 1100] {
-        let semaphore = Semaphore::named(format!("of-{permits}"), permits);
+        let semaphore = Semaphore::new(format!("of-{permits}"), permits);
         let first = acquire::<B>(&mut conn, &semaphore);
         for (unit, number) in [(FUTURE, first.number()), (FUTURE + 100, permits)] {
             let before = grant_at::<B>(&mut conn, unit, &semaphore, number);
@@ -93,7 +96,7 @@ pub(crate) fn fences_grow_between_slots_after_the_clock_was_set_back<B: Backend>
             }
             // What comes now is not because of this one.
             if !B::ONE_WRITER {
-                B::sql(&mut conn, "UPDATE diesel_slots SET fence = number");
+                B::sql(&mut conn, "UPDATE diesel_locks_slots SET fence = number");
             }
         }
     }
@@ -136,7 +139,7 @@ pub(crate) fn the_row_of_fences_is_made_again<B: Backend>() {
     let first = acquire::<B>(&mut conn, &kept);
     conn.release_slot(&first).expect("ours");
     let future = grant_at::<B>(&mut conn, FUTURE, &kept, 3);
-    let empty = |conn: &mut B::Conn| B::sql(conn, "DELETE FROM diesel_fences");
+    let empty = |conn: &mut B::Conn| B::sql(conn, "DELETE FROM diesel_locks_fences");
 
     // Fences that are known are not forgotten.
     empty(&mut conn);
@@ -154,8 +157,8 @@ pub(crate) fn the_row_of_fences_is_made_again<B: Backend>() {
 
     // All at once, and all tables.
     empty(&mut conn);
-    B::sql(&mut conn, "DELETE FROM diesel_slots");
-    B::sql(&mut conn, "DELETE FROM diesel_semaphores");
+    B::sql(&mut conn, "DELETE FROM diesel_locks_slots");
+    B::sql(&mut conn, "DELETE FROM diesel_locks_semaphores");
     at_once(&database, 8, |conn, thread| match thread % 4 {
         0 => {
             conn.register_semaphores([Semaphore::new("registered", 2)])
@@ -172,7 +175,7 @@ pub(crate) fn the_row_of_fences_is_made_again<B: Backend>() {
         }
     });
     assert_eq!(
-        B::number(&mut conn, "SELECT count(*) FROM diesel_fences"),
+        B::number(&mut conn, "SELECT count(*) FROM diesel_locks_fences"),
         1
     );
 }
@@ -198,7 +201,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     assert!(again - raised >= (3600 * 1_000_000 / 64) << 17);
     let shown = conn.held_slots(&three).expect("rows");
     assert!(shown.iter().any(|slot| slot.fence == held.fence()));
-    B::in_transaction(&mut conn, |conn| conn.ensure_slot(&held)).expect("still ours");
+    B::in_transaction(&mut conn, |conn| conn.pin_slot(&held)).expect("still ours");
 
     let too_far = conn.raise_fences(std::time::Duration::MAX);
     assert!(
@@ -207,7 +210,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     );
     let inside = B::in_transaction(&mut conn, |conn| conn.raise_fences(hour));
     assert!(
-        matches!(inside, Err(Error::InTransaction { .. })),
+        matches!(inside, Err(Error::AlreadyInTransaction { .. })),
         "{inside:?}"
     );
 }
@@ -227,7 +230,7 @@ pub(crate) fn a_stale_writer_is_stopped_by_its_fence<B: Backend>() {
     let mut conn = database.connect();
     // Of several slots too: the paused holder's may not be the one that is granted next.
     for permits in [1, 3] {
-        let semaphore = Semaphore::named(format!("writers-{permits}"), permits);
+        let semaphore = Semaphore::new(format!("writers-{permits}"), permits);
         let paused = acquire::<B>(&mut conn, &semaphore);
         let_expire::<B>(&mut conn, &paused);
         let next = acquire::<B>(&mut conn, &semaphore);
@@ -241,13 +244,13 @@ pub(crate) fn a_stale_writer_is_stopped_by_ensure_slot<B: Backend>() {
     let mut conn = database.connect();
     let mut other = database.connect();
     let paused = acquire::<B>(&mut conn, &one());
-    let error = conn.ensure_slot(&paused).expect_err("no transaction");
+    let error = conn.pin_slot(&paused).expect_err("no transaction");
     assert!(matches!(error, Error::NotInTransaction { .. }), "{error:?}");
 
     // Expired, and not granted again: ours as long as the transaction lasts.
     let_expire::<B>(&mut conn, &paused);
     B::in_transaction(&mut conn, |conn| {
-        conn.ensure_slot(&paused)?;
+        conn.pin_slot(&paused)?;
         if !B::ONE_WRITER {
             assert!(is_full::<B>(&mut other, &one()));
         }
@@ -259,11 +262,11 @@ pub(crate) fn a_stale_writer_is_stopped_by_ensure_slot<B: Backend>() {
     let next = acquire::<B>(&mut other, &one());
     let written = B::in_transaction(&mut conn, |conn| {
         B::count_up(conn, 1);
-        conn.ensure_slot(&paused)
+        conn.pin_slot(&paused)
     });
-    assert!(written.expect_err("another's").is_lost());
+    assert!(written.expect_err("another's").is_slot_lost());
     assert_eq!(B::counter(&mut conn, 1), 1, "rolled back");
-    B::in_transaction(&mut conn, |conn| conn.ensure_slot(&next)).expect("the new holder's");
+    B::in_transaction(&mut conn, |conn| conn.pin_slot(&next)).expect("the new holder's");
 }
 
 /// Nor does a holder come back after a transaction has held its slot.
@@ -277,7 +280,7 @@ pub(crate) fn a_lease_is_lost_to_a_slot_of_a_transaction<B: Backend>() {
         Err::<(), _>(Error::from(diesel::result::Error::RollbackTransaction))
     });
     assert!(rolled_back.is_err());
-    B::in_transaction(&mut conn, |conn| conn.ensure_slot(&paused)).expect("undone: still ours");
+    B::in_transaction(&mut conn, |conn| conn.pin_slot(&paused)).expect("undone: still ours");
     let held = other
         .try_with_slot(&one(), |conn| {
             B::count_up(conn, 1);
@@ -285,11 +288,11 @@ pub(crate) fn a_lease_is_lost_to_a_slot_of_a_transaction<B: Backend>() {
         })
         .expect("an answer");
     assert_eq!(held, Some(()));
-    let ensured = B::in_transaction(&mut conn, |conn| conn.ensure_slot(&paused));
-    assert!(ensured.expect_err("another held it").is_lost());
-    let refreshed = conn.refresh_slot(&mut paused, super::HOUR);
-    assert!(refreshed.expect_err("another held it").is_lost());
+    let ensured = B::in_transaction(&mut conn, |conn| conn.pin_slot(&paused));
+    assert!(ensured.expect_err("another held it").is_slot_lost());
+    let refreshed = conn.renew_slot(&mut paused, super::HOUR);
+    assert!(refreshed.expect_err("another held it").is_slot_lost());
     let released = conn.release_slot(paused);
-    assert!(released.expect_err("another held it").is_lost());
+    assert!(released.expect_err("another held it").is_slot_lost());
     assert!(!is_full::<B>(&mut conn, &one()));
 }

@@ -15,15 +15,15 @@ use crate::peer::{GUARDS_OF_A_PEER, LEASE, Peer};
 use crate::support::Backend;
 use crate::support::threads::LONG;
 
-fn short() -> Lease {
-    Lease::new(LEASE).holder("guard")
+fn short() -> LeaseOptions {
+    LeaseOptions::new(LEASE).holder("guard")
 }
 
 /// A guard of a slot that is free.
 pub(super) fn guarded<B: Backend>(
     pool: &Pool<ConnectionManager<B::Conn>>,
     semaphore: &Semaphore,
-    lease: Lease,
+    lease: LeaseOptions,
 ) -> SlotGuard {
     SlotGuard::try_acquire(pool, semaphore, lease)
         .expect("an answer")
@@ -78,9 +78,9 @@ pub(crate) fn a_guard_says_how_its_release_went<B: Backend>() {
     assert!(!is_full::<B>(&mut conn, &one()));
 
     let guard = guarded::<B>(&pool, &one(), hour());
-    assert_eq!(conn.release_all_slots(one()).expect("a count"), 1);
+    assert_eq!(conn.force_release_all(one()).expect("a count"), 1);
     let next = acquire::<B>(&mut conn, &one());
-    assert!(guard.release().expect_err("another's").is_lost());
+    assert!(guard.release().expect_err("another's").is_slot_lost());
     conn.release_slot(next).expect("untouched");
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn a_slot_that_was_taken_away_is_noticed<B: Backend>() {
         });
     }
     guard.on_lost(|| panic!("on purpose"));
-    conn.release_all_slots(one()).expect("a count");
+    conn.force_release_all(one()).expect("a count");
     let next = acquire::<B>(&mut conn, &one());
     lost.recv_timeout(LONG).expect("it is noticed");
     assert!(!guard.is_held());
@@ -151,7 +151,7 @@ pub(crate) fn a_guard_that_can_not_be_renewed_is_lost_for_ever<B: Backend>() {
 pub(crate) fn a_guard_survives_a_cut_connection<B: Backend>() {
     let database = B::new();
     let pool = database.pool(3);
-    let guard = guarded::<B>(&pool, &one(), Lease::new(LEASE * 5));
+    let guard = guarded::<B>(&pool, &one(), LeaseOptions::new(LEASE * 5));
     for _ in 0..3 {
         database.cut();
         let mut conn = database.connect();
@@ -197,7 +197,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     let many = Semaphore::new("many", 200);
     let lease = Duration::from_secs(6);
     let guards: Vec<_> = (0..GUARDS)
-        .map(|_| guarded::<B>(&pool, &many, Lease::new(lease)))
+        .map(|_| guarded::<B>(&pool, &many, LeaseOptions::new(lease)))
         .collect();
     let mut conn = database.connect();
     let mut ends = || -> Vec<_> {
@@ -222,7 +222,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     drop(guards);
     // What is released has no token; a lease that has only ended has one.
     let begun = Instant::now();
-    let with_token = "SELECT count(*) FROM diesel_slots WHERE token IS NOT NULL";
+    let with_token = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
     while B::number(&mut conn, with_token) > 0 {
         assert!(begun.elapsed() < LONG, "all are released");
         std::thread::sleep(Duration::from_millis(5));
@@ -316,7 +316,7 @@ pub(crate) fn a_paused_process_knows_when_it_wakes_up<B: Backend>() {
     peer.go_on();
     assert_eq!(peer.ask(), "false true", "lost, and told so");
     let mut slot = slot;
-    conn.refresh_slot(&mut slot, HOUR)
+    conn.renew_slot(&mut slot, HOUR)
         .expect("the new holder is not touched");
     conn.release_slot(slot)
         .expect("the new holder is not touched");

@@ -125,7 +125,7 @@ pub(crate) fn a_waiter_goes_on_when_a_transaction_ends<B: Backend>() {
     let error = conn
         .with_slot(&one(), Wait::No, |_| Ok::<_, Error>(()))
         .expect_err("held");
-    assert!(error.is_held(), "{error:?}");
+    assert!(error.is_unavailable(), "{error:?}");
     let waiter = {
         let database = Arc::clone(&database);
         meanwhile(move || {

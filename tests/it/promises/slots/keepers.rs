@@ -38,7 +38,7 @@ impl Apart {
         let statements = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&statements);
         let pool = B::pool_with(url, size, self.0, move |conn| {
-            count_statements(conn, &["diesel_slots"], &counted);
+            count_statements(conn, &["diesel_locks_slots"], &counted);
         });
         (pool, statements)
     }
@@ -128,7 +128,7 @@ pub(crate) fn a_database_that_does_not_answer_delays_no_guard_of_anothers<B: Bac
     server.stall();
     let pool = pools[1].clone();
     let lease = Duration::from_secs(6);
-    let ours = meanwhile(move || guarded::<B>(&pool, &one(), Lease::new(lease)));
+    let ours = meanwhile(move || guarded::<B>(&pool, &one(), LeaseOptions::new(lease)));
     let ours = ours.recv_timeout(lease).expect("it waits for nobody");
     assert!(ours.is_held());
     // Nor is it kept from being renewed.
@@ -182,7 +182,7 @@ pub(crate) fn a_late_search_renews_no_slots_of_lost_guards<B: Backend>() {
     server.stall();
     let before = statements.load(Ordering::SeqCst);
     // A tenth of it is enough for a search to begin, on a busy machine too.
-    let ours = guarded::<B>(&pool, &one(), Lease::new(LEASE * 25));
+    let ours = guarded::<B>(&pool, &one(), LeaseOptions::new(LEASE * 25));
     await_idle(&stalled, 0);
     let busy = pool.get().expect("the only connection");
     ours.lost().recv_timeout(LONG).expect("it can't be renewed");

@@ -12,20 +12,20 @@ use crate::support::threads::{meanwhile, result_of};
 
 fn assert_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
     let error = result.expect_err("the slot is another's");
-    assert!(error.is_lost(), "{error:?}");
+    assert!(error.is_slot_lost(), "{error:?}");
 }
 
 pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut slot = conn
-        .try_acquire_slot(&one(), Lease::new(Duration::from_secs(100)))
+        .try_acquire_slot(&one(), LeaseOptions::new(Duration::from_secs(100)))
         .expect("an answer")
         .expect("free");
     assert!(is_full::<B>(&mut conn, &one()));
     assert!(slot.remaining() > Duration::from_secs(50));
 
-    let state = conn.refresh_slot(&mut slot, HOUR).expect("ours");
+    let state = conn.renew_slot(&mut slot, HOUR).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
     let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining > Duration::from_secs(3000), "{held:?}");
@@ -33,7 +33,7 @@ pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
     assert!(slot.remaining() <= HOUR);
 
     // A shorter one is shorter.
-    conn.refresh_slot(&mut slot, Duration::from_secs(9))
+    conn.renew_slot(&mut slot, Duration::from_secs(9))
         .expect("ours");
     let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining <= Duration::from_secs(9), "{held:?}");
@@ -50,7 +50,7 @@ pub(crate) fn a_lease_that_has_ended_is_said_to_have<B: Backend>() {
     let mut slot = acquire::<B>(&mut conn, &one());
     let_expire::<B>(&mut conn, &slot);
     assert!(conn.held_slots(one()).expect("rows").is_empty());
-    let state = conn.refresh_slot(&mut slot, HOUR).expect("nobody else's");
+    let state = conn.renew_slot(&mut slot, HOUR).expect("nobody else's");
     assert_eq!(state, LeaseState::Expired);
     assert!(is_full::<B>(&mut conn, &one()));
     let_expire::<B>(&mut conn, &slot);
@@ -65,7 +65,7 @@ pub(crate) fn a_slot_that_was_granted_again_is_lost<B: Backend>() {
     let_expire::<B>(&mut conn, &old);
     let new = acquire::<B>(&mut conn, &one());
     assert_eq!(old.number(), new.number());
-    assert_lost(conn.refresh_slot(&mut old, HOUR));
+    assert_lost(conn.renew_slot(&mut old, HOUR));
     assert_lost(conn.release_slot(&old));
     // The new holder is not touched.
     let held = conn.held_slots(one()).expect("rows");
@@ -93,7 +93,7 @@ pub(crate) fn releasing_twice_or_with_a_forged_token_changes_nothing<B: Backend>
     assert!(is_full::<B>(&mut conn, &two));
     // Another process goes on with the parts.
     let mut handed_on = Slot::from_parts("two", again.number(), again.token(), again.fence());
-    conn.refresh_slot(&mut handed_on, HOUR).expect("ours");
+    conn.renew_slot(&mut handed_on, HOUR).expect("ours");
     conn.release_slot(handed_on).expect("ours");
     assert_lost(conn.release_slot(again));
 }
@@ -104,10 +104,10 @@ pub(crate) fn the_operators_hammer_takes_every_slot<B: Backend>() {
     let three = Semaphore::new("three", 3);
     let mut slots: Vec<_> = (0..3).map(|_| acquire::<B>(&mut conn, &three)).collect();
     let other = acquire::<B>(&mut conn, &one());
-    assert_eq!(conn.release_all_slots(&three).expect("a count"), 3);
-    assert_eq!(conn.release_all_slots("three").expect("a count"), 0);
+    assert_eq!(conn.force_release_all(&three).expect("a count"), 3);
+    assert_eq!(conn.force_release_all("three").expect("a count"), 0);
     for slot in &mut slots {
-        assert_lost(conn.refresh_slot(slot, HOUR));
+        assert_lost(conn.renew_slot(slot, HOUR));
         assert_lost(conn.release_slot(&*slot));
     }
     for _ in 0..3 {
@@ -174,7 +174,7 @@ pub(crate) fn a_long_transaction_does_not_shorten_the_lease<B: Backend>() {
 pub(crate) fn a_short_lease_ends_by_itself<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let short = Lease::new(Duration::from_millis(1));
+    let short = LeaseOptions::new(Duration::from_millis(1));
     let mut slot = conn
         .try_acquire_slot(&one(), short)
         .expect("an answer")
@@ -183,15 +183,15 @@ pub(crate) fn a_short_lease_ends_by_itself<B: Backend>() {
     let next = conn.acquire_slot(&one(), hour(), waited).expect("it ends");
     assert!(next.fence() > slot.fence());
     assert_eq!(slot.remaining(), Duration::ZERO);
-    assert_lost(conn.refresh_slot(&mut slot, HOUR));
+    assert_lost(conn.renew_slot(&mut slot, HOUR));
     conn.release_slot(next).expect("ours");
     let longest = conn
-        .try_acquire_slot(&one(), Lease::new(Lease::LONGEST))
+        .try_acquire_slot(&one(), LeaseOptions::new(LeaseOptions::LONGEST))
         .expect("an answer")
         .expect("free");
     let held = &conn.held_slots(one()).expect("rows")[0];
     let lasts = held.expires_at - held.acquired_at;
-    assert_eq!(lasts.to_std().expect("later"), Lease::LONGEST);
+    assert_eq!(lasts.to_std().expect("later"), LeaseOptions::LONGEST);
     conn.release_slot(longest).expect("ours");
 }
 
@@ -202,15 +202,15 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
     for duration in [
         Duration::ZERO,
         Duration::from_micros(999),
-        Lease::LONGEST + Duration::from_nanos(1),
+        LeaseOptions::LONGEST + Duration::from_nanos(1),
         Duration::MAX,
     ] {
-        let refused = conn.try_acquire_slot(&one(), Lease::new(duration));
+        let refused = conn.try_acquire_slot(&one(), LeaseOptions::new(duration));
         assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
-        let refused = conn.refresh_slot(&mut slot, duration);
+        let refused = conn.renew_slot(&mut slot, duration);
         assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
     }
-    let long_tail = Lease::new(HOUR).at_least(HOUR * 2);
+    let long_tail = LeaseOptions::new(HOUR).hold_at_least(HOUR * 2);
     let refused = conn.try_acquire_slot(&one(), long_tail);
     assert!(matches!(refused, Err(Error::InvalidLease { .. })));
     conn.release_slot(slot).expect("untouched");
@@ -220,7 +220,7 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
 pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let lease = || Lease::new(HOUR).at_least(HOUR / 2);
+    let lease = || LeaseOptions::new(HOUR).hold_at_least(HOUR / 2);
     let mut ran = 0;
     for _ in 0..4 {
         if let Some(slot) = conn.try_acquire_slot(&one(), lease()).expect("an answer") {
@@ -236,17 +236,17 @@ pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
     // A refresh does not shorten it either.
     B::sql(
         &mut conn,
-        "UPDATE diesel_slots SET expires_us = 1, keep_us = 1",
+        "UPDATE diesel_locks_slots SET expires_us = 1, hold_until_us = 1",
     );
     let mut slot = conn
         .try_acquire_slot(&one(), lease())
         .expect("an answer")
         .expect("the next tick");
-    conn.refresh_slot(&mut slot, Duration::from_secs(1))
+    conn.renew_slot(&mut slot, Duration::from_secs(1))
         .expect("ours");
     let held = &conn.held_slots(one()).expect("rows")[0];
     assert!(held.remaining > HOUR / 4, "{held:?}");
-    assert_eq!(conn.release_all_slots(one()).expect("a count"), 1);
+    assert_eq!(conn.force_release_all(one()).expect("a count"), 1);
     assert!(!is_full::<B>(&mut conn, &one()));
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn a_waiter_gets_a_slot_that_is_released<B: Backend>() {
     let error = conn
         .acquire_slot(&one(), hour(), Wait::No)
         .expect_err("held");
-    assert!(error.is_held(), "{error:?}");
+    assert!(error.is_unavailable(), "{error:?}");
     let asked = Duration::from_millis(150);
     let begun = std::time::Instant::now();
     let error = conn

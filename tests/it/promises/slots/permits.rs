@@ -100,7 +100,7 @@ pub(crate) fn fewer_permits_count_refreshing_transactions<B: Backend>() {
     conn.release_slot(low).expect("ours");
     let_expire::<B>(&mut conn, &high);
     B::in_transaction(&mut conn, |conn| {
-        conn.refresh_slot(&mut high, super::HOUR)?;
+        conn.renew_slot(&mut high, super::HOUR)?;
         let tried = other.try_acquire_slot(&of(1), hour());
         // From the commit on there would be two. Where there is one writer, who asks does not get through to it.
         if B::ONE_WRITER {
@@ -185,11 +185,11 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
     }
     let too_long = "x".repeat(256);
     for name in ["", "a\0b", &too_long] {
-        let semaphore = Semaphore::named(name, 1);
+        let semaphore = Semaphore::new(name, 1);
         for result in [
             conn.try_acquire_slot(&semaphore, hour()).map(drop),
             conn.held_slots(name).map(drop),
-            conn.release_all_slots(name).map(drop),
+            conn.force_release_all(name).map(drop),
         ] {
             let error = result.expect_err("unusable");
             assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
@@ -198,9 +198,9 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
         let mut forged = Slot::from_parts(name, 1, uuid::Uuid::nil(), 0);
         B::in_transaction(&mut conn, |conn| {
             for result in [
-                conn.refresh_slot(&mut forged, super::HOUR).map(drop),
+                conn.renew_slot(&mut forged, super::HOUR).map(drop),
                 conn.release_slot(&forged).map(drop),
-                conn.ensure_slot(&forged),
+                conn.pin_slot(&forged),
             ] {
                 let error = result.expect_err("unusable");
                 assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
@@ -222,7 +222,10 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
             "{error:?}"
         );
     }
-    assert_eq!(B::number(&mut conn, "SELECT count(*) FROM diesel_slots"), 0);
+    assert_eq!(
+        B::number(&mut conn, "SELECT count(*) FROM diesel_locks_slots"),
+        0
+    );
 }
 
 pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
@@ -236,13 +239,13 @@ pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
         "á",
         "a ",
         "a\u{301}",
-        "'; DROP TABLE diesel_slots; --",
+        "'; DROP TABLE diesel_locks_slots; --",
         "%",
         &longest,
         &almost,
     ];
     for name in names {
-        let semaphore = Semaphore::named(name, 1);
+        let semaphore = Semaphore::new(name, 1);
         let slot = conn
             .try_acquire_slot(&semaphore, hour().holder(name))
             .expect("an answer")
@@ -253,7 +256,7 @@ pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
         assert_eq!(held[0].token, Some(slot.token()));
     }
     for name in names {
-        assert_eq!(conn.release_all_slots(name).expect("a count"), 1);
+        assert_eq!(conn.force_release_all(name).expect("a count"), 1);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::support::Backend;
 use crate::support::threads::{meanwhile, result_of, roll_back};
 
 fn slots<B: Backend>(conn: &mut B::Conn) -> i64 {
-    B::number(conn, "SELECT count(*) FROM diesel_slots")
+    B::number(conn, "SELECT count(*) FROM diesel_locks_slots")
 }
 
 /// While another holds slots of another semaphore in a long transaction.
@@ -55,13 +55,13 @@ pub(crate) fn registering_is_for_all_of_an_enum<B: Backend>() {
     }
     let database = B::new();
     let mut conn = database.connect();
-    let all = [Timer::Business, Timer::BlackOps].map(|timer| Semaphore::named(timer, 1));
+    let all = [Timer::Business, Timer::BlackOps].map(|timer| Semaphore::new(timer, 1));
     for _ in 0..2 {
         conn.register_semaphores(&all).expect("register");
     }
     assert_eq!(slots::<B>(&mut conn), 2);
     let slot = B::in_transaction(&mut conn, |conn| {
-        Ok(acquire::<B>(conn, &Semaphore::named(Timer::BlackOps, 1)))
+        Ok(acquire::<B>(conn, &Semaphore::new(Timer::BlackOps, 1)))
     })
     .expect("commit");
     assert_eq!(slot.semaphore(), "BLACKOPS");
@@ -180,7 +180,7 @@ pub(crate) fn who_stands_still_while_slots_change_is_waited_for_in_time<B: Backe
     let database = Arc::new(B::new());
     let mut still = database.connect();
     begin_fit::<B>(&mut still);
-    B::sql(&mut still, "UPDATE diesel_fences SET fence = fence");
+    B::sql(&mut still, "UPDATE diesel_locks_fences SET fence = fence");
     let new = Semaphore::new("new", 2);
     let attempt = |wait: Option<Wait>, holds: bool| {
         let (database, new) = (Arc::clone(&database), new.clone());
@@ -201,7 +201,7 @@ pub(crate) fn who_stands_still_while_slots_change_is_waited_for_in_time<B: Backe
         assert!(!result_of(&attempt(None, holds)).expect("an answer"));
         let limit = Wait::AtMost(Duration::from_millis(100));
         let late = result_of(&attempt(Some(limit), holds)).expect_err("in time");
-        assert!(matches!(late, Error::TimedOut { .. }), "{late:?}");
+        assert!(matches!(late, Error::LockTimeout { .. }), "{late:?}");
     }
     let waiters = [false, true].map(|holds| attempt(Some(Wait::Forever), holds));
     roll_back(&mut still);

@@ -78,7 +78,10 @@ pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
         }),
     ] {
         let error = result.expect_err("in a transaction");
-        assert!(matches!(error, Error::InTransaction { .. }), "{error:?}");
+        assert!(
+            matches!(error, Error::AlreadyInTransaction { .. }),
+            "{error:?}"
+        );
     }
 }
 
@@ -90,11 +93,17 @@ pub(crate) fn a_stale_transaction_is_refused_a_slot<B: Backend>() {
         .expect("register");
     let mut conn = database.stale_transaction();
     let error = conn.try_acquire_slot(&one(), hour()).expect_err("stale");
-    assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::UnsuitableIsolation { .. }),
+        "{error:?}"
+    );
     let error = conn
         .try_with_slot(&one(), |_| Ok::<_, Error>(()))
         .expect_err("stale");
-    assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::UnsuitableIsolation { .. }),
+        "{error:?}"
+    );
 }
 
 /// At the session's own default level, whatever it is, a statement alone is its own transaction.
@@ -105,7 +114,7 @@ pub(crate) fn the_sessions_isolation_level_does_not_matter_outside<B: Backend>()
         B::serializable(conn);
         for _ in 0..10 {
             let mut slot = acquire::<B>(conn, &eight);
-            conn.refresh_slot(&mut slot, super::HOUR).expect("ours");
+            conn.renew_slot(&mut slot, super::HOUR).expect("ours");
             conn.release_slot(slot).expect("ours");
         }
     });

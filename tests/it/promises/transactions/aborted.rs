@@ -51,11 +51,11 @@ fn pair() -> Semaphore {
 }
 
 /// In which object locks can be had.
-fn fresh<B: Backend>() -> Transaction {
-    Transaction::new().isolation(if B::ONE_WRITER {
-        Isolation::Serializable
+fn fresh<B: Backend>() -> TransactionOptions {
+    TransactionOptions::new().isolation(if B::ONE_WRITER {
+        IsolationLevel::Serializable
     } else {
-        Isolation::ReadCommitted
+        IsolationLevel::ReadCommitted
     })
 }
 
@@ -69,13 +69,13 @@ fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
             conn.run_transaction(fresh::<B>(), work)
         }),
         ("run_transaction, several times", |conn, work| {
-            conn.run_transaction(fresh::<B>().retry(Retry::up_to(3)), work)
+            conn.run_transaction(fresh::<B>().retry(RetryPolicy::max_attempts(3)), work)
         }),
         ("with_object_lock", |conn, work| {
             conn.with_object_lock("a", work)
         }),
         ("with_object_locks, kept", |conn, work| {
-            let locks = ObjectLock::on_all(["a", "b"]).retention(Retention::Kept);
+            let locks = LockRequest::all(["a", "b"]).retention(Retention::Kept);
             conn.with_object_locks(locks, work)
         }),
         ("try_with_object_lock", |conn, work| {
@@ -197,13 +197,13 @@ pub(crate) fn a_closure_that_has_committed_is_not_tried_again<B: Backend>() {
         ]
     };
     for (done, end) in (1..).zip(ends) {
-        let retry = Retry::up_to(3).lock_timeouts();
+        let retry = RetryPolicy::max_attempts(3).retry_lock_timeouts();
         let mut runs = 0;
         let result: Result<(), _> = conn.run_transaction(fresh::<B>().retry(retry), |conn| {
             runs += 1;
             B::count_up(conn, 0);
             End::Sent(end).come(conn, &database);
-            Err(Error::TimedOut {
+            Err(Error::LockTimeout {
                 what: "a".to_owned(),
                 waited: Duration::ZERO,
                 source: None,
@@ -228,18 +228,18 @@ fn victim() -> diesel::result::Error {
 type Method<C> = fn(&mut C) -> Result<(), Error>;
 
 fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
-    fn kept() -> ObjectLock {
-        ObjectLock::on("kept").retention(Retention::Kept)
+    fn kept() -> LockRequest {
+        LockRequest::new("kept").retention(Retention::Kept)
     }
     const SHORT: Wait = Wait::AtMost(Duration::from_millis(50));
     vec![
         ("lock_object", |conn| conn.lock_object("a")),
         ("lock_object, kept", |conn| conn.lock_object(kept())),
         ("lock_object, new and kept", |conn| {
-            conn.lock_object(ObjectLock::on("new").retention(Retention::Kept))
+            conn.lock_object(LockRequest::new("new").retention(Retention::Kept))
         }),
         ("lock_object, at most", |conn| {
-            conn.lock_object(ObjectLock::on("a").wait(SHORT))?;
+            conn.lock_object(LockRequest::new("a").wait(SHORT))?;
             conn.lock_object(kept().wait(SHORT))
         }),
         ("try_lock_object", |conn| {
@@ -258,13 +258,13 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
             conn.try_with_object_lock(kept(), |_| Ok(())).map(|_| ())
         }),
         ("next_number", |conn| {
-            conn.next_number(&Sequence::named("begun")).map(|_| ())
+            conn.next_number(&Sequence::new("begun")).map(|_| ())
         }),
         ("next_number, new", |conn| {
-            conn.next_number(&Sequence::named("new")).map(|_| ())
+            conn.next_number(&Sequence::new("new")).map(|_| ())
         }),
         ("next_numbers", |conn| {
-            conn.next_numbers(&Sequence::named("begun"), 7).map(|_| ())
+            conn.next_numbers(&Sequence::new("begun"), 7).map(|_| ())
         }),
         ("try_acquire_slot", |conn| {
             conn.try_acquire_slot(&pair(), hour()).map(|_| ())
@@ -284,12 +284,12 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
 
 pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
-    let begun = Sequence::named("begun");
+    let begun = Sequence::new("begun");
     for _ in 0..3 {
-        conn.run_transaction(Transaction::new(), |conn| conn.next_number(&begun))
+        conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&begun))
             .expect("free");
     }
-    conn.with_object_lock(ObjectLock::on("kept").retention(Retention::Kept), |_| {
+    conn.with_object_lock(LockRequest::new("kept").retention(Retention::Kept), |_| {
         Ok::<_, Error>(())
     })
     .expect("free");
@@ -301,15 +301,15 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
         for (method, call) in methods::<B>() {
             assert_aborted(call(conn), method);
         }
-        assert_aborted(conn.ensure_slot(&slot), "ensure_slot");
-        let refreshed = conn.refresh_slot(&mut slot.clone(), Duration::from_secs(60));
-        assert_aborted(refreshed, "refresh_slot");
+        assert_aborted(conn.pin_slot(&slot), "pin_slot");
+        let refreshed = conn.renew_slot(&mut slot.clone(), Duration::from_secs(60));
+        assert_aborted(refreshed, "renew_slot");
         assert_aborted(conn.release_slot(&slot), "release_slot");
-        assert_aborted(conn.release_all_slots("another"), "release_all_slots");
+        assert_aborted(conn.force_release_all("another"), "force_release_all");
         Ok::<_, Error>(())
     };
     assert_aborted(conn.run_transaction(fresh::<B>(), try_all), "the end");
-    let _ = conn.run_transaction(Transaction::new(), |conn| {
+    let _ = conn.run_transaction(TransactionOptions::new(), |conn| {
         B::give_up(conn, database.connect());
         assert_aborted(conn.next_number(&begun), "at the session's level");
         Ok::<_, Error>(())

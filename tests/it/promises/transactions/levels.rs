@@ -7,10 +7,10 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 
-const LEVELS: [Isolation; 3] = [
-    Isolation::ReadCommitted,
-    Isolation::RepeatableRead,
-    Isolation::Serializable,
+const LEVELS: [IsolationLevel; 3] = [
+    IsolationLevel::ReadCommitted,
+    IsolationLevel::RepeatableRead,
+    IsolationLevel::Serializable,
 ];
 
 /// Whether the second of two reads in a transaction of this kind shows what another committed between
@@ -18,7 +18,7 @@ const LEVELS: [Isolation; 3] = [
 fn sees_what_is_committed<B: Backend>(
     conn: &mut B::Conn,
     other: &mut B::Conn,
-    transaction: Transaction,
+    transaction: TransactionOptions,
 ) -> bool {
     conn.run_transaction(transaction, |conn| {
         let before = B::counter(conn, 0);
@@ -33,7 +33,7 @@ pub(crate) fn the_level_is_that_of_the_transaction_alone<B: Backend>() {
         // One level; whoever writes keeps others from writing.
         let database = B::new();
         let mut conn = database.connect();
-        let transaction = Transaction::new().isolation(Isolation::Serializable);
+        let transaction = TransactionOptions::new().isolation(IsolationLevel::Serializable);
         let mut other = database.connect();
         let refused = conn
             .run_transaction(transaction, |_| {
@@ -46,16 +46,16 @@ pub(crate) fn the_level_is_that_of_the_transaction_alone<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let plain = Transaction::new();
+    let plain = TransactionOptions::new();
     let default = sees_what_is_committed::<B>(&mut conn, &mut other, plain);
     for level in LEVELS {
-        if level == Isolation::Serializable {
+        if level == IsolationLevel::Serializable {
             serializable_is_serializable::<B>(&mut conn, &mut other);
         } else {
             let transaction = plain.isolation(level);
             assert_eq!(
                 sees_what_is_committed::<B>(&mut conn, &mut other, transaction),
-                level == Isolation::ReadCommitted,
+                level == IsolationLevel::ReadCommitted,
                 "{level}"
             );
         }
@@ -79,7 +79,7 @@ pub(crate) fn the_level_is_that_of_the_transaction_alone<B: Backend>() {
 
 /// Two read a row, and each changes another: one of them must fail.
 fn serializable_is_serializable<B: Backend>(conn: &mut B::Conn, other: &mut B::Conn) {
-    let transaction = Transaction::new().isolation(Isolation::Serializable);
+    let transaction = TransactionOptions::new().isolation(IsolationLevel::Serializable);
     let skewed = conn.run_transaction(transaction, |conn| {
         let sum = B::counter(conn, 1) + B::counter(conn, 2);
         // InnoDB's reads lock: the other is not to wait for us, who wait for it.
@@ -107,8 +107,8 @@ pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
     let mut conn = database.connect();
     let mut run = |transaction| conn.run_transaction(transaction, |_| Ok::<_, Error>(()));
     for level in LEVELS {
-        let result = run(Transaction::new().isolation(level));
-        let lacks = B::ONE_WRITER && level != Isolation::Serializable;
+        let result = run(TransactionOptions::new().isolation(level));
+        let lacks = B::ONE_WRITER && level != IsolationLevel::Serializable;
         match result {
             Err(Error::Unsupported { what, .. }) => {
                 assert!(lacks);
@@ -117,8 +117,8 @@ pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
             result => assert!(result.is_ok() && !lacks, "{level}: {result:?}"),
         }
     }
-    let deferrable = Transaction::new()
-        .isolation(Isolation::Serializable)
+    let deferrable = TransactionOptions::new()
+        .isolation(IsolationLevel::Serializable)
         .read_only()
         .deferrable();
     match run(deferrable) {
@@ -131,36 +131,36 @@ pub(crate) fn a_read_only_transaction_writes_nothing_and_leaves_nothing_behind<B
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let read_only = Transaction::new().read_only();
+    let read_only = TransactionOptions::new().read_only();
     // It does not wait for whoever writes.
     other
-        .run_transaction(Transaction::new(), |other| {
+        .run_transaction(TransactionOptions::new(), |other| {
             B::count_up(other, 0);
             let seen = conn.run_transaction(read_only, |conn| Ok::<_, Error>(B::counter(conn, 0)));
             assert_eq!(seen.expect("no wait"), 0);
             Ok::<_, Error>(())
         })
         .expect("commit");
-    let mut writes = |transaction: Transaction| {
+    let mut writes = |transaction: TransactionOptions| {
         conn.run_transaction(transaction, |conn| {
             B::try_sql(conn, "UPDATE counters SET n = n + 1 WHERE id = 0")
         })
     };
     let error = writes(read_only).expect_err("read only");
     assert!(error.is_read_only(), "{error:?}");
-    writes(Transaction::new()).expect("as before");
+    writes(TransactionOptions::new()).expect("as before");
     for how in ["fails", "panics"] {
         let read = catch_unwind(AssertUnwindSafe(|| {
             conn_reads::<B>(&database, read_only, how);
         }));
         assert_eq!(read.is_err(), how == "panics");
     }
-    writes(Transaction::new().read_write()).expect("it may write");
+    writes(TransactionOptions::new().read_write()).expect("it may write");
     assert_eq!(B::counter(&mut database.connect(), 0), 3);
 }
 
 /// A connection that has read and failed writes afterwards.
-fn conn_reads<B: Backend>(database: &B, read_only: Transaction, how: &str) {
+fn conn_reads<B: Backend>(database: &B, read_only: TransactionOptions, how: &str) {
     let mut conn = database.connect();
     let read = catch_unwind(AssertUnwindSafe(|| {
         conn.run_transaction(read_only, |conn| -> Result<(), Error> {
@@ -182,11 +182,13 @@ pub(crate) fn locks_slots_and_numbers_work_inside<B: Backend>() {
     let one = Semaphore::new("one", 1);
     conn.register_semaphores([&one]).expect("register");
     let level = if B::ONE_WRITER {
-        Isolation::Serializable
+        IsolationLevel::Serializable
     } else {
-        Isolation::ReadCommitted
+        IsolationLevel::ReadCommitted
     };
-    let transaction = Transaction::new().isolation(level).retry(Retry::up_to(3));
+    let transaction = TransactionOptions::new()
+        .isolation(level)
+        .retry(RetryPolicy::max_attempts(3));
     conn.run_transaction(transaction, |conn| {
         conn.lock_object("a")?;
         conn.with_object_lock("b", |conn| conn.try_lock_object("c"))?;
@@ -195,12 +197,12 @@ pub(crate) fn locks_slots_and_numbers_work_inside<B: Backend>() {
                 .try_with_object_lock("a", |_| Ok::<_, Error>(()))?
                 .is_none()
         );
-        let slot = conn.try_with_slot(&one, |conn| conn.next_number(&Sequence::named("n")))?;
+        let slot = conn.try_with_slot(&one, |conn| conn.next_number(&Sequence::new("n")))?;
         assert_eq!(slot, Some(1));
         Ok::<_, Error>(())
     })
     .expect("commit");
-    let last = other.last_number(&Sequence::named("n")).expect("rows");
+    let last = other.last_number(&Sequence::new("n")).expect("rows");
     assert_eq!(last, Some(1));
     assert!(database.is_free("a"));
 }
@@ -213,13 +215,16 @@ pub(crate) fn an_object_lock_asks_for_fresh_reads<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     B::in_transaction(&mut conn, |_| Ok(())).expect("commit");
-    for level in [Isolation::RepeatableRead, Isolation::Serializable] {
-        let result = conn.run_transaction(Transaction::new().isolation(level), |conn| {
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        let result = conn.run_transaction(TransactionOptions::new().isolation(level), |conn| {
             B::counter(conn, 0);
             conn.lock_object("a")
         });
         let error = result.expect_err("a snapshot");
-        assert!(matches!(error, Error::Isolation { .. }), "{error:?}");
+        assert!(
+            matches!(error, Error::UnsuitableIsolation { .. }),
+            "{error:?}"
+        );
         assert!(
             error
                 .to_string()

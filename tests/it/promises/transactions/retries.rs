@@ -17,9 +17,10 @@ use crate::support::Backend;
 use crate::support::threads::Holder;
 
 /// Many attempts, short pauses.
-fn patient() -> Transaction {
-    let retry = Retry::up_to(u32::MAX).delays(Duration::from_millis(1), Duration::from_millis(50));
-    Transaction::new().retry(retry)
+fn patient() -> TransactionOptions {
+    let retry = RetryPolicy::max_attempts(u32::MAX)
+        .backoff(Duration::from_millis(1), Duration::from_millis(50));
+    TransactionOptions::new().retry(retry)
 }
 
 /// What Diesel makes of SQLSTATE 40001.
@@ -31,9 +32,9 @@ fn victim() -> diesel::result::Error {
 pub(crate) fn victims_are_tried_again_until_they_succeed<B: Backend>() {
     let database = Arc::new(B::new());
     let level = if B::ONE_WRITER {
-        Isolation::Serializable
+        IsolationLevel::Serializable
     } else {
-        Isolation::RepeatableRead
+        IsolationLevel::RepeatableRead
     };
     at_once(&database, 8, |conn, thread| {
         if B::ONE_WRITER {
@@ -85,10 +86,19 @@ pub(crate) fn attempts_come_to_an_end<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     for (transaction, expected) in [
-        (Transaction::new(), 1),
-        (Transaction::new().retry(Retry::up_to(1)), 1),
-        (Transaction::new().retry(Retry::up_to(3)), 3),
-        (patient().retry(Retry::up_to(9).within(Duration::ZERO)), 1),
+        (TransactionOptions::new(), 1),
+        (
+            TransactionOptions::new().retry(RetryPolicy::max_attempts(1)),
+            1,
+        ),
+        (
+            TransactionOptions::new().retry(RetryPolicy::max_attempts(3)),
+            3,
+        ),
+        (
+            patient().retry(RetryPolicy::max_attempts(9).max_elapsed(Duration::ZERO)),
+            1,
+        ),
     ] {
         let mut attempts = 0;
         let result: Result<(), _> = conn.run_transaction(transaction, |_| {
@@ -98,7 +108,7 @@ pub(crate) fn attempts_come_to_an_end<B: Backend>() {
         assert_eq!(result, Err(victim()));
         assert_eq!(attempts, expected);
     }
-    conn.run_transaction(Transaction::new(), |_| Ok::<_, Error>(()))
+    conn.run_transaction(TransactionOptions::new(), |_| Ok::<_, Error>(()))
         .expect("usable");
 }
 
@@ -132,11 +142,12 @@ fn attempts<B: Backend, E: TransactionError<Kind>, Kind>(
     error: impl Fn() -> E,
 ) -> u32 {
     let mut attempts = 0;
-    let retry = Retry::up_to(3).delays(Duration::ZERO, Duration::ZERO);
-    let result: Result<(), E> = conn.run_transaction(Transaction::new().retry(retry), |_| {
-        attempts += 1;
-        Err(error())
-    });
+    let retry = RetryPolicy::max_attempts(3).backoff(Duration::ZERO, Duration::ZERO);
+    let result: Result<(), E> =
+        conn.run_transaction(TransactionOptions::new().retry(retry), |_| {
+            attempts += 1;
+            Err(error())
+        });
     assert!(result.is_err());
     attempts
 }
@@ -150,7 +161,7 @@ pub(crate) fn an_error_of_the_applications_is_not_tried_again<B: Backend>() {
         1
     );
     assert_eq!(
-        attempts::<B, _, _>(conn, || Error::Held {
+        attempts::<B, _, _>(conn, || Error::Unavailable {
             what: "a".to_owned()
         }),
         1
@@ -205,7 +216,7 @@ pub(crate) fn nothing_is_tried_again_inside_a_transaction<B: Backend>() {
     assert!(
         matches!(
             error,
-            Error::InTransaction {
+            Error::AlreadyInTransaction {
                 method: "run_transaction",
                 ..
             }
@@ -236,7 +247,7 @@ pub(crate) fn a_panic_rolls_back_and_goes_on<B: Backend>() {
 
 pub(crate) fn no_attempt_is_refused<B: Backend>() {
     let database = B::new();
-    let transaction = Transaction::new().retry(Retry::up_to(0));
+    let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(0));
     let result = database
         .connect()
         .run_transaction(transaction, |_| Ok::<_, Error>(()));
@@ -249,14 +260,14 @@ pub(crate) fn no_attempt_is_refused<B: Backend>() {
 pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
-    let level = (!B::ONE_WRITER).then_some(Isolation::ReadCommitted);
+    let level = (!B::ONE_WRITER).then_some(IsolationLevel::ReadCommitted);
     let holder = (!B::ONE_WRITER).then(|| Holder::of(&database, "a"));
     for (asked, expected) in [(false, 1), (true, 3)] {
-        let mut retry = Retry::up_to(3);
+        let mut retry = RetryPolicy::max_attempts(3);
         if asked {
-            retry = retry.lock_timeouts();
+            retry = retry.retry_lock_timeouts();
         }
-        let mut transaction = Transaction::new().retry(retry);
+        let mut transaction = TransactionOptions::new().retry(retry);
         if let Some(level) = level {
             transaction = transaction.isolation(level);
         }
@@ -265,14 +276,14 @@ pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
             attempts += 1;
             // On SQLite whoever holds a lock keeps the transaction from beginning.
             if B::ONE_WRITER {
-                return Err(Error::TimedOut {
+                return Err(Error::LockTimeout {
                     what: "a".to_owned(),
                     waited: Duration::ZERO,
                     source: None,
                 });
             }
             let wait = Wait::AtMost(Duration::from_millis(5));
-            conn.lock_object(ObjectLock::on("a").wait(wait))
+            conn.lock_object(LockRequest::new("a").wait(wait))
         });
         let error = result.expect_err("held");
         assert!(error.is_timeout(), "{error:?}");
@@ -287,8 +298,10 @@ pub(crate) fn a_retry_is_told_to_tracing<B: Backend>() {
     let database = B::new();
     let collector = Collector::global();
     let mut conn = database.connect();
-    let result: Result<(), _> =
-        conn.run_transaction(Transaction::new().retry(Retry::up_to(3)), |_| Err(victim()));
+    let result: Result<(), _> = conn.run_transaction(
+        TransactionOptions::new().retry(RetryPolicy::max_attempts(3)),
+        |_| Err(victim()),
+    );
     assert!(result.is_err());
     let told = collector.of_this_thread();
     let told: Vec<_> = told.lines().filter(|line| line.contains("again")).collect();

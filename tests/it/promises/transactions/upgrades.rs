@@ -12,13 +12,13 @@ use crate::support::Backend;
 use crate::support::threads::{begin, meanwhile, result_of, roll_back};
 
 /// A level, and what stands at the end of the SELECT.
-type Read = (Option<Isolation>, &'static str);
+type Read = (Option<IsolationLevel>, &'static str);
 
 /// The reads that lock their row, but not against each other.
 fn careless_reads<B: Backend>() -> Vec<Read> {
     let mut reads = vec![(None, B::SHARED)];
     if B::ENGINE == "mysql" {
-        reads.push((Some(Isolation::Serializable), ""));
+        reads.push((Some(IsolationLevel::Serializable), ""));
     }
     reads
 }
@@ -34,7 +34,10 @@ fn write<B: Backend>(conn: &mut B::Conn, id: i32, n: i64) -> Result<(), Error> {
     )
 }
 
-fn with_level(transaction: Transaction, level: Option<Isolation>) -> Transaction {
+fn with_level(
+    transaction: TransactionOptions,
+    level: Option<IsolationLevel>,
+) -> TransactionOptions {
     level.map_or(transaction, |level| transaction.isolation(level))
 }
 
@@ -65,7 +68,7 @@ pub(crate) fn two_that_read_shared_and_update_deadlock<B: Backend>() {
     for (level, lock) in careless_reads::<B>() {
         let database = Arc::new(B::new());
         let results = two(&database, move |conn, both_have_read, _| {
-            conn.run_transaction(with_level(Transaction::new(), level), |conn| {
+            conn.run_transaction(with_level(TransactionOptions::new(), level), |conn| {
                 let n = read::<B>(conn, lock)?;
                 both_have_read.wait();
                 write::<B>(conn, 0, n + 1)
@@ -106,12 +109,12 @@ fn a_reader_that_comes_late_is_refused_at_once<B: Backend>() {
 pub(crate) fn two_that_read_for_update_take_turns<B: Backend>() {
     let mut levels = vec![None];
     if B::ENGINE == "mysql" {
-        levels.push(Some(Isolation::Serializable));
+        levels.push(Some(IsolationLevel::Serializable));
     }
     for level in levels {
         let database = Arc::new(B::new());
         let watched = Arc::clone(&database);
-        let refuses = level == Some(Isolation::Serializable)
+        let refuses = level == Some(IsolationLevel::Serializable)
             && B::refuses_old_snapshots(&mut database.connect());
         let somebody_has_read = AtomicBool::new(false);
         let attempts = two(&database, move |conn, both, _| {
@@ -119,7 +122,10 @@ pub(crate) fn two_that_read_for_update_take_turns<B: Backend>() {
             if B::ONE_WRITER {
                 both.wait();
             }
-            let transaction = with_level(Transaction::new().retry(Retry::up_to(2)), level);
+            let transaction = with_level(
+                TransactionOptions::new().retry(RetryPolicy::max_attempts(2)),
+                level,
+            );
             conn.run_transaction_attempts(transaction, |conn, attempt| {
                 if !B::ONE_WRITER && attempt == 1 {
                     both.wait();
@@ -144,7 +150,10 @@ pub(crate) fn a_retry_mends_the_upgrade_deadlock<B: Backend>() {
     for (level, lock) in careless_reads::<B>() {
         let database = Arc::new(B::new());
         let attempts = two(&database, move |conn, both_have_read, _| {
-            let transaction = with_level(Transaction::new().retry(Retry::up_to(9)), level);
+            let transaction = with_level(
+                TransactionOptions::new().retry(RetryPolicy::max_attempts(9)),
+                level,
+            );
             conn.run_transaction_attempts(transaction, |conn, attempt| {
                 let n = read::<B>(conn, lock)?;
                 // On SQLite the other has not even begun.
@@ -168,7 +177,7 @@ pub(crate) fn a_retry_mends_the_upgrade_deadlock<B: Backend>() {
 pub(crate) fn opposite_orders_deadlock_though_read_for_update<B: Backend>() {
     let database = Arc::new(B::new());
     let results = two(&database, |conn, both_have_one, number| {
-        conn.run_transaction(Transaction::new(), |conn| {
+        conn.run_transaction(TransactionOptions::new(), |conn| {
             let [first, second] = [[0, 1], [1, 0]][number];
             B::counter_for_update(conn, first)?;
             if !B::ONE_WRITER {
@@ -192,7 +201,7 @@ pub(crate) fn one_order_does_not_deadlock<B: Backend>() {
     let results = two(&database, |conn, both, number| {
         for _ in 0..ROUNDS {
             both.wait();
-            let counted = conn.run_transaction(Transaction::new(), |conn| {
+            let counted = conn.run_transaction(TransactionOptions::new(), |conn| {
                 let n = [
                     B::counter_for_update(conn, 0)?,
                     B::counter_for_update(conn, 1)?,
@@ -219,7 +228,7 @@ pub(crate) fn object_locks_sort_what_rows_do_not<B: Backend>() {
         let (ids, rows) = [(["a", "b"], [0, 1]), (["b", "a"], [1, 0])][number];
         for _ in 0..ROUNDS {
             both.wait();
-            conn.with_object_locks(ObjectLock::on_all(ids), |conn| {
+            conn.with_object_locks(LockRequest::all(ids), |conn| {
                 for id in rows {
                     B::count_up(conn, id);
                 }
@@ -235,10 +244,10 @@ pub(crate) fn object_locks_sort_what_rows_do_not<B: Backend>() {
 }
 
 /// What becomes of the update when another has updated what was read.
-fn update_of_an_old_read<B: Backend>(level: Isolation) -> (Result<(), Error>, i64) {
+fn update_of_an_old_read<B: Backend>(level: IsolationLevel) -> (Result<(), Error>, i64) {
     let database = B::new();
     let [mut conn, mut other] = [database.connect(), database.connect()];
-    let result = conn.run_transaction(Transaction::new().isolation(level), |conn| {
+    let result = conn.run_transaction(TransactionOptions::new().isolation(level), |conn| {
         let n = B::counter(conn, 0);
         B::count_up(&mut other, 0);
         write::<B>(conn, 0, n + 1)
@@ -254,10 +263,10 @@ pub(crate) fn an_update_of_an_old_read_is_lost_or_refused<B: Backend>() {
         assert!(error.is_timeout(), "{error:?}");
         return;
     }
-    let (result, n) = update_of_an_old_read::<B>(Isolation::ReadCommitted);
+    let (result, n) = update_of_an_old_read::<B>(IsolationLevel::ReadCommitted);
     result.expect("it fails nowhere");
     assert_eq!(n, 1, "of two updates one is lost");
-    let (result, n) = update_of_an_old_read::<B>(Isolation::RepeatableRead);
+    let (result, n) = update_of_an_old_read::<B>(IsolationLevel::RepeatableRead);
     assert_eq!(n, 1);
     if B::refuses_old_snapshots(&mut B::new().connect()) {
         let error = result.expect_err("the row has changed");

@@ -104,7 +104,7 @@ pub struct Step {
     pub step: i32,
 }
 
-/// A row of `diesel_sequences`.
+/// A row of `diesel_locks_sequences`.
 #[derive(Clone, Debug, QueryableByName)]
 pub struct Sequence {
     /// The kind of its objects.
@@ -118,7 +118,7 @@ pub struct Sequence {
     pub last: i64,
 }
 
-/// A row of `diesel_slots`.
+/// A row of `diesel_locks_slots`.
 #[derive(Clone, Debug, QueryableByName)]
 pub struct Slot {
     /// Of which semaphore.

@@ -23,5 +23,5 @@ pub(crate) fn semaphore<C: Store>(shift: &Shift<C>, name: &str) -> Semaphore {
     let leased = scene::semaphores().find(|semaphore| semaphore.name == name);
     let permits = leased.map_or(1, |semaphore| semaphore.permits);
     let more = u32::from(shift.job.sabotage == Some(Sabotage::OverCapacity));
-    Semaphore::named(name, permits + more)
+    Semaphore::new(name, permits + more)
 }

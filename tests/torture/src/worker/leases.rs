@@ -19,8 +19,9 @@ use crate::store::Store;
 /// between two grants.
 const FAR_US: i64 = 3_600_000_000;
 
-fn lease<C: Store>(shift: &Shift<C>, milliseconds: u64) -> Lease {
-    Lease::new(Duration::from_millis(milliseconds)).holder(format!("process {}", shift.job.process))
+fn lease<C: Store>(shift: &Shift<C>, milliseconds: u64) -> LeaseOptions {
+    LeaseOptions::new(Duration::from_millis(milliseconds))
+        .holder(format!("process {}", shift.job.process))
 }
 
 /// The slot, with its fence.
@@ -58,7 +59,7 @@ impl Grip {
     fn acquire<C: Store>(
         shift: &Shift<C>,
         semaphore: &Semaphore,
-        lease: Lease,
+        lease: LeaseOptions,
         waiting: Waiting,
     ) -> Result<Option<Self>, Failure> {
         if shift.job.sabotage == Some(Sabotage::NoRenewal) {
@@ -148,7 +149,7 @@ pub(crate) fn plain<C: Store>(
     if dice.percent(30) {
         let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
         let asked = Moment::now();
-        let refreshed = conn.refresh_slot(&mut slot, Duration::from_millis(lease_ms));
+        let refreshed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before this: then nobody else had the slot between.
         let state = judged(&mut *conn, refreshed.map_err(Failure::from))?;
         operation.refreshed(asked, state)?;
@@ -191,7 +192,7 @@ pub(crate) fn ensured<C: Store>(
     dice: &mut Dice,
     lease_ms: u64,
 ) -> Result<Outcome, Failure> {
-    let semaphore = Semaphore::named(scene::ENSURED.name, scene::ENSURED.permits);
+    let semaphore = Semaphore::new(scene::ENSURED.name, scene::ENSURED.permits);
     let lease = lease(shift, lease_ms);
     let waiting = Waiting::AtMost(scene::ENSURED_WAIT_MS);
     let Some(slot) = acquired(shift, &semaphore, lease, waiting)? else {
@@ -206,7 +207,7 @@ pub(crate) fn ensured<C: Store>(
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let changed = conn.run_transaction(retried(), |conn| -> Result<(), Failure> {
-        conn.ensure_slot(&slot)?;
+        conn.pin_slot(&slot)?;
         let n = conn.read_counter(counter)?;
         dice.pause(3);
         conn.write_counter(operation.op, counter, n + 1)?;
@@ -226,7 +227,7 @@ pub(crate) fn ensured<C: Store>(
 fn acquired<C: Store>(
     shift: &Shift<C>,
     semaphore: &Semaphore,
-    lease: Lease,
+    lease: LeaseOptions,
     waiting: Waiting,
 ) -> Result<Option<Slot>, Failure> {
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;

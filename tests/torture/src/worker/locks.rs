@@ -43,7 +43,7 @@ pub(crate) fn count_up<C: Store>(
     } else {
         Retention::Transient
     };
-    let lock = ObjectLock::on_all(ids)
+    let lock = LockRequest::all(ids)
         .retention(retention)
         .wait(wait(waiting));
     let result = match shift.job.sabotage {

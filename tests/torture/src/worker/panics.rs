@@ -31,7 +31,7 @@ pub(crate) fn panic<C: Store>(
 ) -> Result<Outcome, Failure> {
     let op = operation.op;
     let own = ObjectId::new("Panic", op.0);
-    let locks = || ObjectLock::on_all([ObjectId::new("Spoiled", counter), own.clone()]);
+    let locks = || LockRequest::all([ObjectId::new("Spoiled", counter), own.clone()]);
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {
@@ -110,7 +110,7 @@ fn inside<C: Store>(conn: &mut C, operation: &Operation, depth: u32) -> Result<(
 fn is_free<C: Store>(shift: &Shift<C>, id: ObjectId) -> Result<(), Failure> {
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let limit = Duration::from_millis(scene::FREE_WITHIN_MS);
-    let lock = ObjectLock::on(id).wait(Wait::AtMost(limit));
+    let lock = LockRequest::new(id).wait(Wait::AtMost(limit));
     let taken = conn.with_object_lock(lock, |_| Ok(()));
     judged(&mut *conn, taken)
 }

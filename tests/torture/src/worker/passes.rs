@@ -18,7 +18,7 @@ pub(crate) fn issue<C: Store>(
     dice: &mut Dice,
     number: u32,
 ) -> Result<Outcome, Failure> {
-    let sequence = Sequence::new(scene::SEQUENCES_NAME, number);
+    let sequence = Sequence::new(scene::SEQUENCES_NAME).for_key(number);
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let leak = if shift.job.sabotage == Some(Sabotage::LeakySequence) {

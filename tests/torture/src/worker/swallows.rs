@@ -26,15 +26,17 @@ pub(crate) struct Plan {
 }
 
 /// The lock on a counter of those that only transactions take in which something goes wrong.
-pub(crate) fn lock(counter: u32) -> ObjectLock {
-    ObjectLock::on(ObjectId::new("Spoiled", counter))
+pub(crate) fn lock(counter: u32) -> LockRequest {
+    LockRequest::new(ObjectId::new("Spoiled", counter))
 }
 
 /// A transaction in which objects can be locked.
-pub(crate) fn transaction<C: Store>(shift: &Shift<C>) -> Transaction {
+pub(crate) fn transaction<C: Store>(shift: &Shift<C>) -> TransactionOptions {
     match shift.job.engine {
-        Engine::Sqlite => Transaction::new(),
-        Engine::Postgres | Engine::Mysql => Transaction::new().isolation(Isolation::ReadCommitted),
+        Engine::Sqlite => TransactionOptions::new(),
+        Engine::Postgres | Engine::Mysql => {
+            TransactionOptions::new().isolation(IsolationLevel::ReadCommitted)
+        }
     }
 }
 
@@ -272,7 +274,7 @@ pub(crate) fn count<C: Store>(
 }
 
 fn sequence() -> Sequence {
-    Sequence::new(scene::SEQUENCES_NAME, scene::SPOILED_SEQUENCE)
+    Sequence::new(scene::SEQUENCES_NAME).for_key(scene::SPOILED_SEQUENCE)
 }
 
 /// Inserts a row that is there, by a statement that rolls the transaction back. Digits: Diesel does not write it.

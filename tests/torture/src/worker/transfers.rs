@@ -21,7 +21,7 @@ pub(crate) fn transfer<C: Store>(
     let amount = i64::try_from(dice.number(1..100))?;
     let mut transaction = retried();
     if dice.percent(50) {
-        transaction = transaction.isolation(Isolation::Serializable);
+        transaction = transaction.isolation(IsolationLevel::Serializable);
     }
     let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;

@@ -187,9 +187,9 @@ fn kind(failure: &Failure) -> Option<ErrorKind> {
 
 fn kind_of(error: &Error) -> ErrorKind {
     match error {
-        Error::Held { .. } => ErrorKind::Held,
-        Error::TimedOut { .. } => ErrorKind::TimedOut,
-        Error::StatementTimedOut { .. } => ErrorKind::StatementTimedOut,
+        Error::Unavailable { .. } => ErrorKind::Held,
+        Error::LockTimeout { .. } => ErrorKind::TimedOut,
+        Error::StatementTimeout { .. } => ErrorKind::StatementTimedOut,
         Error::Deadlock { .. } => ErrorKind::Deadlock,
         Error::SerializationFailure { .. } => ErrorKind::Serialization,
         // Diesel too knows of some that they are gone.

@@ -42,14 +42,17 @@ macro_rules! read_evidence {
         impl ReadEvidence for $conn {
             fn read_evidence(&mut self) -> Result<Evidence> {
                 let locks = texts(
-                    "SELECT {id} FROM diesel_object_locks WHERE kept = FALSE",
+                    "SELECT {id} FROM diesel_locks_objects WHERE kept = FALSE",
                     $text,
                 );
                 let slots = texts(
-                    "SELECT {name}, number, {holder}, expires_us FROM diesel_slots",
+                    "SELECT {name}, number, {holder}, expires_us FROM diesel_locks_slots",
                     $text,
                 );
-                let sequences = texts("SELECT {name}, {scope}, last FROM diesel_sequences", $text);
+                let sequences = texts(
+                    "SELECT {name}, {scope}, last FROM diesel_locks_sequences",
+                    $text,
+                );
                 let mut evidence = Evidence {
                     counters: sql_query("SELECT id, n, balance FROM torture_counters")
                         .load(self)?,
@@ -86,7 +89,7 @@ macro_rules! read_evidence {
 macro_rules! locked_rows {
     ($conn:ident, $evidence:ident, $text:literal) => {
         let free = texts(
-            "SELECT {name}, number FROM diesel_slots FOR UPDATE SKIP LOCKED",
+            "SELECT {name}, number FROM diesel_locks_slots FOR UPDATE SKIP LOCKED",
             $text,
         );
         let free = sql_query(free).load::<Key>($conn)?;

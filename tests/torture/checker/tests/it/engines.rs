@@ -23,9 +23,9 @@ const APPLICATION: &str = "
     INSERT INTO torture_passes VALUES (4294967299, 1, 5);
     INSERT INTO torture_steps VALUES (4294967301, 2);
     INSERT INTO torture_visits VALUES (4294967300, 'gate');
-    INSERT INTO diesel_object_locks (id, kept) VALUES ('left: é', FALSE), ('kept', TRUE);
-    INSERT INTO diesel_sequences (name, scope, last) VALUES ('pass', '1', 5);
-    INSERT INTO diesel_slots (name, number, token, holder, fence, acquired_us, expires_us, keep_us) VALUES
+    INSERT INTO diesel_locks_objects (id, kept) VALUES ('left: é', FALSE), ('kept', TRUE);
+    INSERT INTO diesel_locks_sequences (name, scope, last) VALUES ('pass', '1', 5);
+    INSERT INTO diesel_locks_slots (name, number, token, holder, fence, acquired_us, expires_us, hold_until_us) VALUES
         ('leader', 1, NULL, NULL, 7, 0, 0, 0), ('collate', 2, 'token', 'worker 7', 8, 1, 9000000000000000, 0);
 ";
 
@@ -127,7 +127,8 @@ fn all_is_read<C: ReadEvidence>(conn: &mut C) {
 fn a_locked_slot_is_seen<C: ReadEvidence>(url: &str, conn: &mut C) {
     let mut other = C::establish(url).unwrap();
     other.batch_execute("BEGIN").unwrap();
-    let lock = "SELECT number FROM diesel_slots WHERE name = 'leader' AND number = 1 FOR UPDATE";
+    let lock =
+        "SELECT number FROM diesel_locks_slots WHERE name = 'leader' AND number = 1 FOR UPDATE";
     other.batch_execute(lock).unwrap();
     let locked = Evidence::read(conn).unwrap().locked_slots;
     assert_eq!(locked, [("leader".to_owned(), 1)]);
