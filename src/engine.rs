@@ -5,30 +5,28 @@
 use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, Connection};
 
-use crate::request::Request;
-use crate::retry::Reason;
+use crate::object_lock::acquire::Request;
+use crate::transaction::retry::Reason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod active_isolation;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-mod scope;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod sequence_rows;
-pub(crate) mod sequence_store;
+mod raw_sql;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sequence_queries;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod slot_queries;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-mod slot_batches;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod slot_rows;
-pub(crate) mod slot_store;
+mod slot_resize;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod statement;
 
 /// A database engine, seen through Diesel's connection to it.
 ///

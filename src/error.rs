@@ -1,12 +1,14 @@
 //! What can go wrong, one type for all engines.
 
+pub(crate) mod classify;
+
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
-use crate::messages::{self, Class, Needed};
 use crate::{InvalidName, InvalidObjectId, Wait};
+use classify::{Class, Needed};
 
 /// Why a lock was not had, or a transaction around it did not end well.
 ///
@@ -465,7 +467,7 @@ impl From<diesel::result::Error> for Error {
             {
                 Self::BrokenClientLibrary
             }
-            error => Self::classed(messages::classify(&error), error),
+            error => Self::classed(classify::classify(&error), error),
         }
     }
 }

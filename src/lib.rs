@@ -110,64 +110,44 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod engine;
 mod error;
-mod events;
-mod fence;
-#[cfg(feature = "r2d2")]
-mod guard;
-mod isolation;
-mod lease;
 mod limits;
-mod messages;
 mod migrate;
 pub mod migrations;
 pub mod models;
 mod name;
-mod nesting;
-mod object_id;
 mod object_lock;
-mod object_locks;
-mod pause;
 pub mod prelude;
-mod queue;
-mod request;
-mod retry;
 pub mod schema;
 mod semaphore;
-mod semaphores;
 mod sequence;
-mod sequences;
 mod single_writer;
-mod slot;
-mod slots;
 mod transaction;
-mod transaction_error;
-mod transaction_request;
-mod transactions;
 
 pub use error::Error;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use guard::{SlotGuard, run_gated};
-pub use isolation::IsolationLevel;
-pub use lease::LeaseOptions;
 pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
 pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};
-pub use object_id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
-pub use object_lock::{IntoLockRequest, IntoLockRequests, LockRequest, Retention, Wait};
-pub use object_locks::ObjectLockExt;
-pub use retry::RetryPolicy;
-pub use semaphore::Semaphore;
-pub use semaphores::SemaphoreExt;
-pub use sequence::Sequence;
-pub use sequences::SequenceExt;
+pub use object_lock::ObjectLockExt;
+pub use object_lock::id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
+pub use object_lock::request::{IntoLockRequest, IntoLockRequests, LockRequest, Retention, Wait};
+pub use semaphore::SemaphoreExt;
+pub use semaphore::definition::Semaphore;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use semaphore::guard::{SlotGuard, run_gated};
+pub use semaphore::lease::LeaseOptions;
+pub use semaphore::slot::{HeldSlot, LeaseState, Slot};
+pub use sequence::SequenceExt;
+pub use sequence::definition::Sequence;
 pub use single_writer::assume_single_writer;
-pub use slot::{HeldSlot, LeaseState, Slot};
-pub use transaction_error::TransactionError;
-pub use transaction_request::TransactionOptions;
-pub use transactions::TransactionExt;
+pub use transaction::TransactionExt;
+pub use transaction::isolation_level::IsolationLevel;
+pub use transaction::options::TransactionOptions;
+pub use transaction::retry::RetryPolicy;
+pub use transaction::retryable::TransactionError;
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "postgres"))]

@@ -1,7 +1,7 @@
 //! Creates the tables, on one server while the others wait.
 
 use crate::engine::Engine;
-use crate::{Error, nesting};
+use crate::{Error, transaction::depth};
 
 /// Creates or updates the tables of this crate; returns the versions of the migrations that it ran,
 /// none when all had run before.
@@ -38,7 +38,7 @@ use crate::{Error, nesting};
 /// # fn main() {}
 /// ```
 pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
-    if nesting::depth(conn)? > 0 {
+    if depth::depth(conn)? > 0 {
         return Err(Error::AlreadyInTransaction {
             method: "migrate",
             why: "MySQL and MariaDB would commit it",

@@ -11,28 +11,29 @@ use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
-use super::{Engine, Grant, scope};
-use crate::request::Request;
-use crate::retry::Reason;
+use super::{Engine, Grant, active_isolation};
+use crate::object_lock::acquire::Request;
+use crate::transaction::retry::Reason;
 use crate::{
-    Error, IsolationLevel, TransactionOptions, Wait, migrations, nesting, pause, transaction,
+    Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
+    transaction::run,
 };
 
-mod acquire;
-mod again;
 mod bytes;
-mod run;
+mod execute;
+mod object_lock;
+mod retry;
 mod sequences;
 mod session;
-mod slot_statements;
-mod slot_taking;
+mod slot_claim;
+mod slot_sql;
 mod slots;
-mod statements;
+mod sql;
 mod writers;
 
-use acquire::Refusal;
 use bytes::{Bytes, check_client_library};
-use run::{Failure, Run};
+use execute::{Failure, Run};
+use object_lock::Refusal;
 use writers::Cluster;
 
 /// How often a step of the migrations is tried on Galera, and the pause before the next time, at most.
@@ -43,25 +44,24 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 const PURGED_AT_ONCE: i64 = 500;
 
 impl Engine for MysqlConnection {
-    type Scope = scope::Scope;
+    type Scope = active_isolation::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let rides_with_begin = !request.kept()
-            && request.wait != Wait::No
-            && request.ids.len() <= statements::LOCKED_AT_ONCE;
+        let rides_with_begin =
+            !request.kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCKED_AT_ONCE;
         if rides_with_begin && begin_if_free(conn, request)? {
             return Ok(Grant::Locked);
         }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
         let mut gate = !request.kept();
         loop {
-            session::begin(conn, statements::BEGIN_MARKED)?;
-            let transaction = acquire::TxContext::Begun { gate };
-            let refusal = match acquire::acquire(conn, request, transaction) {
+            session::begin(conn, sql::BEGIN_MARKED)?;
+            let transaction = object_lock::TxContext::Begun { gate };
+            let refusal = match object_lock::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
             };
-            transaction::roll_back(conn);
+            run::roll_back(conn);
             match refusal {
                 Refusal::Held => return Ok(Grant::Held),
                 Refusal::NoRow => gate = true,
@@ -77,10 +77,10 @@ impl Engine for MysqlConnection {
     }
 
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let transaction = acquire::TxContext::Open {
-            begun: scope::entered(conn),
+        let transaction = object_lock::TxContext::Open {
+            begun: active_isolation::entered(conn),
         };
-        match acquire::acquire(conn, request, transaction) {
+        match object_lock::acquire(conn, request, transaction) {
             Ok(()) => Ok(Grant::Locked),
             Err(Refusal::Held | Refusal::NoRow) => Ok(Grant::Held),
             Err(Refusal::Failed(error)) => Err(error),
@@ -101,7 +101,7 @@ impl Engine for MysqlConnection {
     }
 
     fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
-        Ok(session::begin(conn, &statements::begin(transaction))?)
+        Ok(session::begin(conn, &sql::begin(transaction))?)
     }
 
     fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
@@ -110,17 +110,16 @@ impl Engine for MysqlConnection {
 
     /// The statement that failed may be one of the closure's.
     fn before_retry(conn: &mut Self) {
-        run::forget_statements(conn);
+        execute::forget_statements(conn);
     }
 
     fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
-        scope::enter(conn, level)
+        active_isolation::enter(conn, level)
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT))
-            .map_err(transaction::not_ended)?;
-        nesting::left(conn);
+        depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT)).map_err(run::not_ended)?;
+        depth::left(conn);
         Ok(())
     }
 
@@ -135,9 +134,9 @@ impl Engine for MysqlConnection {
     }
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let begun = conn.batch_execute(statements::ROLLBACK_BEGUN).is_ok();
+        let begun = conn.batch_execute(sql::ROLLBACK_BEGUN).is_ok();
         if !begun {
-            session::set_back_by_text(conn, statements::ROLLBACK)?;
+            session::set_back_by_text(conn, sql::ROLLBACK)?;
         }
         Ok(begun)
     }
@@ -145,12 +144,12 @@ impl Engine for MysqlConnection {
     /// InnoDB ends the transaction with a deadlock and with a record that has changed. One that was committed before
     /// can't be told apart then.
     fn may_end_transactions(conn: &mut Self, reason: Reason) -> bool {
-        reason != Reason::LockTimeout || acquire::rolled_back_by_timeout(conn).unwrap_or(false)
+        reason != Reason::LockTimeout || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
-        if nesting::is_given_up(conn) {
-            return Err(transaction::ended(None));
+        if depth::is_given_up(conn) {
+            return Err(run::ended(None));
         }
         Ok(())
     }
@@ -182,10 +181,9 @@ impl Engine for MysqlConnection {
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
         };
-        nesting::guarded(conn, |conn| {
+        depth::guarded(conn, |conn| {
             let forever = i32::MAX;
-            while (statements::TakeMigrations { seconds: forever })
-                .get_result::<Option<i64>>(conn)?
+            while (sql::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
                 != Some(1)
             {}
             let mut ran = Vec::new();
@@ -195,16 +193,16 @@ impl Engine for MysqlConnection {
                     Ok(Some(version)) => ran.push(version),
                     Ok(None) => break Ok(ran),
                     Err(error) => {
-                        run::forget_statements(conn);
+                        execute::forget_statements(conn);
                         if tries_left <= 0 {
                             break Err(error);
                         }
                         // Another node was first, or is about to be: each migration can run again.
-                        sleep(pause::jittered(MIGRATION_PAUSE));
+                        sleep(backoff::jittered(MIGRATION_PAUSE));
                     }
                 }
             };
-            session::set_back(conn, &statements::LeaveMigrations {})?;
+            session::set_back(conn, &sql::LeaveMigrations {})?;
             done
         })
     }
@@ -215,33 +213,31 @@ impl Engine for MysqlConnection {
 fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Result<(), Error> {
     match told {
         Some(1) => Ok(()),
-        Some(_) => Err(transaction::ended(None)),
-        None => Ok(conn
-            .batch_execute(statements::ASSERT_OPEN)
-            .map_err(|error| {
-                if error.to_string().contains(statements::PROBE) {
-                    transaction::ended(Some(error))
-                } else {
-                    error.into()
-                }
-            })?),
+        Some(_) => Err(run::ended(None)),
+        None => Ok(conn.batch_execute(sql::ASSERT_OPEN).map_err(|error| {
+            if error.to_string().contains(sql::PROBE) {
+                run::ended(Some(error))
+            } else {
+                error.into()
+            }
+        })?),
     }
 }
 
 /// Everything in the message that carries BEGIN. `false` when somebody or something is in the way: the
 /// way step by step waits, or tells what it is.
 fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
-    let batch = statements::begin_and_acquire(request);
-    if nesting::begin(conn, &batch).is_ok() {
+    let batch = sql::begin_and_acquire(request);
+    if depth::begin(conn, &batch).is_ok() {
         return Ok(true);
     }
-    session::set_back_by_text(conn, &statements::undo(request))?;
+    session::set_back_by_text(conn, &sql::undo(request))?;
     Ok(false)
 }
 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.
 fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
-    session::begin(conn, statements::BEGIN)?;
+    session::begin(conn, sql::BEGIN)?;
     match delete_some(conn) {
         Ok(removed) => {
             AnsiTransactionManager::commit_transaction(conn)?;
@@ -255,15 +251,15 @@ fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
 }
 
 fn delete_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
-    let ids: Vec<Bytes> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+    let ids: Vec<Bytes> = sql::free_kept(PURGED_AT_ONCE).load(conn)?;
     let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
     if ids.is_empty() {
         return Ok(0);
     }
-    statements::delete_all(&ids).execute(conn)
+    sql::delete_all(&ids).execute(conn)
 }
 
-/// Sessions' levels, as [`statements::SessionIsolation`] numbers them, from 1 on.
+/// Sessions' levels, as [`sql::SessionIsolation`] numbers them, from 1 on.
 const LEVELS: [&str; 4] = [
     "READ-UNCOMMITTED",
     "READ-COMMITTED",

@@ -4,16 +4,19 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionMa
 use diesel::prelude::*;
 
 use super::{Engine, Grant};
-use crate::messages::{Class, classify};
-use crate::request::Request;
-use crate::{Error, IsolationLevel, TransactionOptions, Wait, migrations, nesting, transaction};
+use crate::error::classify::{Class, classify};
+use crate::object_lock::acquire::Request;
+use crate::{
+    Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
+    transaction::run,
+};
 
 mod sequences;
-mod slot_statements;
+mod slot_sql;
 mod slots;
-mod statements;
+mod sql;
 
-use statements::ids;
+use sql::ids;
 
 /// Rows that one transaction of a purge removes. Each takes a place in the server's table of locks, which
 /// has 6400 by default.
@@ -29,11 +32,9 @@ impl Engine for PgConnection {
             let time_is_up = request.time_is_up();
             let grant = match request.wait {
                 Wait::Forever | Wait::AtMost(_) => {
-                    begin(conn, &statements::begin_and_acquire(request)).map(|()| Grant::Locked)
+                    begin(conn, &sql::begin_and_acquire(request)).map(|()| Grant::Locked)
                 }
-                Wait::No => {
-                    begin(conn, statements::BEGIN).and_then(|()| try_or_roll_back(conn, request))
-                }
+                Wait::No => begin(conn, sql::BEGIN).and_then(|()| try_or_roll_back(conn, request)),
             };
             match grant {
                 Ok(Grant::Locked) => return Ok(Grant::Locked),
@@ -70,7 +71,7 @@ impl Engine for PgConnection {
     }
 
     fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
-        Ok(begin(conn, &statements::begin(transaction))?)
+        Ok(begin(conn, &sql::begin(transaction))?)
     }
 
     fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
@@ -82,29 +83,29 @@ impl Engine for PgConnection {
     fn enter(_: &mut Self, _: Option<IsolationLevel>) -> Self::Scope {}
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        let committed = nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT));
+        let committed = depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT));
         let Err(error) = committed else {
             return Ok(());
         };
         // COMMIT ends the transaction also when it fails, so that this is not its error.
-        let still_open = nesting::depth(conn).is_ok_and(|depth| depth > 0);
+        let still_open = depth::depth(conn).is_ok_and(|depth| depth > 0);
         let not_ours = match classify(&error) {
             Class::TransactionAborted => true,
-            Class::Other => error.to_string().contains(statements::MARK),
+            Class::Other => error.to_string().contains(sql::MARK),
             _ => false,
         };
         if not_ours && still_open {
-            return Err(transaction::ended(Some(error)));
+            return Err(run::ended(Some(error)));
         }
         Err(error.into())
     }
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let counted = nesting::depth(conn).is_ok_and(|depth| depth > 0);
+        let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
         // An aborted transaction can't be asked.
-        let begun = counted
-            && (nesting::is_given_up(conn) || conn.batch_execute(statements::ROLLBACK).is_ok());
-        if !begun || nesting::depth(conn).is_ok_and(|depth| depth > 0) {
+        let begun =
+            counted && (depth::is_given_up(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
+        if !begun || depth::depth(conn).is_ok_and(|depth| depth > 0) {
             conn.batch_execute("ROLLBACK")?;
         }
         Ok(begun)
@@ -114,9 +115,9 @@ impl Engine for PgConnection {
         let mut purged = 0;
         loop {
             let (found, removed) = conn.build_transaction().read_committed().run(|conn| {
-                let free: Vec<(String, i32)> = statements::free_kept(PURGED_AT_ONCE).load(conn)?;
+                let free: Vec<(String, i32)> = sql::free_kept(PURGED_AT_ONCE).load(conn)?;
                 let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
-                let removed = statements::delete(&ids, &keys).execute(conn)?;
+                let removed = sql::delete(&ids, &keys).execute(conn)?;
                 QueryResult::Ok((ids.len(), removed))
             })?;
             purged += removed;
@@ -132,12 +133,12 @@ impl Engine for PgConnection {
         // transaction pooler too. At a higher level it would not see the migrations of the session that it
         // has waited for.
         conn.build_transaction().read_committed().run(|conn| {
-            let version: String = statements::server_version().get_result(conn)?;
+            let version: String = sql::server_version().get_result(conn)?;
             if let Some(cluster) = cluster_of(&version) {
                 let instead = "use PostgreSQL";
                 return Err(Error::SeveralWriters { cluster, instead });
             }
-            statements::lock_migrations().execute(conn)?;
+            sql::lock_migrations().execute(conn)?;
             migrations::run_pending(conn, migrations::POSTGRES)
         })
     }
@@ -159,9 +160,9 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 /// statement of the batch has failed, so that it is ended here. A connection on which that fails is marked as
 /// broken, also when an application's instrumentation panics.
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
-    let begun = nesting::begin(conn, batch);
+    let begun = depth::begin(conn, batch);
     if begun.is_err() {
-        let ended = nesting::guarded(conn, |conn| conn.batch_execute("ROLLBACK"));
+        let ended = depth::guarded(conn, |conn| conn.batch_execute("ROLLBACK"));
         if ended.is_err() {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
         }
@@ -179,7 +180,7 @@ fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<G
 }
 
 fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
-    let answer: String = statements::try_acquire(ids(request), request.kept()).get_result(conn)?;
+    let answer: String = sql::try_acquire(ids(request), request.kept()).get_result(conn)?;
     match answer.as_str() {
         "locked" => Ok(Grant::Locked),
         "held" => Ok(Grant::Held),
@@ -189,8 +190,8 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant>
 
 fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
     match request.ids.as_slice() {
-        [id] => statements::acquire_one(id.as_str(), request.kept()).get_result(conn),
-        _ => statements::acquire(ids(request), request.kept()).get_result(conn),
+        [id] => sql::acquire_one(id.as_str(), request.kept()).get_result(conn),
+        _ => sql::acquire(ids(request), request.kept()).get_result(conn),
     }
 }
 
@@ -198,16 +199,16 @@ fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<Str
 /// savepoint, so that the transaction survives it. `Some` is the transaction's unfit isolation level,
 /// asked for beforehand because the batch has no result to read.
 fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
-    let refusal: Option<String> = statements::acquire(Vec::new(), false).get_result(conn)?;
+    let refusal: Option<String> = sql::acquire(Vec::new(), false).get_result(conn)?;
     if refusal.is_some() {
         return Ok(refusal);
     }
     loop {
         let time_is_up = request.time_is_up();
-        let Err(error) = conn.batch_execute(&statements::acquire_in_savepoint(request)) else {
+        let Err(error) = conn.batch_execute(&sql::acquire_in_savepoint(request)) else {
             return Ok(None);
         };
-        conn.batch_execute(statements::ROLLBACK_TO_SAVEPOINT)?;
+        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
         if time_is_up || !ends_the_wait(request, &error) {
             return Err(error);
         }

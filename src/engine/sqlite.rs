@@ -7,19 +7,19 @@ use diesel::connection::TransactionManager;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
-use super::{Engine, Grant, scope};
-use crate::messages::{self, Class, classify};
-use crate::request::Request;
-use crate::transaction_request::Access;
+use super::{Engine, Grant, active_isolation};
+use crate::error::classify::{self, Class, classify};
+use crate::object_lock::acquire::Request;
+use crate::transaction::options::Access;
 use crate::{
-    Error, IsolationLevel, LockRequest, ObjectId, TransactionOptions, Wait, migrations, nesting,
-    pause, transaction,
+    Error, IsolationLevel, LockRequest, ObjectId, TransactionOptions, Wait, backoff, migrations,
+    transaction::depth, transaction::run,
 };
 
 mod sequences;
-mod slot_statements;
+mod slot_sql;
 mod slots;
-mod statements;
+mod sql;
 
 /// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
 const STEP: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
 impl Engine for SqliteConnection {
-    type Scope = scope::Scope;
+    type Scope = active_isolation::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
@@ -82,11 +82,11 @@ impl Engine for SqliteConnection {
 
     fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<bool, Error> {
         if transaction.access != Some(Access::ReadOnly) {
-            begin(conn, statements::BEGIN_IMMEDIATE)?;
+            begin(conn, sql::BEGIN_IMMEDIATE)?;
             return Ok(false);
         }
-        let already: bool = statements::QueryOnly.get_result::<i32>(conn)? != 0;
-        begin(conn, statements::BEGIN)?;
+        let already: bool = sql::QueryOnly.get_result::<i32>(conn)? != 0;
+        begin(conn, sql::BEGIN)?;
         if !already && let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
             AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error.into());
@@ -104,36 +104,35 @@ impl Engine for SqliteConnection {
     fn before_retry(_: &mut Self) {}
 
     fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
-        scope::enter(conn, level)
+        active_isolation::enter(conn, level)
     }
 
     /// SQLite has no other way to say it.
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
         if conn.batch_execute("BEGIN").is_ok() {
             conn.batch_execute("ROLLBACK")?;
-            return Err(transaction::ended(None));
+            return Err(run::ended(None));
         }
         // Outside of a transaction Diesel's savepoint has begun one, whose RELEASE commits; ours has locked the
         // database from its beginning, so that nothing can be written from the log.
-        let ours_is_gone = nesting::depth(conn)? > 1
-            && scope::entered(conn).is_some()
-            && statements::QueryOnly.get_result::<i32>(conn)? == 0
-            && conn.batch_execute(statements::CHECKPOINT).is_ok();
+        let ours_is_gone = depth::depth(conn)? > 1
+            && active_isolation::entered(conn).is_some()
+            && sql::QueryOnly.get_result::<i32>(conn)? == 0
+            && conn.batch_execute(sql::CHECKPOINT).is_ok();
         if ours_is_gone {
-            return Err(transaction::ended(None));
+            return Err(run::ended(None));
         }
         Ok(())
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        nesting::guarded(conn, |conn| conn.batch_execute(statements::COMMIT))
-            .map_err(transaction::not_ended)?;
-        nesting::left(conn);
+        depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT)).map_err(run::not_ended)?;
+        depth::left(conn);
         Ok(())
     }
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let begun = conn.batch_execute(statements::ROLLBACK).is_ok();
+        let begun = conn.batch_execute(sql::ROLLBACK).is_ok();
         if !begun {
             // There may be none.
             let _ = conn.batch_execute("ROLLBACK");
@@ -143,7 +142,7 @@ impl Engine for SqliteConnection {
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         in_turn(conn, &nothing(Wait::Forever)?, |conn| {
-            Ok(statements::delete_kept().execute(conn)?)
+            Ok(sql::delete_kept().execute(conn)?)
         })
     }
 
@@ -181,10 +180,10 @@ fn in_turn<T>(
 /// Sends BEGIN and what follows it. Diesel does not know of a transaction in which the latter has failed, so that it
 /// is ended here; not one that the application has begun by a statement of text.
 fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
-    let begun = nesting::begin(conn, batch);
+    let begun = depth::begin(conn, batch);
     if let Err(error) = &begun
         && classify(error) != Class::Busy
-        && !says(error, messages::sqlite::begun_before)
+        && !says(error, classify::sqlite::begun_before)
     {
         // There may be none.
         let _ = conn.batch_execute("ROLLBACK");
@@ -196,7 +195,7 @@ fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
 /// own busy handler sleeps up to 100 ms at a time.
 fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
     for attempt in 0.. {
-        let error = match begin(conn, statements::BEGIN_IMMEDIATE) {
+        let error = match begin(conn, sql::BEGIN_IMMEDIATE) {
             Ok(()) => return Ok(Grant::Locked),
             Err(error) => error,
         };
@@ -219,8 +218,8 @@ fn pause_while_held(
     if request.wait == Wait::No {
         return Ok(Grant::Held);
     }
-    let longest = pause::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
-    let pause = pause::jittered(longest);
+    let longest = backoff::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
+    let pause = backoff::jittered(longest);
     match request.left() {
         None => std::thread::sleep(pause),
         Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
@@ -245,13 +244,13 @@ fn become_writer(
 ) -> Result<Grant, Error> {
     for attempt in 0.. {
         let begun = std::time::Instant::now();
-        let Err(error) = statements::become_writer().execute(conn) else {
+        let Err(error) = sql::become_writer().execute(conn) else {
             return Ok(Grant::Locked);
         };
         if classify(&error) != Class::Busy {
             return Err(error.into());
         }
-        if says(&error, messages::sqlite::locked_in_cache) {
+        if says(&error, classify::sqlite::locked_in_cache) {
             if pause_while_held(request, attempt, error)? == Grant::Held {
                 return Ok(Grant::Held);
             }
@@ -288,10 +287,10 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
 fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
     if request.kept() {
         for id in &request.ids {
-            statements::insert_kept(id.as_str()).execute(conn)?;
+            sql::insert_kept(id.as_str()).execute(conn)?;
         }
     } else {
-        statements::become_writer().execute(conn)?;
+        sql::become_writer().execute(conn)?;
     }
     Ok(())
 }
@@ -303,17 +302,17 @@ fn with_busy_timeout<T>(
     timeout: Duration,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let before: i32 = statements::BusyTimeout.get_result(conn)?;
+    let before: i32 = sql::BusyTimeout.get_result(conn)?;
     let wanted = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     if before == wanted {
         return work(conn);
     }
     let result = catch_unwind(AssertUnwindSafe(|| {
-        conn.batch_execute(&statements::set_busy_timeout(wanted))?;
+        conn.batch_execute(&sql::set_busy_timeout(wanted))?;
         work(conn)
     }));
     let restored = catch_unwind(AssertUnwindSafe(|| {
-        conn.batch_execute(&statements::set_busy_timeout(before))
+        conn.batch_execute(&sql::set_busy_timeout(before))
     }));
     if !matches!(restored, Ok(Ok(()))) {
         AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();

@@ -4,8 +4,8 @@ use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
 use diesel::sql_types::Binary;
 
-use super::run::Run;
-use super::statements;
+use super::execute::Run;
+use super::sql;
 use crate::Error;
 
 /// The value of a column in which nothing is empty.
@@ -23,7 +23,7 @@ impl FromSql<Binary, Mysql> for Bytes {
 
 /// [`Error::BrokenClientLibrary`] where it is.
 pub(super) fn check_client_library(conn: &mut MysqlConnection) -> Result<(), Error> {
-    let text: String = statements::AnyText {}.get_result(conn)?;
+    let text: String = sql::AnyText {}.get_result(conn)?;
     if text.is_empty() {
         return Err(Error::BrokenClientLibrary);
     }

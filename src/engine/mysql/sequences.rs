@@ -12,14 +12,14 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
-use super::run::{Failure, Run};
+use super::execute::{Failure, Run};
 use super::writers::UNKNOWN;
-use super::{assert_in_transaction, scope, session, statements, writers};
-use crate::engine::sequence_rows::last_drawn;
-use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
-use crate::engine::statement::{push, statement};
+use super::{active_isolation, assert_in_transaction, session, sql, writers};
+use crate::engine::raw_sql::{push, statement};
+use crate::engine::sequence_queries::last_drawn;
 use crate::schema::mysql::diesel_locks_sequences;
-use crate::{Error, Sequence, nesting, transaction};
+use crate::sequence::backend::{Draw as Wanted, SequenceStore};
+use crate::{Error, Sequence, transaction::depth, transaction::run};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
 /// on the places beside it. No object's id has a NUL.
@@ -39,7 +39,7 @@ impl SequenceStore for MysqlConnection {
         let last = if is_known(draw.sequence) {
             add(conn, draw)?
         } else {
-            nesting::guarded(conn, |conn| add_behind_gate(conn, draw))?
+            depth::guarded(conn, |conn| add_behind_gate(conn, draw))?
         };
         // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
         if last != Some(draw.first_last) {
@@ -68,7 +68,7 @@ statement! {
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
             // NULL is an error: outside a transaction the number would be another's too.
-            ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.first_last;
+            ", /*M!100100 IF(in_transaction OR NOT autocommit, */", BigInt = &self.draw.first_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
             " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
         );
@@ -81,7 +81,7 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
         // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
         // before the connection's first draw.
         Err(failure) if failure.is_without_rows() => {
-            if scope::entered(conn).is_none() {
+            if active_isolation::entered(conn).is_none() {
                 assert_in_transaction(conn, None)?;
             }
             add_and_read(conn, draw)
@@ -97,9 +97,7 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
             Ok(Some(last))
         }
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
-        Err(failure) if failure.number == Some(NULL) => {
-            Err(transaction::ended(Some(failure.error)))
-        }
+        Err(failure) if failure.number == Some(NULL) => Err(run::ended(Some(failure.error))),
         Err(failure) => Err(failure.into()),
     }
 }
@@ -110,7 +108,7 @@ fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-    last.select((diesel_locks_sequences::last, statements::WriterUnknown))
+    last.select((diesel_locks_sequences::last, sql::WriterUnknown))
         .get_result(conn)
 }
 
@@ -128,7 +126,7 @@ fn take_back(conn: &mut MysqlConnection, draw: &Wanted<'_>, last: i64) -> Result
 }
 
 fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
-    let take = statements::TakeGate {
+    let take = sql::TakeGate {
         id: GATE,
         seconds: AT_THE_GATE,
     };
@@ -143,7 +141,7 @@ fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Opti
         add(conn, draw)
     });
     if leave {
-        let left = session::set_back(conn, &statements::LeaveGate { id: GATE });
+        let left = session::set_back(conn, &sql::LeaveGate { id: GATE });
         // The draw's error says more.
         if added.is_ok() {
             left?;

@@ -12,9 +12,9 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 
-use super::statements;
-use crate::messages::{Class, classify};
-use crate::nesting;
+use super::sql;
+use crate::error::classify::{Class, classify};
+use crate::transaction::depth;
 
 /// How often a statement is tried.
 const ATTEMPTS: usize = 20;
@@ -68,9 +68,9 @@ fn mark_as_broken(conn: &mut MysqlConnection) {
 /// Opens a transaction that Diesel knows of, or none: BEGIN may have begun it, or SET TRANSACTION have set
 /// the level of the next one, though the message failed.
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
-    let begun = nesting::begin(conn, message);
+    let begun = depth::begin(conn, message);
     if begun.is_err() {
-        set_back_by_text(conn, statements::ROLLBACK)?;
+        set_back_by_text(conn, sql::ROLLBACK)?;
     }
     begun
 }

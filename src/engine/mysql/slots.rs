@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use diesel::mysql::MysqlConnection;
 
-use super::again::{at_read_committed, counted};
 use super::bytes::{Bytes, check_client_library};
-use super::run::{Failure, Run};
-use super::slot_statements as sql;
-use super::slot_taking::{lock_one, look, take};
+use super::execute::{Failure, Run};
+use super::retry::{at_read_committed, counted};
+use super::slot_claim::{lock_one, look, take};
+use super::slot_sql;
 use super::{
-    assert_in_transaction, isolation_of, level_named, reads_what_is_committed, scope, session,
-    statements, writers,
+    active_isolation, assert_in_transaction, isolation_of, level_named, reads_what_is_committed,
+    session, sql, writers,
 };
-use crate::engine::scope::Begun;
-use crate::engine::slot_batches::{AT_ONCE, to_remove};
-use crate::engine::slot_store::{
+use crate::engine::active_isolation::Begun;
+use crate::engine::slot_resize::{AT_ONCE, to_remove};
+use crate::semaphore::backend::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     open_among,
 };
@@ -29,7 +29,7 @@ const TRIES: usize = 4;
 
 impl SlotStore for MysqlConnection {
     fn database(conn: &mut Self) -> Result<Option<String>, Error> {
-        let (first, second): (i64, i64) = sql::Database {}.get_result(conn)?;
+        let (first, second): (i64, i64) = slot_sql::Database {}.get_result(conn)?;
         Ok(Some(format!("mysql {first} {second}")))
     }
 
@@ -48,7 +48,7 @@ impl SlotStore for MysqlConnection {
     }
 
     fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
-        session::begin(conn, statements::BEGIN_MARKED)?;
+        session::begin(conn, sql::BEGIN_MARKED)?;
         Ok(true)
     }
 
@@ -66,7 +66,7 @@ impl SlotStore for MysqlConnection {
         };
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
-            let clear = sql::clear_token(semaphore.name().as_bytes(), number);
+            let clear = slot_sql::clear_token(semaphore.name().as_bytes(), number);
             clear.execute(conn)?;
         }
         Ok(Attempt::Granted(Granted { number, fence }))
@@ -74,13 +74,13 @@ impl SlotStore for MysqlConnection {
 
     fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let slots: i64 = sql::count(name).get_result(conn)?;
-        let free: Vec<i32> = sql::FreeAndUnlocked { name }.load(conn)?;
+        let slots: i64 = slot_sql::count(name).get_result(conn)?;
+        let free: Vec<i32> = slot_sql::FreeAndUnlocked { name }.load(conn)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
-        match sql::floor_is_locked(conn) {
+        match slot_sql::floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
             locked => Ok(locked?),
         }
@@ -88,37 +88,39 @@ impl SlotStore for MysqlConnection {
 
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| sql::add_batch(conn, name, permits, waits))
+        at_read_committed(conn, |conn| slot_sql::add_batch(conn, name, permits, waits))
     }
 
     fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        let last = sql::last_of_all(conn)?;
-        counted(conn, |conn| sql::insert_fence_floor(last).execute(conn))?;
+        let last = slot_sql::last_of_all(conn)?;
+        counted(conn, |conn| {
+            slot_sql::insert_fence_floor(last).execute(conn)
+        })?;
         Ok(())
     }
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
-        at_read_committed(conn, |conn| sql::raise_fence_floor(conn, by))
+        at_read_committed(conn, |conn| slot_sql::raise_fence_floor(conn, by))
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         let name = semaphore.name().as_bytes();
         at_read_committed(conn, |conn| {
             // Those who register at the same time, one after the other.
-            let _: Vec<i64> = sql::lock_fence_floor().load(conn)?;
-            sql::register(name, semaphore.permits_i32()).execute(conn)
+            let _: Vec<i64> = slot_sql::lock_fence_floor().load(conn)?;
+            slot_sql::register(name, semaphore.permits_i32()).execute(conn)
         })?;
         Ok(())
     }
 
     fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
         counted(conn, |conn| match state {
-            Expiry::Unexpired => sql::ExtendUnexpired {
+            Expiry::Unexpired => slot_sql::ExtendUnexpired {
                 key: key(slot),
                 lease_us,
             }
             .execute(conn),
-            Expiry::Any => sql::Extend {
+            Expiry::Any => slot_sql::Extend {
                 key: key(slot),
                 lease_us,
             }
@@ -128,18 +130,18 @@ impl SlotStore for MysqlConnection {
 
     fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         counted(conn, |conn| match state {
-            Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
-            Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn),
+            Expiry::Unexpired => slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
+            Expiry::Any => slot_sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let sql::Key {
+        let slot_sql::Key {
             name,
             number,
             token,
         } = key(slot);
-        let pin = sql::Pin {
+        let pin = slot_sql::Pin {
             name,
             number,
             token,
@@ -148,7 +150,7 @@ impl SlotStore for MysqlConnection {
             return Ok(false);
         };
         // After the lock, which is none outside of a transaction.
-        if scope::entered(conn).is_none() {
+        if active_isolation::entered(conn).is_none() {
             assert_in_transaction(conn, in_transaction)?;
         }
         writers::ensure_one(conn, unknown == 1)?;
@@ -156,13 +158,13 @@ impl SlotStore for MysqlConnection {
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = sql::IsOfToken { key: key(slot) }.get_result(conn)?;
+        let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
     fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = sql::held(name.as_bytes()).load(conn)?;
+        let rows: Vec<Row> = slot_sql::held(name.as_bytes()).load(conn)?;
         // A holder may be empty, and a slot without a token be kept.
         if rows
             .iter()
@@ -189,10 +191,10 @@ impl SlotStore for MysqlConnection {
 
     fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
-        let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(conn)?;
+        let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = counted(conn, |conn| sql::take_away(name, number).execute(conn))?;
+            let freed = counted(conn, |conn| slot_sql::take_away(name, number).execute(conn))?;
             held += if unexpired { freed } else { 0 };
         }
         Ok(held)
@@ -201,7 +203,7 @@ impl SlotStore for MysqlConnection {
     fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         // Whoever adds slots elsewhere is not kept from it.
         writers::ensure_one(conn, true)?;
-        let semaphores: Vec<(Bytes, Option<i32>)> = sql::semaphores().load(conn)?;
+        let semaphores: Vec<(Bytes, Option<i32>)> = slot_sql::semaphores().load(conn)?;
         let mut purged = 0;
         for (Bytes(name), permits) in semaphores {
             loop {
@@ -242,7 +244,7 @@ fn in_parts<T>(
 fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
     let asked = Renewal::as_json(leases);
     let freed = counted(conn, |conn| {
-        sql::GiveBackMany { asked: &asked }.execute(conn)
+        slot_sql::GiveBackMany { asked: &asked }.execute(conn)
     })?;
     if freed == leases.len() {
         return Ok(Vec::new());
@@ -253,7 +255,7 @@ fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<
 
 fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
     let asked = Renewal::as_json(leases);
-    let renewed = counted(conn, |conn| sql::Renew { asked: &asked }.execute(conn))?;
+    let renewed = counted(conn, |conn| slot_sql::Renew { asked: &asked }.execute(conn))?;
     if renewed == leases.len() {
         return Ok(leases
             .iter()
@@ -273,7 +275,7 @@ fn mine_among(
     leases: &[Renewal],
     asked: &str,
 ) -> Result<Vec<Renewed>, Error> {
-    let rows: Vec<(i64, i64)> = sql::Mine { asked }.load(conn)?;
+    let rows: Vec<(i64, i64)> = slot_sql::Mine { asked }.load(conn)?;
     let mine = rows.into_iter().filter_map(|(position, left_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(Renewed {
@@ -311,12 +313,12 @@ fn try_once(
 /// In a transaction that reads from an old snapshot, a look would show old slots. Outside of one that is
 /// thought to be open, nothing would stay locked.
 fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
-    let begun = scope::entered(conn);
+    let begun = active_isolation::entered(conn);
     let level = match begun {
         Some(Begun(Some(IsolationLevel::ReadCommitted))) => return Ok(()),
         Some(Begun(Some(level))) => level.sql(),
         Some(Begun(None)) | None => {
-            let (level, in_transaction) = (statements::Surroundings {}).get_result(conn)?;
+            let (level, in_transaction) = (sql::Surroundings {}).get_result(conn)?;
             if begun.is_none() {
                 assert_in_transaction(conn, in_transaction)?;
             }
@@ -340,12 +342,12 @@ fn remove_last(
     age_us: i64,
     permits: i32,
 ) -> Result<Option<usize>, Failure> {
-    let Some(floor): Option<i64> = sql::lock_fence_floor().get_if_any(conn)? else {
+    let Some(floor): Option<i64> = slot_sql::lock_fence_floor().get_if_any(conn)? else {
         return Ok(None);
     };
-    let last: Option<i32> = sql::last_number(name).get_if_any(conn)?;
-    let stays: Option<i32> = sql::last_to_stay(name, age_us, permits).get_if_any(conn)?;
-    let rows: Vec<(i32, i64)> = sql::LockFreeAbove {
+    let last: Option<i32> = slot_sql::last_number(name).get_if_any(conn)?;
+    let stays: Option<i32> = slot_sql::last_to_stay(name, age_us, permits).get_if_any(conn)?;
+    let rows: Vec<(i32, i64)> = slot_sql::LockFreeAbove {
         name,
         above: stays.unwrap_or(0),
         limit: AT_ONCE.into(),
@@ -355,14 +357,16 @@ fn remove_last(
         return Ok(Some(0));
     };
     if removal.fence > floor {
-        sql::set_fence_floor(removal.fence).execute(conn)?;
+        slot_sql::set_fence_floor(removal.fence).execute(conn)?;
     }
     let above = removal.above;
-    sql::RemoveAbove { name, above }.execute(conn).map(Some)
+    slot_sql::RemoveAbove { name, above }
+        .execute(conn)
+        .map(Some)
 }
 
-fn key(slot: &Slot) -> sql::Key<'_> {
-    sql::Key {
+fn key(slot: &Slot) -> slot_sql::Key<'_> {
+    slot_sql::Key {
         name: slot.semaphore.as_bytes(),
         number: slot.number_i32(),
         token: slot.token.as_bytes(),

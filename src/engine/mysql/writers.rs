@@ -6,9 +6,9 @@
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Integer};
 
-use super::run::Run;
+use super::execute::Run;
 use crate::Error;
-use crate::engine::statement::statement;
+use crate::engine::raw_sql::statement;
 
 /// 1 when the session does not know yet that there is one writer.
 pub(super) const UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";

@@ -2,9 +2,9 @@
 
 use diesel::prelude::*;
 
-use crate::engine::sequence_rows::{last_drawn, upsert_and_return};
-use crate::engine::sequence_store::{Draw as Wanted, SequenceStore};
-use crate::engine::statement::{push, statement};
+use crate::engine::raw_sql::{push, statement};
+use crate::engine::sequence_queries::{last_drawn, upsert_and_return};
+use crate::sequence::backend::{Draw as Wanted, SequenceStore};
 use crate::{Error, Sequence};
 
 upsert_and_return!(diesel::sqlite::Sqlite, SqliteConnection);

@@ -6,17 +6,15 @@ use std::time::Duration;
 use diesel::connection::Connection;
 use diesel::prelude::*;
 
-use super::slot_statements as sql;
-use super::{
-    STEP, become_writer, begin_immediate, in_turn, nothing, statements, with_busy_timeout,
-};
+use super::slot_sql;
+use super::{STEP, become_writer, begin_immediate, in_turn, nothing, sql, with_busy_timeout};
 use crate::engine::Grant;
-use crate::engine::slot_store::{
+use crate::object_lock::acquire::Request;
+use crate::semaphore::backend::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     judge, open_among,
 };
-use crate::request::Request;
-use crate::{Error, Semaphore, Slot, Wait, fence, nesting};
+use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
 /// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,7 +24,7 @@ impl SlotStore for SqliteConnection {
 
     /// The file. One that is in memory has none.
     fn database(conn: &mut Self) -> Result<Option<String>, Error> {
-        let file: String = sql::Database {}.get_result(conn)?;
+        let file: String = slot_sql::Database {}.get_result(conn)?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
     }
 
@@ -44,13 +42,13 @@ impl SlotStore for SqliteConnection {
                 // The clock counts milliseconds, in which there may be several grants. One writer at a time
                 // can count fences in their order.
                 let last = fence_floor(conn)?;
-                let now_us = sql::now().get_result(conn)?;
+                let now_us = slot_sql::now().get_result(conn)?;
                 let grant = Granted {
                     number: free.number,
                     fence: fence::next(last.max(free.fence), now_us, free.number),
                 };
-                conn.execute_returning_count(&sql::grant(wanted, &grant))?;
-                conn.execute_returning_count(&sql::set_fence_floor(grant.fence))?;
+                conn.execute_returning_count(&slot_sql::grant(wanted, &grant))?;
+                conn.execute_returning_count(&slot_sql::set_fence_floor(grant.fence))?;
                 Ok(grant)
             })
         })
@@ -65,19 +63,19 @@ impl SlotStore for SqliteConnection {
 
     /// Whoever has the right to write is alone, so that any free slot will do.
     fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        if nesting::depth(conn)? > 1 {
+        if depth::depth(conn)? > 1 {
             become_sole_writer(conn)?;
         }
         attempt(conn, semaphore, place, |conn, free| {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
-            conn.execute_returning_count(&sql::clear_token(semaphore.name(), free.number))?;
+            conn.execute_returning_count(&slot_sql::clear_token(semaphore.name(), free.number))?;
             Ok(free)
         })
     }
 
     fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
-        let slots: i64 = sql::count(semaphore.name()).get_result(conn)?;
-        let free: Vec<i32> = sql::free(semaphore.name()).load(conn)?;
+        let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
+        let free: Vec<i32> = slot_sql::free(semaphore.name()).load(conn)?;
         Ok(open_among(free, slots, semaphore.permits_i32()))
     }
 
@@ -89,9 +87,9 @@ impl SlotStore for SqliteConnection {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         write(conn, |conn| {
             let fence = fence_floor(conn)?;
-            let last: Option<i32> = sql::last_number(name).get_result(conn).optional()?;
+            let last: Option<i32> = slot_sql::last_number(name).get_result(conn).optional()?;
             for number in last.unwrap_or(0) + 1..=permits {
-                conn.execute_returning_count(&sql::insert(name, number, fence))?;
+                conn.execute_returning_count(&slot_sql::insert(name, number, fence))?;
             }
             Ok(Added::All)
         })
@@ -103,18 +101,18 @@ impl SlotStore for SqliteConnection {
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
         write(conn, |conn| {
-            let last = fence_floor(conn)?.max(sql::last_of_all(conn)?);
+            let last = fence_floor(conn)?.max(slot_sql::last_of_all(conn)?);
             let Some(raised) = fence::raised(last, by) else {
                 return Ok(Raised::TooFar);
             };
-            conn.execute_returning_count(&sql::set_fence_floor(raised))?;
+            conn.execute_returning_count(&slot_sql::set_fence_floor(raised))?;
             Ok(Raised::To(raised))
         })
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         write(conn, |conn| {
-            conn.execute_returning_count(&sql::register(
+            conn.execute_returning_count(&slot_sql::register(
                 semaphore.name(),
                 semaphore.permits_i32(),
             ))?;
@@ -125,12 +123,12 @@ impl SlotStore for SqliteConnection {
     fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
-                Expiry::Unexpired => sql::ExtendUnexpired {
+                Expiry::Unexpired => slot_sql::ExtendUnexpired {
                     key: key(slot),
                     lease_us,
                 }
                 .execute(conn)?,
-                Expiry::Any => sql::Extend {
+                Expiry::Any => slot_sql::Extend {
                     key: key(slot),
                     lease_us,
                 }
@@ -142,8 +140,10 @@ impl SlotStore for SqliteConnection {
     fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
-                Expiry::Unexpired => sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?,
-                Expiry::Any => sql::GiveBack { key: key(slot) }.execute(conn)?,
+                Expiry::Unexpired => {
+                    slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?
+                }
+                Expiry::Any => slot_sql::GiveBack { key: key(slot) }.execute(conn)?,
             })
         })
     }
@@ -154,19 +154,19 @@ impl SlotStore for SqliteConnection {
     }
 
     fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = sql::IsOfToken { key: key(slot) }.get_result(conn)?;
+        let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
     fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(sql::held(name).load(conn)?)
+        Ok(slot_sql::held(name).load(conn)?)
     }
 
     fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
         write(conn, |conn| {
-            let taken: Vec<(i32, bool)> = sql::taken_numbers(name).load(conn)?;
+            let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
             for (number, _) in &taken {
-                conn.execute_returning_count(&sql::take_away(name, *number))?;
+                conn.execute_returning_count(&slot_sql::take_away(name, *number))?;
             }
             Ok(taken.iter().filter(|(_, unexpired)| *unexpired).count())
         })
@@ -174,21 +174,22 @@ impl SlotStore for SqliteConnection {
 
     fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         write(conn, |conn| {
-            let semaphores: Vec<(String, Option<i32>)> = sql::semaphores().load(conn)?;
+            let semaphores: Vec<(String, Option<i32>)> = slot_sql::semaphores().load(conn)?;
             let mut purged = 0;
             for (name, permits) in semaphores {
-                let stays: Option<i32> = sql::last_to_stay(&name, age_us, permits.unwrap_or(0))
-                    .get_result(conn)
-                    .optional()?;
+                let stays: Option<i32> =
+                    slot_sql::last_to_stay(&name, age_us, permits.unwrap_or(0))
+                        .get_result(conn)
+                        .optional()?;
                 let above = stays.unwrap_or(0);
-                let last_fence: Option<i64> = sql::last_fence_above(&name, above)
+                let last_fence: Option<i64> = slot_sql::last_fence_above(&name, above)
                     .get_result(conn)
                     .optional()?;
                 let floor = fence_floor(conn)?;
                 if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
-                    conn.execute_returning_count(&sql::set_fence_floor(fence))?;
+                    conn.execute_returning_count(&slot_sql::set_fence_floor(fence))?;
                 }
-                purged += conn.execute_returning_count(&sql::remove_above(&name, above))?;
+                purged += conn.execute_returning_count(&slot_sql::remove_above(&name, above))?;
             }
             Ok(purged)
         })
@@ -197,7 +198,7 @@ impl SlotStore for SqliteConnection {
     fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
         write(conn, |conn| {
             let asked = Renewal::as_json(leases);
-            sql::GiveBackMany { asked: &asked }.execute(conn)?;
+            slot_sql::GiveBackMany { asked: &asked }.execute(conn)?;
             Ok(Vec::new())
         })
     }
@@ -205,7 +206,7 @@ impl SlotStore for SqliteConnection {
     fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         write(conn, |conn| {
             let asked = Renewal::as_json(leases);
-            let rows: Vec<(Option<Vec<u8>>, i64)> = sql::Renew { asked: &asked }.load(conn)?;
+            let rows: Vec<(Option<Vec<u8>>, i64)> = slot_sql::Renew { asked: &asked }.load(conn)?;
             Ok(rows
                 .into_iter()
                 .filter_map(|(token, left_us)| {
@@ -221,11 +222,11 @@ impl SlotStore for SqliteConnection {
 
 /// The last fence of all. The row is made again if somebody has removed it.
 fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
-    if let Some(fence) = sql::fence_floor().get_result(conn).optional()? {
+    if let Some(fence) = slot_sql::fence_floor().get_result(conn).optional()? {
         return Ok(fence);
     }
-    let fence = sql::last_of_all(conn)?;
-    conn.execute_returning_count(&sql::insert_fence_floor(fence))?;
+    let fence = slot_sql::last_of_all(conn)?;
+    conn.execute_returning_count(&slot_sql::insert_fence_floor(fence))?;
     Ok(fence)
 }
 
@@ -240,12 +241,12 @@ fn attempt(
     // In one statement: between two, another may add slots or remove them.
     let (slots, free) = match &place.open {
         None => {
-            let look = sql::Look { name, permits };
-            let (slots, number, fence): sql::LookRow = look.get_result(conn)?;
+            let look = slot_sql::Look { name, permits };
+            let (slots, number, fence): slot_sql::LookRow = look.get_result(conn)?;
             (slots, number.zip(fence))
         }
         Some(open) => {
-            let free = sql::first_free_among(name, open);
+            let free = slot_sql::first_free_among(name, open);
             (None, free.get_result(conn).optional()?)
         }
     };
@@ -261,7 +262,7 @@ fn write<T>(
     conn: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    if nesting::depth(conn)? > 0 {
+    if depth::depth(conn)? > 0 {
         become_sole_writer(conn)?;
         work(conn)
     } else {
@@ -277,13 +278,13 @@ fn become_sole_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
 }
 
 fn patient(conn: &mut SqliteConnection) -> Result<Request, Error> {
-    let busy_timeout: i32 = statements::BusyTimeout.get_result(conn)?;
+    let busy_timeout: i32 = sql::BusyTimeout.get_result(conn)?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
     nothing(Wait::AtMost(busy_timeout.max(PATIENCE)))
 }
 
-fn key(slot: &Slot) -> sql::Key<'_> {
-    sql::Key {
+fn key(slot: &Slot) -> slot_sql::Key<'_> {
+    slot_sql::Key {
         name: &slot.semaphore,
         number: slot.number_i32(),
         token: slot.token.as_bytes(),

@@ -1,0 +1,390 @@
+//! The steps from a request to a locked row.
+//!
+//! Who waits on the row waits inside InnoDB, which finds cycles. Who waits at the gate does not, so
+//! that a transaction that may hold other locks leaves the gate alone after [`AT_THE_GATE`] and waits
+//! on the row itself.
+
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+
+use super::execute::{Failure, Run, numbered, within};
+use super::{
+    assert_in_transaction, isolation, level_named, reads_what_is_committed, session, sql, writers,
+};
+use crate::engine::active_isolation::Begun;
+use crate::error::classify::Class;
+use crate::object_lock::acquire::Request;
+use crate::{Error, IsolationLevel, ObjectId, Wait, transaction::depth};
+
+/// Seconds that a transaction which may hold other locks waits at a gate at a time.
+const AT_THE_GATE: i32 = 1;
+
+/// The shortest limit of a statement that waits, in milliseconds. The time is up after it, so that it is
+/// waited for once and not with each id. On MariaDB what asks for the error's number is under the limit
+/// too, and has to be done in this time.
+const SHORTEST_LIMIT: i32 = 10;
+
+/// The limit, in milliseconds, of a statement that does not wait for locks, once the time is up: MySQL
+/// makes it wait for who changes users or rights. Far more than it takes on a busy server.
+const WITHOUT_WAITING: i32 = 200;
+
+/// The transaction in which the locks are to be had.
+#[derive(Clone, Copy)]
+pub(super) enum TxContext {
+    /// Begun for the purpose, at READ COMMITTED; it may be rolled back and begun again.
+    Begun {
+        /// Whether a row is likely to be missing.
+        gate: bool,
+    },
+    Open {
+        /// When this crate has begun it; its level counts, whatever the session's is.
+        begun: Option<Begun>,
+    },
+}
+
+/// Why the locks were not had.
+pub(super) enum Refusal {
+    Held,
+    /// A kept row is missing; the transaction is to be begun again and to go through the gate.
+    NoRow,
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+/// Takes all locks, in the request's order.
+pub(super) fn acquire(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    transaction: TxContext,
+) -> Result<(), Refusal> {
+    let unknown = match transaction {
+        TxContext::Begun { .. }
+        | TxContext::Open {
+            begun: Some(Begun(Some(IsolationLevel::ReadCommitted))),
+        } => None,
+        TxContext::Open {
+            begun: Some(Begun(Some(level))),
+        } => return Err(isolation(request, level.sql()).into()),
+        TxContext::Open {
+            begun: Some(Begun(None)),
+        } => Some(Unknown::Level),
+        TxContext::Open { begun: None } => Some(Unknown::TxContext),
+    };
+    if request.kept() || request.ids.len() <= sql::LOCKED_AT_ONCE {
+        return acquire_each(conn, request, &request.ids, transaction, unknown);
+    }
+    if let Some(unknown) = unknown {
+        unknown.ask(conn, request)?;
+    }
+    for ids in request.ids.chunks(sql::LOCKED_AT_ONCE) {
+        if !acquire_if_free(conn, ids, request.wait)? {
+            let transaction = TxContext::Open {
+                begun: Some(Begun(Some(IsolationLevel::ReadCommitted))),
+            };
+            acquire_each(conn, request, ids, transaction, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Transient locks in one message. `false`, and none of them had, when somebody is in the way.
+fn acquire_if_free(
+    conn: &mut MysqlConnection,
+    ids: &[ObjectId],
+    wait: Wait,
+) -> Result<bool, Refusal> {
+    let message = sql::acquire_in_savepoint(ids, wait);
+    // It may leave the gates taken.
+    let Err(error) = depth::guarded(conn, |conn| conn.batch_execute(&message)) else {
+        return Ok(true);
+    };
+    let failure = numbered(conn, error);
+    // It fails when InnoDB has rolled back the transaction.
+    if conn.batch_execute(&sql::undo_savepoint(ids)).is_ok() {
+        return Ok(false);
+    }
+    for id in ids {
+        leave_gate(conn, id)?;
+    }
+    Err(failure.into())
+}
+
+/// The locks one by one.
+fn acquire_each(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    ids: &[ObjectId],
+    transaction: TxContext,
+    mut unknown: Option<Unknown>,
+) -> Result<(), Refusal> {
+    for (position, id) in ids.iter().enumerate() {
+        let gate_first = match transaction {
+            TxContext::Begun { gate } => gate,
+            TxContext::Open { .. } => !request.kept(),
+        };
+        if !gate_first {
+            match lock_row(conn, request, id)? {
+                Some(session) => {
+                    if let Some(unknown) = unknown.take() {
+                        unknown.check(conn, request, session)?;
+                    }
+                    continue;
+                }
+                None if matches!(transaction, TxContext::Begun { .. }) => {
+                    return Err(Refusal::NoRow);
+                }
+                None => {}
+            }
+        }
+        if let Some(unknown) = unknown.take() {
+            unknown.ask(conn, request)?;
+        }
+        let alone = matches!(transaction, TxContext::Begun { .. }) && position == 0;
+        depth::guarded(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
+    }
+    Ok(())
+}
+
+/// The session's isolation level, and whether a transaction is open if the server tells.
+type Session = (i64, Option<i64>);
+
+/// What is to be known of an open transaction before a lock in it is one.
+#[derive(Clone, Copy)]
+enum Unknown {
+    /// Its level, at which the closure must read what the last holder committed: it is this crate's.
+    Level,
+    /// Also whether there is one.
+    TxContext,
+}
+
+impl Unknown {
+    fn ask(self, conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
+        let session = sql::Surroundings {}.get_result(conn)?;
+        self.check(conn, request, session)
+    }
+
+    fn check(
+        self,
+        conn: &mut MysqlConnection,
+        request: &Request,
+        (level, in_transaction): Session,
+    ) -> Result<(), Refusal> {
+        if let Self::TxContext = self {
+            assert_in_transaction(conn, in_transaction)?;
+        }
+        if reads_what_is_committed(level) {
+            Ok(())
+        } else {
+            Err(isolation(request, level_named(level)).into())
+        }
+    }
+}
+
+/// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.
+fn acquire_through_gate(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+    alone: bool,
+) -> Result<(), Refusal> {
+    loop {
+        if take_gate(conn, request, id, alone)? {
+            let locked = lock_or_make_row(conn, request, id);
+            leave_gate(conn, id)?;
+            return locked;
+        }
+        if lock_row(conn, request, id)?.is_some() {
+            return Ok(());
+        }
+        // Having waited for a row that is gone, we still hold the lock on its place: whoever has the
+        // gate waits for us. Or nobody holds the place, and the worst is a deadlock that InnoDB breaks.
+        if make_row(conn, request, id)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Behind the gate, where nobody else makes a row of this id.
+fn lock_or_make_row(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+) -> Result<(), Refusal> {
+    while lock_row(conn, request, id)?.is_none() {
+        if make_row(conn, request, id)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the session is when the row was there and is now locked, `None` without a row.
+fn lock_row(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+) -> Result<Option<Session>, Refusal> {
+    let id = id.as_str().as_bytes();
+    loop {
+        let left = request.left_millis();
+        let waits = left != Some(0);
+        let limit = match request.wait {
+            Wait::AtMost(_) if waits => left.map(|left| left.max(SHORTEST_LIMIT)),
+            Wait::AtMost(_) => Some(WITHOUT_WAITING),
+            Wait::Forever | Wait::No => None,
+        };
+        let mut took = Duration::ZERO;
+        let row: Result<Option<(Session, i64)>, Failure> = within(conn, limit, |conn| {
+            // The statement alone: the limit is not one of those around it.
+            let begun = Instant::now();
+            let row = if waits {
+                sql::lock_row(id).get_if_any(conn)
+            } else {
+                sql::LockRowNow { id }.get_if_any(conn)
+            };
+            took = begun.elapsed();
+            row
+        });
+        match row {
+            Ok(None) => return Ok(None),
+            Ok(Some((session, unknown))) => {
+                writers::ensure_one(conn, unknown == 1)?;
+                return Ok(Some(session));
+            }
+            Err(failure) if failure.is_insufficient_privilege() && is_over(limit, took) => {
+                if !waits {
+                    return Err(request.timed_out(Some(failure.error)).into());
+                }
+            }
+            Err(failure) => after_wait(conn, request, failure, !waits)?,
+        }
+    }
+}
+
+/// MySQL calls a right missing too when the statement's time is up while it waits to look at the user's
+/// rights, which somebody is changing: not before that time.
+fn is_over(limit: Option<i32>, took: Duration) -> bool {
+    limit.is_some_and(|millis| took >= Duration::from_millis(u64::from(millis.unsigned_abs())))
+}
+
+/// `Ok` when the statement may be tried again.
+fn after_wait(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    failure: Failure,
+    time_is_up: bool,
+) -> Result<(), Refusal> {
+    match failure.class {
+        // The last when the table is locked.
+        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout
+            if request.wait == Wait::No =>
+        {
+            Err(Refusal::Held)
+        }
+        Class::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
+        Class::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
+        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout => {
+            Err(request.timed_out(Some(failure.error)).into())
+        }
+        _ => Err(failure.into()),
+    }
+}
+
+/// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
+pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Failure> {
+    let set: i64 = sql::RollbackOnTimeout {}.get_result(conn)?;
+    Ok(set == 1)
+}
+
+/// Makes the row and, for a transient lock, deletes it: the lock on its place stays until the
+/// transaction ends. `false` when a row was there after all.
+fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
+    let id = id.as_str().as_bytes();
+    let made = sql::insert(id, request.kept()).execute_without_rows(conn);
+    match made {
+        Ok(_) => {}
+        Err(failure) if failure.is_duplicate() => return Ok(false),
+        Err(failure) => {
+            after_wait(conn, request, failure, request.time_is_up())?;
+            return Ok(false);
+        }
+    }
+    if !request.kept() {
+        sql::delete(id).execute(conn)?;
+    }
+    Ok(true)
+}
+
+/// `false` when it is time to leave the gate alone.
+fn take_gate(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+    alone: bool,
+) -> Result<bool, Refusal> {
+    let name = id.as_str().as_bytes();
+    loop {
+        let (seconds, limit) = match request.left_millis() {
+            Some(0) => (0, None),
+            left => (
+                if alone { i32::MAX } else { AT_THE_GATE },
+                left.map(|left| left.max(SHORTEST_LIMIT)),
+            ),
+        };
+        let taken: Result<(Option<i64>, i64), Failure> = within(conn, limit, |conn| {
+            sql::TakeGate { id: name, seconds }.get_result(conn)
+        });
+        let error = match taken {
+            Ok((taken, unknown)) => {
+                let one_writer = writers::ensure_one(conn, unknown == 1);
+                if one_writer.is_err() && taken == Some(1) {
+                    leave_gate(conn, id)?;
+                }
+                one_writer?;
+                match taken {
+                    Some(1) => return Ok(true),
+                    _ if request.wait == Wait::No => return Err(Refusal::Held),
+                    // MariaDB ends the wait without an error when the time of the statement is up.
+                    _ => None,
+                }
+            }
+            Err(failure) => {
+                if failure.is_interrupted() {
+                    // It may have had the gate.
+                    leave_gate(conn, id)?;
+                }
+                if failure.class != Class::StatementTimeout {
+                    return Err(failure.into());
+                }
+                Some(failure.error)
+            }
+        };
+        if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
+            return Err(request.timed_out(error).into());
+        }
+        // When the time is up the gate is asked once more: past it, a row that is not there could only be
+        // made by waiting for who makes it.
+        if !alone && !request.time_is_up() {
+            return Ok(false);
+        }
+    }
+}
+
+fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
+    let id = id.as_str().as_bytes();
+    session::set_back(conn, &sql::LeaveGate { id }).map_err(Error::from)?;
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What has changed nothing when it failed is begun again.
+
+use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::mysql::MysqlConnection;
+
+use super::execute::Failure;
+use super::{session, sql};
+use crate::error::classify::Class;
+use crate::{Error, transaction::depth};
+
+/// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
+pub(super) fn counted(
+    conn: &mut MysqlConnection,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
+) -> Result<usize, Error> {
+    let alone = depth::depth(conn)? == 0;
+    loop {
+        match statement(conn) {
+            Ok(rows) => return Ok(rows),
+            Err(failure) if failure.is_retryable() && alone => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}
+
+/// Like [`counted`], for a statement that is its own transaction and fails instead of waiting: then it
+/// has changed nothing.
+pub(super) fn unless_locked(
+    conn: &mut MysqlConnection,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
+) -> Result<usize, Error> {
+    loop {
+        match statement(conn) {
+            Ok(rows) => return Ok(rows),
+            Err(failure) if failure.class == Class::LockTimeout => return Ok(0),
+            Err(failure) if failure.is_retryable() => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}
+
+/// A transaction at READ COMMITTED, begun again when InnoDB broke a deadlock with it, or when another node
+/// made the same row first: it locks no gaps, and sees what was committed before each of its statements.
+pub(super) fn at_read_committed<T>(
+    conn: &mut MysqlConnection,
+    work: impl Fn(&mut MysqlConnection) -> Result<T, Failure>,
+) -> Result<T, Error> {
+    loop {
+        session::begin(conn, sql::BEGIN)?;
+        // A conflict with a transaction on another node comes with COMMIT.
+        let done = match work(conn) {
+            Ok(value) => AnsiTransactionManager::commit_transaction(conn)
+                .map(|()| value)
+                .map_err(Failure::from),
+            Err(failure) => {
+                AnsiTransactionManager::rollback_transaction(conn)?;
+                Err(failure)
+            }
+        };
+        match done {
+            Ok(value) => return Ok(value),
+            Err(failure) if failure.is_retryable() || failure.is_duplicate() => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}

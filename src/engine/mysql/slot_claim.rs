@@ -1,0 +1,167 @@
+//! A free slot on MySQL and MariaDB: a look that locks nothing, and then an update of one row by its key,
+//! which skips the row when another has it locked.
+
+use std::cell::Cell;
+
+use diesel::mysql::MysqlConnection;
+
+use super::execute::Run;
+use super::retry::{counted, unless_locked};
+use super::slot_sql;
+use crate::limits::FEW_SLOTS;
+use crate::semaphore::backend::{Attempt, Granted, Place, Wanted, judge};
+use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
+
+thread_local! {
+    /// The number of the slot that this thread took last. Who takes slots again and again in turn with others
+    /// does best to ask for the same: then no two go for one.
+    static LAST_TAKEN: Cell<i32> = const { Cell::new(0) };
+}
+
+/// What a look saw.
+#[derive(Default)]
+pub(super) struct Seen {
+    slots: Option<i32>,
+    now_us: i64,
+    /// No grant that was finished before had a larger one.
+    fence: i64,
+    pub(super) free: Vec<(i32, i64)>,
+    mariadb: bool,
+    pub(super) writer_unknown: bool,
+}
+
+impl Seen {
+    fn note(&mut self, flags: i32) {
+        self.mariadb = flags & slot_sql::MARIADB != 0;
+        self.writer_unknown |= flags & slot_sql::WRITER_UNKNOWN != 0;
+    }
+
+    fn add(&mut self, (slots, now_us, number, fence): slot_sql::LookRow) {
+        self.slots = self.slots.or(slots);
+        self.now_us = now_us;
+        self.fence = self.fence.max(fence.unwrap_or(0));
+        self.free.extend(number.zip(fence));
+    }
+
+    pub(super) fn judged(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
+        judge(self.slots, semaphore.permits_i32(), false, place)
+    }
+
+    /// The judgement when there were free slots, all locked.
+    pub(super) fn nothing_to_be_had(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
+        judge(self.slots, semaphore.permits_i32(), true, place)
+    }
+}
+
+/// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
+/// same time do not all go for the same.
+pub(super) fn look(
+    conn: &mut MysqlConnection,
+    semaphore: &Semaphore,
+    place: &Place,
+) -> Result<Seen, Error> {
+    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+    let mut seen = Seen::default();
+    match &place.open {
+        None if permits <= FEW_SLOTS => {
+            let rows: Vec<slot_sql::FewRow> = slot_sql::LookAtFew { name, permits }.load(conn)?;
+            for (number, fence, expires_us, now_us, floor, flags) in rows {
+                seen.note(flags);
+                seen.slots = seen.slots.max(Some(number));
+                seen.now_us = now_us;
+                seen.fence = seen.fence.max(fence).max(floor);
+                if expires_us <= now_us {
+                    seen.free.push((number, fence));
+                }
+            }
+        }
+        None => {
+            let rows: Vec<(slot_sql::LookRow, i32)> = slot_sql::LookAtMany { name }.load(conn)?;
+            for (row, flags) in rows {
+                seen.note(flags);
+                seen.add(row);
+            }
+        }
+        Some(open) => {
+            // Before the slots: whoever is granted one meanwhile need not have the smaller fence.
+            seen.fence = slot_sql::LastFence { name }.get_result(conn)?;
+            let rows: Vec<slot_sql::LookRow> = slot_sql::look_among(name, open).load(conn)?;
+            for row in rows {
+                seen.add(row);
+            }
+        }
+    }
+    if place.open.is_none() && seen.slots > Some(permits) {
+        seen.free.clear();
+    }
+    let again = place.likely.unwrap_or_else(|| LAST_TAKEN.get());
+    let chosen = seen
+        .free
+        .iter()
+        .position(|(number, _)| *number == again)
+        .unwrap_or_else(|| backoff::random_below(seen.free.len()));
+    seen.free.rotate_left(chosen);
+    Ok(seen)
+}
+
+/// Locks a free slot that nobody has locked: for the statement, or until the end of the transaction that is
+/// open. First the one that the look chose; then any.
+pub(super) fn lock_one(
+    conn: &mut MysqlConnection,
+    semaphore: &Semaphore,
+    place: &Place,
+    seen: &Seen,
+) -> Result<Option<slot_sql::LockedRow>, Error> {
+    let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
+    let seen: Vec<i32> = seen.free.iter().map(|(number, _)| *number).collect();
+    let named = match &place.open {
+        None => &seen[..seen.len().min(1)],
+        Some(open) => open,
+    };
+    for &number in named {
+        if let Some(locked) = (slot_sql::LockFree { name, number }).get_if_any(conn)? {
+            return Ok(Some(locked));
+        }
+    }
+    if place.open.is_some() {
+        return Ok(None);
+    }
+    Ok(slot_sql::FirstUnlocked { name, permits }.get_if_any(conn)?)
+}
+
+/// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
+pub(super) fn take(
+    conn: &mut MysqlConnection,
+    wanted: &Wanted<'_>,
+    seen: &Seen,
+    number: i32,
+    last: i64,
+) -> Result<Option<Granted>, Error> {
+    let granted = Granted {
+        number,
+        fence: fence::next(last.max(seen.fence), seen.now_us, number),
+    };
+    let holder = wanted.holder.map(str::as_bytes);
+    let taken = if seen.mariadb && depth::depth(conn)? == 0 {
+        let take = slot_sql::TakeOrFail {
+            wanted,
+            holder,
+            granted,
+            last,
+        };
+        unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
+    } else {
+        let take = slot_sql::Take {
+            wanted,
+            holder,
+            granted,
+            last,
+        };
+        counted(conn, |conn| (&take).execute_without_rows(conn))?
+    };
+    if taken != 1 {
+        return Ok(None);
+    }
+    LAST_TAKEN.set(number);
+    Ok(Some(granted))
+}

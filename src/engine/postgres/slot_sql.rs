@@ -1,0 +1,326 @@
+//! What is sent to PostgreSQL for slots.
+
+use diesel::RunQueryDsl;
+use diesel::connection::Connection;
+use diesel::pg::{Pg, PgConnection};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
+
+use crate::engine::clock::Clock;
+use crate::engine::raw_sql::{push, statement};
+use crate::engine::slot_queries::{locked_slot_rows, slot_rows};
+use crate::limits::FEW_SLOTS;
+use crate::semaphore::backend::{Renewal, Wanted};
+use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
+
+slot_rows!(
+    postgres,
+    Pg,
+    PgConnection,
+    str,
+    Text,
+    RunQueryDsl,
+    diesel::result::Error
+);
+locked_slot_rows!(
+    PgConnection,
+    str,
+    RunQueryDsl,
+    counted,
+    diesel::result::Error
+);
+
+fn counted(statement: impl Counted, conn: &mut PgConnection) -> QueryResult<usize> {
+    conn.execute_returning_count(&statement)
+}
+
+impl Clock for Pg {
+    const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const GREATEST: &'static str = "greatest";
+    const OLD_ROWS_STAY: bool = true;
+}
+
+// What the functions of the migration count with.
+const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
+
+/// Ended by [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT).
+pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
+
+/// Number and fence of the slot that was acquired; else how many slots there are, whether one is free (`None`: the
+/// table is locked), and the isolation level that is in the way.
+pub(super) type Answer = (
+    Option<i32>,
+    Option<i64>,
+    Option<i32>,
+    Option<bool>,
+    Option<String>,
+);
+type AnswerSql = (
+    Nullable<Integer>,
+    Nullable<BigInt>,
+    Nullable<Integer>,
+    Nullable<Bool>,
+    Nullable<Text>,
+);
+
+/// Which slots are looked at.
+pub(super) struct Candidates<'a> {
+    pub(super) semaphore: &'a str,
+    pub(super) permits: i32,
+    pub(super) first: i32,
+    pub(super) among: Option<&'a [i32]>,
+}
+
+fn push_candidates<'b>(
+    out: &mut AstPass<'_, 'b, Pg>,
+    candidates: &'b Candidates<'_>,
+) -> QueryResult<()> {
+    push!(out;
+        "(", Text = candidates.semaphore;
+        ", ", Integer = &candidates.permits;
+        ", ", Integer = &candidates.first;
+        ", ", Nullable<Array<Integer>> = &candidates.among;
+    );
+    Ok(())
+}
+
+fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, wanted: &'b Wanted<'_>) -> QueryResult<()> {
+    push!(out;
+        ", ", Binary = wanted.token.as_slice();
+        ", ", Nullable<Text> = &wanted.holder;
+        ", ", BigInt = &wanted.lease_us;
+        ", ", BigInt = &wanted.at_least_us;
+        ")";
+    );
+    Ok(())
+}
+
+// Raw, all three: the DSL can't read the columns of what a function returns.
+statement! {
+    Pg, PgConnection;
+    /// Leases a free slot in a transaction of its own; see the migration.
+    AcquireSlot<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    |self, out| {
+        out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
+        push_candidates(&mut out, &self.candidates)?;
+        out.push_sql(", false");
+        push_lease(&mut out, self.wanted)?;
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Leases a free slot in the open transaction.
+    AcquireSlotInTransaction<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    |self, out| {
+        out.push_sql("SELECT * FROM diesel_locks_acquire_slot_in_transaction");
+        push_candidates(&mut out, &self.candidates)?;
+        push_lease(&mut out, self.wanted)?;
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
+    HoldSlot<'a> { candidates: Candidates<'a> } -> AnswerSql,
+    |self, out| {
+        out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
+        push_candidates(&mut out, &self.candidates)?;
+        out.push_sql(", true, NULL, NULL, NULL, NULL)");
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// What tells the table from all others: the database's name, the table's number in it (a database that is
+    /// made from a template has the template's numbers), and when the server started, to the microsecond. Raw:
+    /// the DSL knows none of these functions.
+    Database {} -> (Text, BigInt, BigInt),
+    |self, out| {
+        out.push_sql(
+            "SELECT current_database()::text, 'diesel_locks_slots'::regclass::bigint, \
+             (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
+        );
+    }
+}
+
+/// The slots that are free, and are not locked by who is to have one, or refreshes one whose lease has ended.
+/// Who looks at the same time, or pins its slot, is not in the way.
+#[diesel::dsl::auto_type]
+pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .select(slots::number)
+        .for_share()
+        .skip_locked()
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn count<'a>(name: &'a str) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Locks the slot against being granted, and not against being refreshed or released. Raw for the condition on
+    /// the fence.
+    Pin<'a> { key: Key<'a> } -> Integer,
+    |self, out| {
+        out.push_sql("SELECT number FROM diesel_locks_slots");
+        where_key(&mut out, &self.key)?;
+        out.push_sql(" FOR KEY SHARE");
+    }
+}
+
+/// Free slots above a number, from the last one on.
+#[diesel::dsl::auto_type]
+pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(above))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number.desc())
+        .limit(limit)
+        .select((slots::number, slots::fence))
+        .for_update()
+        .skip_locked()
+}
+
+/// Unless it is there.
+pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+    diesel::insert_into(diesel_locks_fences::table)
+        .values((
+            diesel_locks_fences::id.eq(FENCES),
+            diesel_locks_fences::fence.eq(fence),
+        ))
+        .on_conflict_do_nothing()
+}
+
+pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+    diesel::insert_into(diesel_locks_semaphores::table)
+        .values((
+            diesel_locks_semaphores::name.eq(name),
+            diesel_locks_semaphores::permits.eq(permits),
+        ))
+        .on_conflict(diesel_locks_semaphores::name)
+        .do_update()
+        .set(diesel_locks_semaphores::permits.eq(permits))
+}
+
+/// The row of each number that is asked for, the last of its entries in the index, if it is still of the token.
+const NEWEST_ASKED: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
+     WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
+     AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
+     ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
+
+/// The same row, to be locked.
+const JOIN_MINE: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
+     AND slot.fence = mine.fence AND slot.token = mine.token";
+
+statement! {
+    Pg, PgConnection;
+    /// Renews leases; a row that another session has locked keeps its end. Rows are locked in the order of
+    /// their keys. Raw: the DSL knows neither arrays as tables nor locks in a part of a statement.
+    Renew<'a> {
+        names: Vec<&'a str>,
+        numbers: Vec<i32>,
+        tokens: Vec<&'a [u8]>,
+        leases: Vec<i64>,
+    } -> (Binary, BigInt),
+    |self, out| {
+        push!(out;
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, asked.lease_us, slot.expires_us, \
+             slot.token FROM unnest(", Array<Text> = &self.names;
+            ", ", Array<Integer> = &self.numbers;
+            ", ", Array<Binary> = &self.tokens;
+            ", ", Array<BigInt> = &self.leases;
+            ") AS asked (name, number, token, lease_us)"; {NEWEST_ASKED}; "), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, mine.lease_us \
+             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
+             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
+             renewed AS (UPDATE diesel_locks_slots AS slot SET expires_us = greatest(slot.hold_until_us, "; {Pg::NOW};
+            " + locked.lease_us) FROM locked \
+             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence \
+             RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
+            " AS left_us) SELECT token, left_us FROM renewed UNION ALL \
+             SELECT token, expires_us - "; {Pg::NOW};
+            " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
+        );
+    }
+}
+
+impl<'a> Renew<'a> {
+    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+        Self {
+            names: leases
+                .iter()
+                .map(|lease| lease.semaphore.as_str())
+                .collect(),
+            numbers: leases.iter().map(|lease| lease.number).collect(),
+            tokens: leases.iter().map(|lease| lease.token.as_slice()).collect(),
+            leases: leases.iter().map(|lease| lease.lease_us).collect(),
+        }
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// Gives slots back, but for those that another session has locked; the tokens of these. Raw as
+    /// [`Renew`] is.
+    GiveBackMany<'a> {
+        names: Vec<&'a str>,
+        numbers: Vec<i32>,
+        tokens: Vec<&'a [u8]>,
+    } -> Binary,
+    |self, out| {
+        push!(out;
+            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token FROM unnest(",
+                Array<Text> = &self.names;
+            ", ", Array<Integer> = &self.numbers;
+            ", ", Array<Binary> = &self.tokens;
+            ") AS asked (name, number, token)"; {NEWEST_ASKED}; "), \
+             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token \
+             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
+             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
+             freed AS (UPDATE diesel_locks_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.hold_until_us > "; {Pg::NOW};
+            " THEN slot.hold_until_us ELSE 0 END FROM locked \
+             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence) \
+             SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
+        );
+    }
+}
+
+impl<'a> GiveBackMany<'a> {
+    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+        let Renew {
+            names,
+            numbers,
+            tokens,
+            ..
+        } = Renew::of(leases);
+        Self {
+            names,
+            numbers,
+            tokens,
+        }
+    }
+}
+
+statement! {
+    Pg, PgConnection;
+    /// [`GiveBackUnexpired`] as a transaction of its own, which need not wait for the disk: should the server
+    /// crash before its record is there, the slot is free when its lease ends. Nothing can overtake it: a
+    /// grant of the slot to another comes after it in the log.
+    GiveBackAlone<'a> { key: Key<'a> } -> Integer,
+    |self, out| {
+        set_free(&mut out);
+        where_key(&mut out, &self.key)?;
+        and_unexpired(&mut out);
+        // For this transaction alone, which is this statement: a function with an effect among conditions, right in
+        // whatever order they are evaluated. A row that is updated has met all of them, this one too; without such
+        // a row the transaction writes nothing for which the server could wait.
+        out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
+    }
+}

@@ -1,0 +1,44 @@
+//! Statements on rows of sequences that engines share.
+
+/// The draw of PostgreSQL and SQLite. Raw: Diesel prepares an upsert of the DSL's anew each time.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! upsert_and_return {
+    ($db:ty, $conn:ty) => {
+        statement! {
+            $db, $conn;
+            /// The number drawn last; no row when too few are left.
+            Draw<'a> {
+                draw: &'a crate::sequence::backend::Draw<'a>
+            } -> diesel::sql_types::BigInt,
+            |self, out| {
+                let sequence = self.draw.sequence;
+                push!(out;
+                    "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
+                        diesel::sql_types::Text = sequence.name();
+                    ", ", diesel::sql_types::Text = sequence.scope();
+                    ", ", diesel::sql_types::BigInt = &self.draw.first_last;
+                    ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_locks_sequences.last + ",
+                        diesel::sql_types::BigInt = &self.draw.count;
+                    " WHERE diesel_locks_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.before;
+                    " RETURNING last";
+                );
+            }
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) use upsert_and_return;
+
+/// `$text`: how the engine's names are bound.
+macro_rules! last_drawn {
+    ($schema:ident, $text:ty) => {
+        /// The number drawn last, as far as this transaction sees.
+        #[diesel::dsl::auto_type]
+        fn last_drawn<'a>(name: &'a $text, scope: &'a $text) -> _ {
+            crate::schema::$schema::diesel_locks_sequences::table
+                .find((name, scope))
+                .select(crate::schema::$schema::diesel_locks_sequences::last)
+        }
+    };
+}
+pub(super) use last_drawn;

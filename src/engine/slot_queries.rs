@@ -1,0 +1,360 @@
+//! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
+
+/// `$text`, `$sql_text`: how the engine's names are bound. `$run`: the trait with `load`, by which the engine
+/// runs statements; `$failure`: what it fails with.
+macro_rules! slot_rows {
+    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty, $run:path, $failure:ty) => {
+        // Without `RunQueryDsl`: MySQL has its own way to run statements.
+        use diesel::prelude::{
+            BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
+        };
+        use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+
+        use crate::engine::clock::{Ago, Left, Now};
+        use crate::schema::$schema::{diesel_locks_fences, diesel_locks_semaphores, diesel_locks_slots as slots};
+
+        /// The one row of `diesel_locks_fences`.
+        const FENCES: i32 = 1;
+
+        /// A statement that is run for its count of rows.
+        pub(in crate::engine) trait Counted:
+            QueryFragment<$db> + QueryId
+        {
+        }
+        impl<T: QueryFragment<$db> + QueryId> Counted for T {}
+
+        /// The row of a slot that is still this token's.
+        pub(in crate::engine) struct Key<'a> {
+            pub(in crate::engine) name: &'a $text,
+            pub(in crate::engine) number: i32,
+            pub(in crate::engine) token: &'a [u8],
+        }
+
+        /// Another end, not before the slot need not be kept any longer.
+        fn set_end<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
+            push!(out;
+                "UPDATE diesel_locks_slots SET expires_us = "; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW};
+                " + ", BigInt = lease_us;
+                ")";
+            );
+            Ok(())
+        }
+
+        /// Free at once, unless it is to be kept longer.
+        fn set_free(out: &mut AstPass<'_, '_, $db>) {
+            push!(out;
+                "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
+                " THEN hold_until_us ELSE 0 END";
+            );
+        }
+
+        fn where_key<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
+            push!(out;
+                " WHERE name = ", $sql_text = key.name;
+                " AND number = ", Integer = &key.number;
+                " AND token = ", Binary = key.token;
+            );
+            if <$db>::OLD_ROWS_STAY {
+                push!(out;
+                    " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", $sql_text = key.name;
+                    " AND number BETWEEN ", Integer = &key.number;
+                    " AND ", Integer = &key.number;
+                    " ORDER BY number DESC, fence DESC LIMIT 1)";
+                );
+            }
+            Ok(())
+        }
+
+        fn and_unexpired(out: &mut AstPass<'_, '_, $db>) {
+            push!(out; " AND expires_us > "; {<$db>::NOW});
+        }
+
+        // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
+        statement! {
+            $db, $conn;
+            /// Gives the slot another end.
+            Extend<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
+            |self, out| {
+                set_end(&mut out, &self.lease_us)?;
+                where_key(&mut out, &self.key)?;
+            }
+        }
+
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
+            |self, out| {
+                set_end(&mut out, &self.lease_us)?;
+                where_key(&mut out, &self.key)?;
+                and_unexpired(&mut out);
+            }
+        }
+
+        statement! {
+            $db, $conn;
+            /// Frees the slot.
+            GiveBack<'a> { key: Key<'a> } -> Integer,
+            |self, out| {
+                set_free(&mut out);
+                where_key(&mut out, &self.key)?;
+            }
+        }
+
+        statement! {
+            $db, $conn;
+            /// The same, if its lease has not ended.
+            GiveBackUnexpired<'a> { key: Key<'a> } -> Integer,
+            |self, out| {
+                set_free(&mut out);
+                where_key(&mut out, &self.key)?;
+                and_unexpired(&mut out);
+            }
+        }
+
+        /// What `held_slots` shows.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn held<'a>(name: &'a $text) -> _ {
+            let left: Left = Left {};
+            let now: Now = Now {};
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::expires_us.gt(now))
+                .order(slots::number)
+                .select((
+                    slots::number,
+                    slots::token,
+                    slots::holder,
+                    slots::fence,
+                    slots::acquired_us,
+                    slots::expires_us,
+                    left,
+                ))
+        }
+
+        statement! {
+            $db, $conn;
+            /// Whether the slot is still this token's: 1 or 0. Raw for the condition on the fence.
+            IsOfToken<'a> { key: Key<'a> } -> BigInt,
+            |self, out| {
+                out.push_sql("SELECT count(*) FROM diesel_locks_slots");
+                where_key(&mut out, &self.key)?;
+            }
+        }
+
+        /// The slots that somebody holds or that are kept.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn taken_numbers<'a>(name: &'a $text) -> _ {
+            let now: Now = Now {};
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
+                .order(slots::number)
+                .select((slots::number, slots::expires_us.gt(now)))
+        }
+
+        /// Takes a slot from whoever has it.
+        pub(in crate::engine) fn take_away<'a>(name: &'a $text, number: i32) -> impl Counted + 'a {
+            let slot = slots::table
+                .filter(slots::name.eq(name))
+                .filter(slots::number.eq(number));
+            diesel::update(slot).set((
+                slots::token.eq(None::<&[u8]>),
+                slots::expires_us.eq(0_i64),
+                slots::hold_until_us.eq(0_i64),
+            ))
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn last_number<'a>(name: &'a $text) -> _ {
+            slots::table
+                .filter(slots::name.eq(name))
+                .order(slots::number.desc())
+                .limit(1_i64)
+                .select(slots::number)
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn fence_floor() -> _ {
+            let fences: i32 = FENCES;
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn now() -> _ {
+            let now: Now = Now {};
+            diesel::dsl::select(now)
+        }
+
+        /// The largest fence of all slots, or the clock if that is later.
+        pub(in crate::engine) fn last_of_all(conn: &mut $conn) -> Result<i64, $failure> {
+            use $run as _;
+
+            let last_fence = slots::table.select(diesel::dsl::max(slots::fence));
+            let last: Option<i64> = last_fence.get_result(conn)?;
+            let now_us: i64 = now().get_result(conn)?;
+            Ok(last.unwrap_or(0).max($crate::semaphore::fence::at(now_us)))
+        }
+
+        pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl Counted {
+            diesel::update(diesel_locks_fences::table.find(FENCES)).set(diesel_locks_fences::fence.eq(fence))
+        }
+
+        /// The semaphores that have slots, registered or not, with the number of permits registered.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn semaphores() -> _ {
+            slots::table
+                .left_join(diesel_locks_semaphores::table.on(diesel_locks_semaphores::name.eq(slots::name)))
+                .filter(slots::number.eq(1_i32))
+                .select((slots::name, diesel_locks_semaphores::permits.nullable()))
+        }
+
+        /// The last slot that is not to be removed.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn last_to_stay<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
+            let now: Now = Now {};
+            let ago: Ago = Ago { micros: age_us };
+            slots::table
+                .filter(slots::name.eq(name))
+                .filter(
+                    slots::expires_us
+                        .gt(now)
+                        .or(slots::acquired_us.gt(ago))
+                        .or(slots::number.le(permits)),
+                )
+                .order(slots::number.desc())
+                .limit(1_i64)
+                .select(slots::number)
+        }
+
+        #[allow(dead_code, reason = "InnoDB would lock the next row too")]
+        pub(in crate::engine) fn remove_above<'a>(
+            name: &'a $text,
+            number: i32,
+        ) -> impl Counted + 'a {
+            diesel::delete(
+                slots::table
+                    .filter(slots::name.eq(name))
+                    .filter(slots::number.gt(number)),
+            )
+        }
+    };
+}
+pub(in crate::engine) use slot_rows;
+
+/// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
+/// and locks on rows. `$count`: how the engine runs a statement without rows.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+macro_rules! locked_slot_rows {
+    ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty) => {
+        use crate::engine::slot_resize::to_add;
+        use crate::semaphore::backend::{Added, Raised};
+
+        /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
+        /// floor locked.
+        pub(in crate::engine) fn add_batch(
+            conn: &mut $conn,
+            name: &$text,
+            permits: i32,
+            waits: bool,
+        ) -> Result<Added, $failure> {
+            use $run as _;
+
+            let floor: Option<i64> = if waits {
+                lock_fence_floor().load(conn)?.pop()
+            } else {
+                lock_fence_floor_if_free().load(conn)?.pop()
+            };
+            let Some(fence) = floor else {
+                let there: Vec<i64> = fence_floor().load(conn)?;
+                return Ok(if there.is_empty() {
+                    Added::NoFloor
+                } else {
+                    Added::Nothing
+                });
+            };
+            let last: Option<i32> = last_number(name).load(conn)?.pop();
+            let numbers = to_add(last, permits);
+            let is_last = *numbers.end() == permits;
+            if !numbers.is_empty() {
+                $count(insert(name, numbers, fence), conn)?;
+            }
+            Ok(if is_last { Added::All } else { Added::Part })
+        }
+
+        /// Raises the floor, in the open transaction, above all fences by so much time, if there is a floor and it
+        /// does not get too large.
+        pub(in crate::engine) fn raise_fence_floor(
+            conn: &mut $conn,
+            by: std::time::Duration,
+        ) -> Result<Raised, $failure> {
+            use $run as _;
+
+            let Some(floor): Option<i64> = lock_fence_floor().load(conn)?.pop() else {
+                return Ok(Raised::NoFloor);
+            };
+            let Some(raised) = $crate::semaphore::fence::raised(last_of_all(conn)?.max(floor), by)
+            else {
+                return Ok(Raised::TooFar);
+            };
+            $count(set_fence_floor(raised), conn)?;
+            Ok(Raised::To(raised))
+        }
+
+        /// Whether somebody else has the floor locked. Outside of a transaction.
+        pub(in crate::engine) fn floor_is_locked(conn: &mut $conn) -> Result<bool, $failure> {
+            use $run as _;
+
+            let free: Vec<i64> = lock_fence_floor_if_free().load(conn)?;
+            if !free.is_empty() {
+                return Ok(false);
+            }
+            let there: Vec<i64> = fence_floor().load(conn)?;
+            Ok(!there.is_empty())
+        }
+
+        fn insert<'a>(
+            name: &'a $text,
+            numbers: std::ops::RangeInclusive<i32>,
+            fence: i64,
+        ) -> impl Counted + 'a {
+            let rows: Vec<_> = numbers
+                .map(|number| {
+                    (
+                        slots::name.eq(name),
+                        slots::number.eq(number),
+                        slots::fence.eq(fence),
+                        slots::acquired_us.eq(Now {}),
+                        slots::expires_us.eq(0_i64),
+                        slots::hold_until_us.eq(0_i64),
+                    )
+                })
+                .collect();
+            diesel::insert_into(slots::table).values(rows)
+        }
+
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn lock_fence_floor() -> _ {
+            let fences: i32 = FENCES;
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
+                .for_update()
+        }
+
+        /// The same, unless another has it locked.
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn lock_fence_floor_if_free() -> _ {
+            let fences: i32 = FENCES;
+            diesel_locks_fences::table
+                .filter(diesel_locks_fences::id.eq(fences))
+                .select(diesel_locks_fences::fence)
+                .for_update()
+                .skip_locked()
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(in crate::engine) use locked_slot_rows;

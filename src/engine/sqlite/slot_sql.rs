@@ -1,0 +1,170 @@
+//! What is sent to SQLite for slots.
+
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use crate::engine::clock::{After, Clock};
+use crate::engine::raw_sql::{push, statement};
+use crate::engine::slot_queries::slot_rows;
+use crate::semaphore::backend::{Granted, Wanted};
+
+slot_rows!(
+    sqlite,
+    Sqlite,
+    SqliteConnection,
+    str,
+    Text,
+    diesel::RunQueryDsl,
+    diesel::result::Error
+);
+
+impl Clock for Sqlite {
+    const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const GREATEST: &'static str = "MAX";
+}
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// The whole path of the database's file; empty when it is in memory. Raw: the DSL knows no PRAGMA.
+    Database {} -> Text,
+    |self, out| {
+        out.push_sql("SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'");
+    }
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn free<'a>(name: &'a str) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .select(slots::number)
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn count<'a>(name: &'a str) -> _ {
+    slots::table.filter(slots::name.eq(name)).count()
+}
+
+/// The last slot's number, and number and fence of a free slot.
+pub(super) type LookRow = (Option<i32>, Option<i32>, Option<i64>);
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// A free slot, provided that there are no more slots than permits. Raw: the DSL has no derived tables.
+    Look<'a> { name: &'a str, permits: i32 } ->
+        (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
+    |self, out| {
+        push!(out;
+            "SELECT seen.slots, free.number, free.fence FROM (SELECT (SELECT MAX(number) FROM diesel_locks_slots \
+             WHERE name = ", Text = self.name;
+            ") AS slots) AS seen LEFT JOIN (SELECT number, fence FROM diesel_locks_slots WHERE name = ",
+                Text = self.name;
+            " AND expires_us <= "; {Sqlite::NOW};
+            " ORDER BY expires_us LIMIT 1) AS free ON seen.slots <= ", Integer = &self.permits;
+        );
+    }
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
+    let now: Now = Now {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq_any(open))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .limit(1_i64)
+        .select((slots::number, slots::fence))
+}
+
+/// The row is known to be free: we are the only one who writes.
+pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted + 'a {
+    diesel::update(slots::table.find((wanted.semaphore.name(), grant.number))).set((
+        slots::token.eq(Some(wanted.token.as_slice())),
+        slots::holder.eq(wanted.holder),
+        slots::fence.eq(grant.fence),
+        slots::acquired_us.eq(Now {}),
+        slots::expires_us.eq(After {
+            micros: wanted.lease_us,
+        }),
+        slots::hold_until_us.eq(After {
+            micros: wanted.at_least_us,
+        }),
+    ))
+}
+
+#[diesel::dsl::auto_type]
+pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.gt(above))
+        .order(slots::fence.desc())
+        .limit(1_i64)
+        .select(slots::fence)
+}
+
+pub(super) fn clear_token(name: &str, number: i32) -> impl Counted {
+    diesel::update(slots::table.find((name, number)))
+        .filter(slots::token.is_not_null())
+        .set(slots::token.eq(None::<&[u8]>))
+}
+
+pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
+    diesel::insert_into(slots::table).values((
+        slots::name.eq(name),
+        slots::number.eq(number),
+        slots::fence.eq(fence),
+        slots::acquired_us.eq(Now {}),
+        slots::expires_us.eq(0_i64),
+        slots::hold_until_us.eq(0_i64),
+    ))
+}
+
+pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+    diesel::insert_into(diesel_locks_fences::table).values((
+        diesel_locks_fences::id.eq(FENCES),
+        diesel_locks_fences::fence.eq(fence),
+    ))
+}
+
+pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+    diesel::replace_into(diesel_locks_semaphores::table).values((
+        diesel_locks_semaphores::name.eq(name),
+        diesel_locks_semaphores::permits.eq(permits),
+    ))
+}
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// Renews leases. Raw: the DSL does not know JSON as a table.
+    Renew<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
+    |self, out| {
+        push!(out;
+            "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW};
+            " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
+             value ->> 'number' AS number, unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us \
+             FROM json_each(", Text = self.asked;
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND diesel_locks_slots.token = asked.token \
+             RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW};
+        );
+    }
+}
+
+statement! {
+    Sqlite, SqliteConnection;
+    /// Gives slots back. Raw as [`Renew`] is.
+    GiveBackMany<'a> { asked: &'a str } -> BigInt,
+    |self, out| {
+        push!(out;
+            "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {Sqlite::NOW};
+            " THEN hold_until_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
+             value ->> 'number' AS number, unhex(value ->> 'token') AS token FROM json_each(",
+                Text = self.asked;
+            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+             AND diesel_locks_slots.token = asked.token";
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Which error of which database means what: the only place that looks at the text of errors.
+
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod privileges;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+pub(crate) use privileges::Needed;
+
+/// What an error of the database means to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "no engine has all of them")]
+pub(crate) enum Class {
+    Deadlock,
+    SerializationFailure,
+    LockTimeout,
+    /// SQLite: another connection writes.
+    Busy,
+    LockNotAvailable,
+    StatementTimeout,
+    ReadOnly,
+    MissingTables,
+    Denied(Needed),
+    PreparedStatementMismatch,
+    TransactionAborted,
+    OutcomeUnknown,
+    TooManyIds {
+        ids: usize,
+        limit: usize,
+    },
+    LockTableFull,
+    Other,
+}
+
+/// The tables of this crate.
+#[allow(dead_code, reason = "not without an engine")]
+pub(crate) const TABLES: [&str; 5] = [
+    "diesel_locks_fences",
+    "diesel_locks_objects",
+    "diesel_locks_semaphores",
+    "diesel_locks_sequences",
+    "diesel_locks_slots",
+];
+
+const MESSAGES: &[fn(&str) -> Option<Class>] = &[
+    #[cfg(feature = "postgres")]
+    postgres::classify,
+    #[cfg(feature = "mysql")]
+    mysql::classify,
+    #[cfg(feature = "sqlite")]
+    sqlite::classify,
+];
+
+/// What an error means, whichever engine it comes from: messages of different engines differ.
+pub(crate) fn classify(error: &diesel::result::Error) -> Class {
+    use diesel::result::DatabaseErrorKind;
+    use diesel::result::Error::{DatabaseError, RollbackErrorOnCommit};
+
+    let (kind, information) = match error {
+        DatabaseError(kind, information) => (kind, information),
+        // The ROLLBACK after it failed as well.
+        RollbackErrorOnCommit { commit_error, .. }
+            if classify(commit_error) == Class::OutcomeUnknown =>
+        {
+            return Class::OutcomeUnknown;
+        }
+        _ => return Class::Other,
+    };
+    let known = MESSAGES
+        .iter()
+        .find_map(|classify| classify(information.message()));
+    // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
+    known.unwrap_or(match kind {
+        DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,
+        DatabaseErrorKind::ReadOnlyTransaction => Class::ReadOnly,
+        _ => Class::Other,
+    })
+}

@@ -1,0 +1,178 @@
+//! Which of PostgreSQL's errors means what.
+//!
+//! Diesel hands on the message but not the SQLSTATE, and the server translates messages
+//! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as
+//! in the server's own catalogues; `%s` stands for any text.
+
+mod translations;
+
+use translations::{
+    ABORTED, DEADLOCK, DENIED, LOCK_NOT_AVAILABLE, LOCK_TABLE_FULL, LOCK_TIMEOUT, NO_FUNCTION,
+    NO_RELATION, NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
+};
+
+use super::Class;
+use super::privileges::{ON_POSTGRES, named_in};
+
+/// `None` for a message that is not known.
+pub(super) fn classify(message: &str) -> Option<Class> {
+    let is = |patterns: &[&str]| patterns.iter().any(|pattern| matches(pattern, message));
+    if is(DEADLOCK) {
+        Some(Class::Deadlock)
+    } else if is(LOCK_TIMEOUT) {
+        Some(Class::LockTimeout)
+    } else if is(STATEMENT_TIMEOUT) {
+        Some(Class::StatementTimeout)
+    } else if is(ABORTED) {
+        Some(Class::TransactionAborted)
+    } else if is(LOCK_NOT_AVAILABLE) {
+        Some(Class::LockNotAvailable)
+    } else if is(UNLOGGED_IN_RECOVERY) || is(NOT_ON_A_STANDBY) {
+        Some(Class::ReadOnly)
+    } else if (is(NO_RELATION) || is(NO_FUNCTION)) && named_in(message, ON_POSTGRES).is_some() {
+        Some(Class::MissingTables)
+    } else if is(STATEMENT) && message.contains(DIESELS_STATEMENT) {
+        Some(Class::PreparedStatementMismatch)
+    } else if is(DENIED) {
+        named_in(message, ON_POSTGRES)
+    } else if is(LOCK_TABLE_FULL) {
+        Some(Class::LockTableFull)
+    } else {
+        too_many_ids(message)
+    }
+}
+
+/// The message of `diesel_locks_acquire`.
+fn too_many_ids(message: &str) -> Option<Class> {
+    let (ids, limit) = message
+        .strip_prefix("diesel_locks: ")?
+        .split_once(" kept objects, at most ")?;
+    Some(Class::TooManyIds {
+        ids: ids.parse().ok()?,
+        limit: limit.parse().ok()?,
+    })
+}
+
+fn matches(pattern: &str, message: &str) -> bool {
+    match pattern.split_once("%s") {
+        None => pattern == message,
+        Some((before, after)) => message
+            .strip_prefix(before)
+            .is_some_and(|rest| rest.ends_with(after)),
+    }
+}
+
+/// How Diesel calls the statements that it caches, before a number.
+const DIESELS_STATEMENT: &str = "__diesel_stmt_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::classify::Needed;
+
+    #[test]
+    fn messages_are_known_in_german_and_japanese() {
+        assert_eq!(
+            classify("Verklemmung (Deadlock) entdeckt"),
+            Some(Class::Deadlock)
+        );
+        assert_eq!(
+            classify("storniere Anfrage wegen Zeitüberschreitung der Anfrage"),
+            Some(Class::StatementTimeout)
+        );
+        assert_eq!(
+            classify("リレーション\"diesel_locks_objects\"は存在しません"),
+            Some(Class::MissingTables)
+        );
+    }
+
+    #[test]
+    fn an_aborted_transaction_is_known_in_english_and_french() {
+        for message in [
+            "current transaction is aborted, commands ignored until end of transaction block",
+            "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\n\
+             de la transaction",
+        ] {
+            assert_eq!(classify(message), Some(Class::TransactionAborted));
+        }
+    }
+
+    #[test]
+    fn somebody_elses_missing_table_is_not_ours() {
+        assert_eq!(classify("relation \"bonds\" does not exist"), None);
+        let archive = "relation \"diesel_locks_slots_archive\" does not exist";
+        assert_eq!(classify(archive), None);
+        let function = |name| format!("function {name}(text[], boolean) does not exist");
+        assert_eq!(classify(&function("diesel_locks_of_others")), None);
+        let ours = classify(&function("diesel_locks_acquire"));
+        assert_eq!(ours, Some(Class::MissingTables));
+    }
+
+    #[test]
+    fn diesels_statements_are_known() {
+        let lost = r#"prepared statement "__diesel_stmt_0" does not exist"#;
+        assert_eq!(classify(lost), Some(Class::PreparedStatementMismatch));
+        let there = "vorbereitete Anweisung »__diesel_stmt_12« existiert bereits";
+        assert_eq!(classify(there), Some(Class::PreparedStatementMismatch));
+        let another = r#"bind message supplies 3 parameters, but prepared statement "__diesel_stmt_1" requires 2"#;
+        assert_eq!(classify(another), Some(Class::PreparedStatementMismatch));
+        let own = r#"prepared statement "own" does not exist"#;
+        assert_eq!(classify(own), None);
+    }
+
+    #[test]
+    fn a_right_that_lacks_is_named() {
+        let denied = |message| match classify(message) {
+            Some(Class::Denied(Needed { object, rights })) => Some((object, rights)),
+            _ => None,
+        };
+        assert_eq!(
+            denied("permission denied for table diesel_locks_fences"),
+            Some(("diesel_locks_fences", "SELECT, INSERT, UPDATE"))
+        );
+        assert_eq!(
+            denied("keine Berechtigung für Funktion diesel_locks_acquire_one"),
+            Some(("diesel_locks_acquire_one", "EXECUTE"))
+        );
+        assert_eq!(denied("permission denied for table bonds"), None);
+    }
+
+    #[test]
+    fn too_many_locks_are_told_apart() {
+        for full in ["out of shared memory", "Shared Memory aufgebraucht"] {
+            assert_eq!(classify(full), Some(Class::LockTableFull));
+        }
+        let ids = 1200;
+        let limit = crate::MAX_KEPT_IDS;
+        let ours = format!("diesel_locks: {ids} kept objects, at most {limit}");
+        assert_eq!(classify(&ours), Some(Class::TooManyIds { ids, limit }));
+        assert_eq!(classify("diesel_locks: kept objects, at most"), None);
+    }
+
+    #[test]
+    fn no_message_has_two_meanings() {
+        let all = [
+            ABORTED,
+            DEADLOCK,
+            LOCK_TIMEOUT,
+            STATEMENT_TIMEOUT,
+            LOCK_NOT_AVAILABLE,
+            UNLOGGED_IN_RECOVERY,
+            NOT_ON_A_STANDBY,
+            NO_RELATION,
+            NO_FUNCTION,
+            DENIED,
+            LOCK_TABLE_FULL,
+            STATEMENT,
+        ];
+        for (index, patterns) in all.iter().enumerate() {
+            for pattern in *patterns {
+                let message = pattern.replace("%s", "x");
+                let meanings: Vec<_> = (0..all.len())
+                    .filter(|other| all[*other].iter().any(|known| matches(known, &message)))
+                    .collect();
+                assert_eq!(meanings, [index], "{message}");
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What differs per engine for sequences.
+//!
+//! A sequence is a row with the number drawn last. A draw changes the row, and so keeps it from others
+//! until its transaction ends.
+
+use crate::engine::Engine;
+use crate::{Error, Sequence};
+
+/// The sequence store of an engine. Sealed, as [`Engine`] is.
+pub trait SequenceStore: Engine {
+    /// Adds to the number drawn last, or makes the row. `None`, and nothing changed, when the row has more
+    /// than [`before`](Draw::before). Waits for the transaction that drew before.
+    fn draw(conn: &mut Self, draw: &Draw<'_>) -> Result<Option<i64>, Error>;
+
+    /// The number drawn last, of the draws that are committed and our own.
+    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
+}
+
+/// A draw that is asked for, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    pub(crate) sequence: &'a Sequence,
+    pub(crate) count: i64,
+    /// The number drawn last after the very first draw.
+    pub(crate) first_last: i64,
+    /// The largest number drawn last that leaves enough.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite")),
+        allow(dead_code, reason = "InnoDB finds out by itself")
+    )]
+    pub(crate) before: i64,
+}

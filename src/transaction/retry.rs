@@ -1,0 +1,261 @@
+//! When a transaction is begun again, and after how long.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+use crate::Error;
+use crate::error::classify::{self, Class};
+
+/// How often, and for how long, a transaction that the database gave up is begun again.
+///
+/// These are tried again: deadlocks; serialization failures, at COMMIT too; SQLite's busy; and, if asked
+/// for, waits for a lock that came to their end. No other error of the database's is, none of the
+/// application's own, and no COMMIT of which nobody knows how it ended ([`Error::OutcomeUnknown`]).
+///
+/// Before the next attempt it sleeps for a random time from zero up to a limit that starts at 10 ms and
+/// doubles each time up to 1 s ("full jitter"): so those who got in each other's way do not meet again.
+///
+/// ```
+/// use std::time::Duration;
+/// use diesel_locks::RetryPolicy;
+///
+/// const PATIENT: RetryPolicy = RetryPolicy::max_attempts(10)
+///     .max_elapsed(Duration::from_secs(60))
+///     .backoff(Duration::from_millis(50), Duration::from_secs(5))
+///     .retry_lock_timeouts();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryPolicy {
+    attempts: u32,
+    within: Duration,
+    first: Duration,
+    longest: Duration,
+    lock_timeouts: bool,
+}
+
+impl RetryPolicy {
+    /// Up to so many attempts in all, within 30 s.
+    ///
+    /// None is [`Error::InvalidRetry`] when the transaction is run.
+    pub const fn max_attempts(attempts: u32) -> Self {
+        Self {
+            attempts,
+            within: Duration::from_secs(30),
+            first: Duration::from_millis(10),
+            longest: Duration::from_secs(1),
+            lock_timeouts: false,
+        }
+    }
+
+    /// No attempt begins later than this after the first one began. Attempts are not interrupted.
+    #[must_use]
+    pub const fn max_elapsed(mut self, time: Duration) -> Self {
+        self.within = time;
+        self
+    }
+
+    /// The limit of the first pause, and the one that it doubles up to. A first limit above the longest
+    /// counts as the longest.
+    #[must_use]
+    pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.first = first;
+        self.longest = longest;
+        self
+    }
+
+    /// Also when a wait for a lock came to its end: `lock_timeout`, `NOWAIT`,
+    /// `innodb_lock_wait_timeout`, and [`Error::LockTimeout`] of an object lock or a slot.
+    #[must_use]
+    pub const fn retry_lock_timeouts(mut self) -> Self {
+        self.lock_timeouts = true;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.attempts == 0 {
+            let attempts = self.attempts;
+            return Err(Error::InvalidRetry { attempts });
+        }
+        Ok(())
+    }
+
+    /// Whether a transaction that failed for this reason is begun again.
+    pub(crate) fn covers(&self, reason: Reason) -> bool {
+        reason != Reason::LockTimeout || self.lock_timeouts
+    }
+}
+
+/// Why a transaction is begun again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Deadlock,
+    SerializationFailure,
+    Busy,
+    LockTimeout,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deadlock => "deadlock",
+            Self::SerializationFailure => "serialization failure",
+            Self::Busy => "busy",
+            Self::LockTimeout => "lock timeout",
+        })
+    }
+}
+
+impl Reason {
+    /// Why, as the first error in the chain that came from the database or from this crate has it.
+    pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(own) = error.downcast_ref::<Error>() {
+                return Self::of_own(own);
+            }
+            if let Some(diesels) = error.downcast_ref::<diesel::result::Error>() {
+                return Self::of_diesels(diesels);
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    pub(crate) fn of_own(error: &Error) -> Option<Self> {
+        match error {
+            Error::Deadlock { .. } => Some(Self::Deadlock),
+            Error::SerializationFailure { .. } => Some(Self::SerializationFailure),
+            Error::LockTimeout { .. } => Some(Self::LockTimeout),
+            Error::StatementTimeout { source } => Self::of_diesels(source),
+            _ => None,
+        }
+    }
+
+    fn of_diesels(error: &diesel::result::Error) -> Option<Self> {
+        if let diesel::result::Error::QueryBuilderError(inner) = error {
+            return inner.downcast_ref().and_then(Self::of_own);
+        }
+        match classify::classify(error) {
+            Class::Deadlock => Some(Self::Deadlock),
+            Class::SerializationFailure => Some(Self::SerializationFailure),
+            Class::Busy => Some(Self::Busy),
+            Class::LockTimeout | Class::LockNotAvailable => Some(Self::LockTimeout),
+            Class::StatementTimeout
+            | Class::ReadOnly
+            | Class::MissingTables
+            | Class::Denied(_)
+            | Class::PreparedStatementMismatch
+            | Class::TransactionAborted
+            | Class::OutcomeUnknown
+            | Class::TooManyIds { .. }
+            | Class::LockTableFull
+            | Class::Other => None,
+        }
+    }
+}
+
+/// The attempts of one transaction.
+pub(crate) struct Attempts {
+    retry: RetryPolicy,
+    begun: Instant,
+    number: u32,
+    pauses: ExponentialBackoff,
+}
+
+impl Attempts {
+    pub(crate) fn new(retry: RetryPolicy) -> Self {
+        let pauses = ExponentialBuilder::new()
+            .with_factor(2.0)
+            .with_min_delay(retry.first.min(retry.longest))
+            .with_max_delay(retry.longest)
+            .without_max_times();
+        Self {
+            retry,
+            begun: Instant::now(),
+            number: 1,
+            pauses: pauses.build(),
+        }
+    }
+
+    /// From 1 on.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How long to sleep before the next attempt; `None` when there is to be none.
+    pub(crate) fn pause_after(&mut self, reason: Reason) -> Option<Duration> {
+        if self.number >= self.retry.attempts || !self.retry.covers(reason) {
+            return None;
+        }
+        let pause = self.pauses.next()?.mul_f64(fastrand::f64());
+        if self.begun.elapsed() + pause > self.retry.within {
+            return None;
+        }
+        self.number += 1;
+        Some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_between_zero_and_a_limit_that_doubles() {
+        let retry = RetryPolicy::max_attempts(u32::MAX)
+            .max_elapsed(Duration::MAX)
+            .backoff(Duration::from_millis(10), Duration::from_millis(70));
+        let mut longest = [Duration::ZERO; 5];
+        for _ in 0..500 {
+            let mut attempts = Attempts::new(retry);
+            for (place, limit) in [10, 20, 40, 70, 70].into_iter().enumerate() {
+                let pause = attempts.pause_after(Reason::Deadlock).expect("no end");
+                assert!(pause <= Duration::from_millis(limit), "{pause:?}");
+                longest[place] = longest[place].max(pause);
+            }
+        }
+        // All of 500 in the lower half is less likely than a broken machine.
+        assert!(longest[0] > Duration::from_millis(5), "{longest:?}");
+        assert!(longest[4] > Duration::from_millis(35), "{longest:?}");
+    }
+
+    #[test]
+    fn transactions_of_unknown_outcome_are_not_tried_again() {
+        let reason = |message: &str| {
+            Reason::of(&diesel::result::Error::DatabaseError(
+                diesel::result::DatabaseErrorKind::Unknown,
+                Box::new(message.to_owned()),
+            ))
+        };
+        let unknown = "Got error 5 - 'Transaction not registered' during COMMIT";
+        assert_eq!(reason(unknown), None);
+        let no_quorum = "WSREP has not yet prepared node for application use";
+        assert_eq!(reason(no_quorum), None);
+        let certified = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
+        assert_eq!(reason(certified), Some(Reason::Deadlock));
+        let plugin = "Plugin instructed the server to rollback the current transaction.";
+        assert_eq!(reason(plugin), Some(Reason::SerializationFailure));
+    }
+
+    #[test]
+    fn attempts_are_bounded_in_number_and_time() {
+        let mut three = Attempts::new(RetryPolicy::max_attempts(3));
+        assert!(three.pause_after(Reason::Deadlock).is_some());
+        assert!(three.pause_after(Reason::Busy).is_some());
+        assert_eq!(three.number(), 3);
+        assert_eq!(three.pause_after(Reason::Deadlock), None);
+        let mut late = Attempts::new(RetryPolicy::max_attempts(3).max_elapsed(Duration::ZERO));
+        assert_eq!(late.pause_after(Reason::Deadlock), None);
+    }
+
+    #[test]
+    fn lock_timeouts_are_tried_again_if_asked_for() {
+        let retry = RetryPolicy::max_attempts(3);
+        let pause = Attempts::new(retry).pause_after(Reason::LockTimeout);
+        assert_eq!(pause, None);
+        let pause = Attempts::new(retry.retry_lock_timeouts()).pause_after(Reason::LockTimeout);
+        assert!(pause.is_some());
+    }
+}
