@@ -29,7 +29,7 @@ const PROGRAMS: [&str; 13] = [
 const NOT_IN_SCRIPTS: [&str; 6] = ["killall", "pgrep", "pidof", "pkill", "ps", "top"];
 /// Directories of the workspace that have sources.
 const DIRECTORIES: [&str; 7] = [
-    ".ci", ".github", "benches", "examples", "src", "tests", "xtask",
+    ".ci", ".github", "benches", "programs", "src", "tests", "xtask",
 ];
 
 /// The check.

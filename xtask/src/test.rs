@@ -14,8 +14,8 @@ use crate::{ServerArguments, diesel_cli, run, setup};
 
 /// Features of the package's own tests; each of its backends.
 const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
-/// Features of the example programs' tests.
-const EXAMPLE_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
+/// Features of the tests of the programs.
+const PROGRAM_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
     lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
     row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql";
 /// The test that tells whether the client library of MySQL is one that Diesel can use.
@@ -63,7 +63,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
             "--no-fail-fast",
         ]);
         others
-            .args(["--features", EXAMPLE_FEATURES, "--"])
+            .args(["--features", PROGRAM_FEATURES, "--"])
             .args(test_arguments);
         steps.push(("tests of the other packages", others, 0));
     } else {

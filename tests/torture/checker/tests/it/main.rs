@@ -12,7 +12,7 @@ mod liveness;
 mod losses;
 mod numbers;
 // A database of a test's own is the same everywhere.
-#[path = "../../../../../examples/ingest/tests/program/own_database.rs"]
+#[path = "../../../../../programs/ingest/tests/program/own_database.rs"]
 mod own_database;
 mod phases;
 mod play;

@@ -8,7 +8,7 @@ use clap::Parser;
 use database::{Place, with_connection};
 use play::Play;
 
-// All examples read database URLs alike, and build themselves again alike.
+// All programs read database URLs alike, and build themselves again alike.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod lessons;

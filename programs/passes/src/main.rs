@@ -11,7 +11,7 @@ use database::Place;
 
 mod arguments;
 mod check;
-// All examples read database URLs alike, and build themselves again alike.
+// All programs read database URLs alike, and build themselves again alike.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod failure;

@@ -17,7 +17,7 @@ mod attempt;
 mod check;
 mod complaints;
 mod counting;
-// All examples read database URLs alike, and build themselves again alike.
+// All programs read database URLs alike, and build themselves again alike.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod experiment;

@@ -3,7 +3,7 @@
 mod interruptions;
 #[path = "../../../ingest/tests/program/json_run.rs"]
 mod json_run;
-// All examples make their databases alike.
+// All programs make their databases alike.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;

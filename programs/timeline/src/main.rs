@@ -11,7 +11,7 @@ use diesel_locks::prelude::*;
 
 use database::{Database, Engine, Place};
 
-// Both examples read database URLs alike, and build themselves again alike.
+// Both programs read database URLs alike, and build themselves again alike.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 

@@ -1,15 +1,11 @@
 //! The program itself, from its arguments to what it prints.
 
-mod interruptions;
-#[path = "../../../ingest/tests/program/json_run.rs"]
-mod json_run;
-// All examples make their databases alike.
+mod arguments;
+// All programs make their databases alike.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;
-#[path = "../../../ingest/tests/program/processes.rs"]
-mod processes;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;
-mod whole_runs;
+mod sqlite;

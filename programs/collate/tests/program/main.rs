@@ -1,11 +1,15 @@
 //! The program itself, from its arguments to what it prints.
 
-mod arguments;
-// All examples make their databases alike.
+mod interruptions;
+#[path = "../../../ingest/tests/program/json_run.rs"]
+mod json_run;
+// All programs make their databases alike.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;
+#[path = "../../../ingest/tests/program/processes.rs"]
+mod processes;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;
-mod sqlite;
+mod whole_runs;

@@ -1,6 +1,6 @@
 //! The program itself: its lessons come out as told.
 
-// All examples make their databases alike.
+// All programs make their databases alike.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;

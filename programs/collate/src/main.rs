@@ -14,7 +14,7 @@ mod check;
 mod clock;
 mod collator;
 mod coordinator;
-// All examples read database URLs alike, and build themselves again alike.
+// All programs read database URLs alike, and build themselves again alike.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod directory;
