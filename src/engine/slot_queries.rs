@@ -246,9 +246,10 @@ pub(in crate::engine) use slot_rows;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
 /// and locks on rows. `$count`: how the engine runs a statement without rows.
+/// `$if_free`: locks the floor unless another has it locked.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locked_slot_rows {
-    ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty) => {
+    ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty, $if_free:expr) => {
         use crate::engine::slot_resize::to_add;
         use crate::semaphore::backend::{Added, Raised};
 
@@ -265,7 +266,7 @@ macro_rules! locked_slot_rows {
             let floor: Option<i64> = if waits {
                 lock_fence_floor().load(conn)?.pop()
             } else {
-                lock_fence_floor_if_free().load(conn)?.pop()
+                $if_free.load(conn)?.pop()
             };
             let Some(fence) = floor else {
                 let there: Vec<i64> = fence_floor().load(conn)?;
@@ -307,7 +308,7 @@ macro_rules! locked_slot_rows {
         pub(in crate::engine) fn floor_is_locked(conn: &mut $conn) -> Result<bool, $failure> {
             use $run as _;
 
-            let free: Vec<i64> = lock_fence_floor_if_free().load(conn)?;
+            let free: Vec<i64> = $if_free.load(conn)?;
             if !free.is_empty() {
                 return Ok(false);
             }
@@ -342,17 +343,6 @@ macro_rules! locked_slot_rows {
                 .filter(diesel_locks_fences::id.eq(fences))
                 .select(diesel_locks_fences::fence)
                 .for_update()
-        }
-
-        /// The same, unless another has it locked.
-        #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn lock_fence_floor_if_free() -> _ {
-            let fences: i32 = FENCES;
-            diesel_locks_fences::table
-                .filter(diesel_locks_fences::id.eq(fences))
-                .select(diesel_locks_fences::fence)
-                .for_update()
-                .skip_locked()
         }
     };
 }

@@ -109,6 +109,87 @@ fn waits_and_tries_end_while_the_table_is_locked() {
     }
 }
 
+#[test]
+fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
+    let database = Arc::new(Mysql::new());
+    let limit = Duration::from_millis(300);
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
+    for hold in [
+        "LOCK TABLES diesel_locks_slots WRITE",
+        "FLUSH TABLES diesel_locks_slots WITH READ LOCK",
+        "LOCK TABLES diesel_locks_slots WRITE, diesel_locks_fences WRITE",
+        "FLUSH TABLES diesel_locks_slots, diesel_locks_fences WITH READ LOCK",
+    ] {
+        // Outside of a transaction some have no rows yet.
+        for (inside, permits, registered, warm) in [
+            (false, 2, true, true),
+            (false, 200, true, false),
+            (false, 2, false, false),
+            (true, 200, true, true),
+        ] {
+            let name = format!("{permits} {registered}");
+            let semaphore = Semaphore::new(&name, permits);
+            let mut conn = database.connect();
+            if registered {
+                conn.register_semaphores([&semaphore]).expect("registered");
+                if warm {
+                    let slot = conn.try_acquire_slot(&semaphore, lease());
+                    conn.release_slot(slot.expect("an answer").expect("free"))
+                        .expect("ours");
+                }
+            }
+            let mut holder = database.connect();
+            // When it returns, the tables are locked.
+            holder.batch_execute(hold).expect(hold);
+            let waiter = meanwhile(move || {
+                let before = Mysql::limits(&mut conn);
+                let begun = Instant::now();
+                let mut took = Vec::new();
+                let mut answers = |conn: &mut MysqlConnection| {
+                    let mut answer = |result: Result<bool, Error>| {
+                        took.push(begun.elapsed());
+                        result
+                    };
+                    let tried = conn.try_acquire_slot(&semaphore, lease());
+                    assert!(!answer(tried.map(|slot| slot.is_some()))?);
+                    let waited = conn.acquire_slot(&semaphore, lease(), Wait::AtMost(limit));
+                    let error = answer(waited.map(|_| true)).expect_err("the table is locked");
+                    assert!(error.is_timeout(), "{error:?}");
+                    let tried = conn.try_with_slot(&semaphore, |_| Ok::<_, Error>(()));
+                    assert!(!answer(tried.map(|done| done.is_some()))?);
+                    let waited =
+                        conn.with_slot(&semaphore, Wait::AtMost(limit), |_| Ok::<_, Error>(()));
+                    let error = answer(waited.map(|()| true)).expect_err("the table is locked");
+                    assert!(error.is_timeout(), "{error:?}");
+                    Ok::<_, Error>(())
+                };
+                if inside {
+                    Mysql::in_transaction(&mut conn, answers).expect("it goes on");
+                } else {
+                    answers(&mut conn).expect("answers");
+                }
+                assert_eq!(Mysql::limits(&mut conn), before);
+                (conn, took)
+            });
+            let (mut conn, took) = result_of(&waiter);
+            let what = format!("{took:?}: {hold}, {inside}, {permits}, {registered}, {warm}");
+            // Far more than it takes, and far less than without a limit.
+            assert!(took[3] < Duration::from_secs(20), "{what}");
+            let waits = [took[1] - took[0], took[3] - took[2]];
+            assert!(waits.iter().all(|took| *took >= limit), "{what}");
+            println!("{what}");
+            holder.batch_execute("UNLOCK TABLES").expect("unlock");
+            let semaphore = Semaphore::new(&name, permits);
+            let slot = conn.try_acquire_slot(&semaphore, lease());
+            conn.release_slot(slot.expect("an answer").expect("free"))
+                .expect("ours");
+            if !registered {
+                conn.purge_slots(Duration::ZERO).expect("purged");
+            }
+        }
+    }
+}
+
 /// `KILL QUERY` ends the statement that sets a limit back, or that releases a named lock, once or always: the
 /// session is as before and holds nothing, or a pool discards the connection.
 #[test]

@@ -57,6 +57,14 @@ impl Failure {
         }
     }
 
+    /// It would have had to wait longer: for a row, or a table that is locked.
+    pub(super) fn is_end_of_wait(&self) -> bool {
+        matches!(
+            self.class,
+            Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout
+        )
+    }
+
     /// The user lacks a right.
     pub(super) fn is_insufficient_privilege(&self) -> bool {
         matches!(self.class, Class::Denied(_))

@@ -23,17 +23,17 @@ pub(super) fn counted(
     }
 }
 
-/// Like [`counted`], for a statement that is its own transaction and fails instead of waiting: then it
-/// has changed nothing.
+/// Like [`counted`], for a statement that fails instead of waiting: then it has changed nothing.
 pub(super) fn unless_locked(
     conn: &mut MysqlConnection,
     statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
 ) -> Result<usize, Error> {
+    let alone = depth::depth(conn)? == 0;
     loop {
         match statement(conn) {
             Ok(rows) => return Ok(rows),
             Err(failure) if failure.class == Class::LockTimeout => return Ok(0),
-            Err(failure) if failure.is_retryable() => {}
+            Err(failure) if failure.is_retryable() && alone => {}
             Err(failure) => return Err(failure.into()),
         }
     }

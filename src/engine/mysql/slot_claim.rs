@@ -5,9 +5,10 @@ use std::cell::Cell;
 
 use diesel::mysql::MysqlConnection;
 
-use super::execute::Run;
-use super::retry::{counted, unless_locked};
+use super::execute::{Failure, Run};
+use super::retry::unless_locked;
 use super::slot_sql;
+use crate::error::classify::Class;
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{Attempt, Granted, Place, Wanted, judge};
 use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
@@ -55,11 +56,7 @@ impl Seen {
 
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
 /// same time do not all go for the same.
-pub(super) fn look(
-    conn: &mut MysqlConnection,
-    semaphore: &Semaphore,
-    place: &Place,
-) -> Result<Seen, Error> {
+fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Result<Seen, Failure> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let mut seen = Seen::default();
     match &place.open {
@@ -104,6 +101,20 @@ pub(super) fn look(
     Ok(seen)
 }
 
+/// [`look`], or the end of the attempt when another session has the table locked.
+pub(super) fn look_unless_locked(
+    conn: &mut MysqlConnection,
+    semaphore: &Semaphore,
+    place: &Place,
+) -> Result<Result<Seen, Attempt>, Error> {
+    match look(conn, semaphore, place) {
+        // MariaDB has not waited.
+        Err(failure) if failure.class == Class::LockTimeout => Ok(Err(Attempt::Locked)),
+        Err(failure) if failure.class == Class::StatementTimeout => Ok(Err(Attempt::Full)),
+        seen => Ok(Ok(seen?)),
+    }
+}
+
 /// Locks a free slot that nobody has locked: for the statement, or until the end of the transaction that is
 /// open. First the one that the look chose; then any.
 pub(super) fn lock_one(
@@ -118,15 +129,22 @@ pub(super) fn lock_one(
         None => &seen[..seen.len().min(1)],
         Some(open) => open,
     };
-    for &number in named {
-        if let Some(locked) = (slot_sql::LockFree { name, number }).get_if_any(conn)? {
-            return Ok(Some(locked));
+    let mut lock = || {
+        for &number in named {
+            if let Some(locked) = (slot_sql::LockFree { name, number }).get_if_any(conn)? {
+                return Ok(Some(locked));
+            }
         }
+        if place.open.is_some() {
+            return Ok(None);
+        }
+        slot_sql::FirstUnlocked { name, permits }.get_if_any(conn)
+    };
+    match lock() {
+        // The table is locked.
+        Err(failure) if failure.is_end_of_wait() => Ok(None),
+        locked => Ok(locked?),
     }
-    if place.open.is_some() {
-        return Ok(None);
-    }
-    Ok(slot_sql::FirstUnlocked { name, permits }.get_if_any(conn)?)
 }
 
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
@@ -157,7 +175,7 @@ pub(super) fn take(
             granted,
             last,
         };
-        counted(conn, |conn| (&take).execute_without_rows(conn))?
+        unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
     };
     if taken != 1 {
         return Ok(None);

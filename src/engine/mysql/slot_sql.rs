@@ -4,7 +4,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use super::execute::{Failure, Run};
-use super::sql::IN_TRANSACTION;
+use super::sql::{IN_TRANSACTION, LIMIT_HINT};
 use super::writers::UNKNOWN;
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
@@ -13,7 +13,14 @@ use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{Granted, Wanted};
 
 slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary, Run, Failure);
-locked_slot_rows!(MysqlConnection, [u8], Run, Run::execute, Failure);
+locked_slot_rows!(
+    MysqlConnection,
+    [u8],
+    Run,
+    Run::execute,
+    Failure,
+    FloorIfFree {}
+);
 
 impl Clock for Mysql {
     // Not by UNIX_TIMESTAMP, which goes through the session's time zone and its change of the clocks.
@@ -57,6 +64,17 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
     Ok(())
 }
 
+/// Before a statement: on MariaDB a table that another session has locked (`LOCK TABLES`, an ALTER) is an error at once.
+const UNLESS_TABLE_LOCKED: &str = "/*M!100100 SET STATEMENT lock_wait_timeout = 0 FOR */ ";
+
+/// A SELECT with it waits for the table of slots as an update would, or an INSERT. Locks no row.
+const AS_AN_UPDATE: &str =
+    "IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + ";
+
+/// [`AS_AN_UPDATE`] on MySQL, where an update's wait has no limit but the session's.
+const AS_AN_UPDATE_ON_MYSQL: &str =
+    "/*!80000 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + */ ";
+
 // What a look reads has just been changed by others, and InnoDB works out the version that this look is to
 // see: for an entry of the other index from all versions of the row, which is ten times the work of a row.
 // So a look goes through the rows while they are few.
@@ -71,8 +89,8 @@ statement! {
     LookAtFew<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
     |self, out| {
         push!(out;
-            "SELECT number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
-            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN};
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
+            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {UNKNOWN};
             ") FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " + 1";
@@ -82,23 +100,28 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Up to eight free slots, by way of the ends of leases, and a row for the last number and the largest
-    /// fence. And whether this is MariaDB.
+    /// Up to eight free slots of the first hundred, up to eight of the others by way of the ends of leases, and a
+    /// row for the last number and the largest fence. And whether this is MariaDB.
     ///
     /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
     /// the rest.
     LookAtMany<'a> { name: &'a [u8] } -> Look,
     |self, out| {
+        const { assert!(FEW_SLOTS == 100) };
         push!(out;
-            "(SELECT NULL AS slots, "; {Mysql::NOW};
-            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
+            {UNLESS_TABLE_LOCKED}; "(SELECT "; {LIMIT_HINT}; "NULL AS slots, "; {Mysql::NOW};
+            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
              WHERE name = ", Binary = self.name;
-            " AND expires_us <= "; {Mysql::NOW};
-            " ORDER BY expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+            " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
+            " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
+            ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
+             WHERE name = ", Binary = self.name;
+            " AND upper_expires_us <= "; {Mysql::NOW};
+            " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
         );
         last_of_many(&mut out, self.name)?;
         push!(out;
-            ", /*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = self.name;
+            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = self.name;
             ")";
         );
     }
@@ -117,7 +140,7 @@ statement! {
     } -> Integer,
     |self, out| {
         push!(out;
-            "UPDATE (SELECT name, number FROM diesel_locks_slots WHERE name = ",
+            {UNLESS_TABLE_LOCKED}; "UPDATE (SELECT name, number FROM diesel_locks_slots WHERE name = ",
                 Binary = self.wanted.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
@@ -147,7 +170,7 @@ statement! {
     } -> Integer,
     |self, out| {
         push!(out;
-            "SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots \
+            "SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots \
              SET token = ", Binary = self.wanted.token.as_slice();
             ", holder = ", Nullable<Binary> = &self.holder;
             ", fence = ", BigInt = &self.granted.fence;
@@ -167,7 +190,7 @@ statement! {
     /// The largest fence.
     LastFence<'a> { name: &'a [u8] } -> BigInt,
     |self, out| {
-        out.push_sql("SELECT ");
+        push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE_ON_MYSQL});
         last_of_many(&mut out, self.name)?;
     }
 }
@@ -219,7 +242,7 @@ statement! {
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number = ", Integer = &self.number;
             " AND expires_us <= "; {Mysql::NOW};
@@ -234,7 +257,7 @@ statement! {
     FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, token IS NOT NULL FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number <= ", Integer = &self.permits;
             " AND expires_us <= "; {Mysql::NOW};
@@ -282,6 +305,18 @@ statement! {
             "SELECT number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us <= "; {Mysql::NOW};
             " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Locks the row of `diesel_locks_fences`, unless another session has it locked, or the table, or that of slots.
+    FloorIfFree {} -> BigInt,
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+            {AS_AN_UPDATE}; "fence FROM diesel_locks_fences WHERE id = 1 FOR UPDATE SKIP LOCKED";
         );
     }
 }

@@ -10,7 +10,7 @@ use diesel::mysql::MysqlConnection;
 use super::bytes::{Bytes, check_client_library};
 use super::execute::{Failure, Run};
 use super::retry::{at_read_committed, counted};
-use super::slot_claim::{lock_one, look, take};
+use super::slot_claim::{lock_one, look_unless_locked, take};
 use super::slot_sql;
 use super::{
     active_isolation, assert_in_transaction, isolation_of, level_named, reads_what_is_committed,
@@ -56,7 +56,10 @@ impl SlotStore for MysqlConnection {
         if place.in_transaction {
             assert_fresh(conn, semaphore)?;
         }
-        let seen = look(conn, semaphore, place)?;
+        let seen = match look_unless_locked(conn, semaphore, place)? {
+            Ok(seen) => seen,
+            Err(attempt) => return Ok(attempt),
+        };
         writers::ensure_one(conn, seen.writer_unknown)?;
         if seen.free.is_empty() {
             return Ok(seen.judged(semaphore, place));
@@ -82,13 +85,20 @@ impl SlotStore for MysqlConnection {
     fn slots_change(conn: &mut Self) -> Result<bool, Error> {
         match slot_sql::floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
+            // The table is locked: for who knows how long.
+            Err(failure) if failure.is_end_of_wait() => Ok(false),
             locked => Ok(locked?),
         }
     }
 
     fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| slot_sql::add_batch(conn, name, permits, waits))
+        at_read_committed(conn, |conn| {
+            match slot_sql::add_batch(conn, name, permits, waits) {
+                Err(failure) if failure.is_end_of_wait() && !waits => Ok(Added::Nothing),
+                added => added,
+            }
+        })
     }
 
     fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
@@ -291,7 +301,10 @@ fn try_once(
     wanted: &Wanted<'_>,
     place: &Place,
 ) -> Result<Attempt, Error> {
-    let seen = look(conn, wanted.semaphore, place)?;
+    let seen = match look_unless_locked(conn, wanted.semaphore, place)? {
+        Ok(seen) => seen,
+        Err(attempt) => return Ok(attempt),
+    };
     if seen.free.is_empty() {
         return Ok(seen.judged(wanted.semaphore, place));
     }

@@ -145,8 +145,9 @@ fn push_restore_limit(sql: &mut String, request: &Request) {
 const WAIT_BEFORE: &str =
     "CAST(COALESCE(@diesel_locks_wait, SESSION.lock_wait_timeout) AS UNSIGNED)";
 
-/// A comment on MariaDB, where NOWAIT is for tables too.
-const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
+/// How long a SELECT takes at most on MySQL, where a table that another session has locked is waited for without limit.
+/// A comment on MariaDB.
+pub(super) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
 
 /// [`begin_and_acquire`] in a transaction that is open.
 pub(super) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {

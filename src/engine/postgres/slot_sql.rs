@@ -26,8 +26,20 @@ locked_slot_rows!(
     str,
     RunQueryDsl,
     counted,
-    diesel::result::Error
+    diesel::result::Error,
+    lock_fence_floor_if_free()
 );
+
+/// As [`lock_fence_floor`], unless another has it locked.
+#[diesel::dsl::auto_type]
+fn lock_fence_floor_if_free() -> _ {
+    let fences: i32 = FENCES;
+    diesel_locks_fences::table
+        .filter(diesel_locks_fences::id.eq(fences))
+        .select(diesel_locks_fences::fence)
+        .for_update()
+        .skip_locked()
+}
 
 fn counted(statement: impl Counted, conn: &mut PgConnection) -> QueryResult<usize> {
     conn.execute_returning_count(&statement)
