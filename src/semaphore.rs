@@ -76,9 +76,8 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, tr
 /// methods fail with "database is locked".
 ///
 /// While another session has locked a table of the semaphores as a whole (`LOCK TABLES`, an ALTER), the methods that
-/// acquire a slot on PostgreSQL end in time, as if no slot were free. All other methods wait for that session,
-/// those that try or wait at most so long on MySQL and MariaDB included: set `lock_timeout` on PostgreSQL, or
-/// `lock_wait_timeout` on MySQL and MariaDB, in the session.
+/// acquire a slot end in time, as if no slot were free. All other methods wait for that session: set `lock_timeout`
+/// on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the session.
 pub trait SemaphoreExt: SlotStore {
     /// Leases a slot; `None` when all are held. Does not wait for a slot.
     ///
