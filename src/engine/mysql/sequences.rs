@@ -68,7 +68,7 @@ statement! {
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
             // NULL is an error: outside a transaction the number would be another's too.
-            ", /*M!100100 IF(in_transaction OR NOT autocommit, */", BigInt = &self.draw.first_last;
+            ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.first_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
             " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
         );

@@ -196,8 +196,8 @@ statement! {
 }
 
 /// What tells the server and the database from all others.
-const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 server_uuid, */ hostname, port, socket, datadir, \
-     pid_file, DATABASE()), 256)";
+const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
+     @@pid_file, DATABASE()), 256)";
 
 statement! {
     Mysql, MysqlConnection;

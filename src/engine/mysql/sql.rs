@@ -25,7 +25,7 @@ use crate::{ObjectId, TransactionOptions, Wait};
 /// committed statement by statement. Without autocommit it is one more transaction, for our ROLLBACK.
 macro_rules! no_autocommit {
     () => {
-        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, SESSION.autocommit), \
+        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
          SESSION autocommit = 0; "
     };
 }
@@ -34,7 +34,7 @@ macro_rules! no_autocommit {
 /// not been reached.
 macro_rules! autocommit {
     () => {
-        "SET SESSION autocommit = COALESCE(@diesel_locks_autocommit, SESSION.autocommit), \
+        "SET SESSION autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
          @diesel_locks_autocommit = NULL"
     };
 }
@@ -109,7 +109,7 @@ pub(super) fn begin_and_acquire(request: &Request) -> String {
         // More than it takes, and part of what a wait may take beyond its time.
         sql.push_str(
             "SET @diesel_locks_gate = NULL /*!80000 , \
-             @diesel_locks_limit = SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
+             @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
         );
     }
     sql.push_str(BEGIN_MARKED);
@@ -135,7 +135,7 @@ fn push_restore_limit(sql: &mut String, request: &Request) {
     if is_limited(request) {
         sql.push_str(
             "; SET @diesel_locks_gate = NULL /*!80000 , SESSION max_execution_time = \
-             CAST(COALESCE(@diesel_locks_limit, SESSION.max_execution_time) AS UNSIGNED), \
+             CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
              @diesel_locks_limit = NULL */",
         );
     }
@@ -143,7 +143,7 @@ fn push_restore_limit(sql: &mut String, request: &Request) {
 
 /// NULL when the limit was not set. The cast because MySQL does not know the type of a variable that is NULL.
 const WAIT_BEFORE: &str =
-    "CAST(COALESCE(@diesel_locks_wait, SESSION.lock_wait_timeout) AS UNSIGNED)";
+    "CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED)";
 
 /// How long a SELECT takes at most on MySQL, where a table that another session has locked is waited for without limit.
 /// A comment on MariaDB.
@@ -302,7 +302,7 @@ pub(super) struct SessionIsolation;
 
 /// 1 in a transaction, 0 outside; NULL on MySQL.
 pub(super) const IN_TRANSACTION: &str =
-    "CAST(/*!80000 NULL *//*M!100100 in_transaction */ AS SIGNED)";
+    "CAST(/*!80000 NULL *//*M!100100 @@in_transaction */ AS SIGNED)";
 
 /// [`IN_TRANSACTION`].
 #[derive(Clone, Copy, Debug, QueryId)]
@@ -341,7 +341,7 @@ impl QueryFragment<Mysql> for SessionIsolation {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         // MariaDB has had the newer name only since 11.1, and still has the older.
         out.push_sql(
-            "FIELD(/*!80000 SESSION.transaction_isolation *//*M!100100 SESSION.tx_isolation */, \
+            "FIELD(/*!80000 @@SESSION.transaction_isolation *//*M!100100 @@SESSION.tx_isolation */, \
              'READ-UNCOMMITTED', 'READ-COMMITTED', 'REPEATABLE-READ', 'SERIALIZABLE')",
         );
         Ok(())
@@ -414,8 +414,8 @@ statement! {
     |self, out| {
         out.push_sql(
             "SET @diesel_locks_limit = \
-             /*!80000 SESSION.max_execution_time *//*M!100100 SESSION.max_statement_time */, \
-             @diesel_locks_wait = SESSION.lock_wait_timeout, \
+             /*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
+             @diesel_locks_wait = @@SESSION.lock_wait_timeout, \
              SESSION lock_wait_timeout = ",
         );
         out.push_bind_param::<Integer, _>(&self.seconds)?;
@@ -434,8 +434,8 @@ statement! {
     |self, out| {
         out.push_sql(
             "SET SESSION /*!80000 max_execution_time = CAST(COALESCE(@diesel_locks_limit, \
-             SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
-             COALESCE(@diesel_locks_limit, SESSION.max_statement_time) */, @diesel_locks_limit = NULL, SESSION lock_wait_timeout = ",
+             @@SESSION.max_execution_time) AS UNSIGNED) *//*M!100100 max_statement_time = \
+             COALESCE(@diesel_locks_limit, @@SESSION.max_statement_time) */, @diesel_locks_limit = NULL, SESSION lock_wait_timeout = ",
         );
         out.push_sql(WAIT_BEFORE);
         out.push_sql(", @diesel_locks_wait = NULL");
@@ -467,7 +467,7 @@ statement! {
     /// 1 when a lock wait that times out rolls back the whole transaction.
     RollbackOnTimeout {} -> BigInt,
     |self, out| {
-        out.push_sql("SELECT GLOBAL.innodb_rollback_on_timeout");
+        out.push_sql("SELECT @@GLOBAL.innodb_rollback_on_timeout");
     }
 }
 
