@@ -1,4 +1,4 @@
-//! The methods for semaphores on connections.
+//! The trait `SemaphoreExt`: the methods for semaphores on a connection.
 
 pub(crate) mod acquire;
 pub(crate) mod backend;
@@ -20,83 +20,94 @@ use crate::name::{self, NameKind};
 use crate::semaphore::backend::{Expiry, HeldRow, Raised, SlotStore};
 use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, transaction::depth};
 
-/// Counting semaphores, as methods of a connection: at most so many holders in the whole cluster.
+/// Counting semaphores as methods of a connection.
 ///
-/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features
-/// `postgres`, `mysql`, `sqlite`); an r2d2 `PooledConnection` has the methods through its connection.
+/// A semaphore limits the number of concurrent holders across all servers that use the database.
 ///
-/// # Two kinds of holding
+/// The trait is implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features
+/// `postgres`, `mysql`, `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
 ///
-/// - **A leased slot** ([`try_acquire_slot`](Self::try_acquire_slot)) is held for a time, outlives
-///   transactions, connections and processes, can be refreshed, and carries a
-///   [fence](Slot::fence). For work that takes longer than a transaction should. Whoever holds one beyond
-///   its lease does not hold it any more, without noticing: see [`Slot::fence`].
-/// - **A slot of a transaction** ([`try_with_slot`](Self::try_with_slot)) is held until the transaction
-///   ends, also by the death of its holder. No lease, no clock, nothing to refresh. For work that is one
+/// # Two ways to hold a slot
+///
+/// - **A leased slot** ([`try_acquire_slot`](Self::try_acquire_slot)) is held for a limited time. It outlives
+///   transactions, connections and processes, can be renewed, and carries a [fencing token](Slot::fence). Use it for
+///   work that is too long for one transaction. A holder is not notified when its lease expires: see
+///   [`Slot::fence`].
+/// - **A transaction's slot** ([`try_with_slot`](Self::try_with_slot)) is held until the transaction ends, also when
+///   its process dies. It has no lease, does not depend on a clock, and needs no renewal. Use it for work that is one
 ///   short transaction.
 ///
-/// Both kinds of one semaphore count together.
+/// Both kinds count against the same number of permits.
 ///
-/// # The clock
+/// # Clock
 ///
-/// Leases begin and end by the database's clock, read when the statement runs; those of the nodes do not
-/// matter. When it is set back, leases last longer by as much; when it is set forward, they end earlier,
-/// and fences keep the holders apart. With several database servers (a fail-over) it is the clock of the
-/// one that writes.
+/// Leases begin and expire by the database's clock, read when the statement runs. The clocks of the application's
+/// servers do not matter. When the database's clock is set back, leases last longer by the same time. When it is set
+/// forward, leases expire earlier, and fencing tokens still order the holders. After a fail-over, the clock of the new
+/// primary counts.
 ///
-/// # What stands behind it
+/// # Tables
 ///
-/// A row per slot in the table `diesel_locks_slots`. To acquire is to update a free row, and to skip rows that
-/// others have locked, so that nobody waits for anybody. The idea of a lease with a token comes from Sage
-/// Bionetworks' database-semaphore (2015), that of the row per slot from its later versions, that of
-/// "accept you are not the special node" from Søren Kyndi-Wiuff (2014).
+/// Each slot is a row of the table `diesel_locks_slots`. A slot is acquired by an update of a free row that skips
+/// locked rows, so that acquirers do not wait for each other. (The lease with a token follows Sage Bionetworks'
+/// database-semaphore of 2015, the row per slot its later versions, and "accept you are not the special node" Søren
+/// Kyndi-Wiuff, 2014.)
 ///
-/// Rows are made when a semaphore is used for the first time, or by
-/// [`register_semaphores`](Self::register_semaphores). In an open transaction a new semaphore is an error
-/// ([`Error::NotRegistered`]): others would have to wait for its end.
+/// The rows are created when a semaphore is first used, or by [`register_semaphores`](Self::register_semaphores).
+/// Using a new semaphore in an open transaction fails with [`Error::NotRegistered`], because other sessions would have
+/// to wait until that transaction ends.
 ///
 /// # In an open transaction
 ///
-/// What is acquired, refreshed or released in an open transaction takes effect at its commit, and not at
-/// all when it is rolled back; meanwhile the slot is nobody else's, and nobody waits for it. On PostgreSQL
-/// the transaction must be at READ COMMITTED to acquire; on MySQL and MariaDB the session must be, or the
-/// transaction one of this crate's ([`Error::UnsuitableIsolation`] otherwise). On SQLite, which has one writer per
-/// database, others who want to change anything wait until it ends.
+/// A slot that is acquired, renewed or released in an open transaction changes when the transaction commits, and does
+/// not change when it rolls back. Until then no other session can acquire it, and none waits for it.
 ///
-/// A transaction does not stand in its own way: one that holds a slot can take the same slot again.
+/// Acquisition is re-entrant within a transaction: a transaction that holds a slot can acquire the same slot again.
 ///
-/// When there are more slots than permits, because the number was lowered, an acquirer locks the free slots
-/// to count the others. On MySQL and MariaDB they stay locked until its transaction ends, so that others
-/// may get `None` meanwhile: acquire outside of a transaction, or call [`purge_slots`](Self::purge_slots).
+/// To acquire a slot, a transaction on PostgreSQL must be at READ COMMITTED. On MySQL and MariaDB the session must be
+/// at READ COMMITTED or below, or the transaction must be one of this crate's at READ COMMITTED. Otherwise the call
+/// fails with [`Error::UnsuitableIsolation`]. On SQLite, which allows one writer per database, other writers wait until
+/// the transaction ends.
+///
+/// After the number of permits was lowered, a semaphore has more slots than permits until
+/// [`purge_slots`](Self::purge_slots) removes them. An acquisition then locks the free slots to count the held ones. On
+/// MySQL and MariaDB these locks last until the acquiring transaction ends, and other sessions may find no free slot
+/// meanwhile. Acquire outside a transaction, or call `purge_slots`.
 ///
 /// # SQLite
 ///
-/// SQLite must be 3.42 or newer. As for [object locks](crate::ObjectLockExt), set `PRAGMA journal_mode = WAL`
-/// and a `busy_timeout`: in the other journal modes readers and COMMIT get in each other's way, and the
-/// methods fail with "database is locked".
+/// SQLite 3.42 or newer is required. As for [object locks](crate::ObjectLockExt), set `PRAGMA journal_mode = WAL` and a
+/// `busy_timeout`. In the other journal modes readers block COMMIT, and the methods fail with "database is locked".
 ///
-/// While another session has locked a table of the semaphores as a whole (`LOCK TABLES`, an ALTER), the methods that
-/// acquire a slot end in time, as if no slot were free. All other methods wait for that session: set `lock_timeout`
-/// on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the session.
+/// # Locked tables
+///
+/// While another session holds a lock on one of this crate's tables as a whole (`LOCK TABLES`, `ALTER TABLE`), the
+/// methods that acquire a slot return within their time limit, as if no slot were free. All other methods wait for that
+/// session. To limit this wait, set `lock_timeout` on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the
+/// session.
 pub trait SemaphoreExt: SlotStore {
-    /// Leases a slot; `None` when all are held. Does not wait for a slot.
+    /// Leases a slot without waiting. Returns `None` when all slots are held.
     ///
-    /// `None` means that no slot was free. A slot that another acquirer, a release or a purge has locked
-    /// for a moment is asked for again, up to 10 times within about 30 ms; one that is locked for longer is
-    /// held by a transaction. While another session adds or removes slots, and this semaphore's are not
-    /// all there, it is waited for, for up to 2 s. A refusal writes nothing. Of the threads of one process, as many
-    /// ask at once as there are permits; the others wait for their turn, for up to 10 ms.
+    /// A free slot may be locked for a moment by another session that acquires, releases or purges it. The method retries
+    /// up to 10 times within about 30 ms; a slot that stays locked longer counts as held by a transaction. When slots of
+    /// this semaphore are missing and another session is adding or removing slots, the method waits for that session for up
+    /// to 2 s. It writes nothing when it returns `None`.
     ///
-    /// Outside of a transaction one round trip on PostgreSQL, granted or refused; on MySQL and MariaDB two
-    /// when granted, one when refused. On SQLite a grant waits for other writers for up to 5 s, or
-    /// `busy_timeout` if that is longer ([`Error::LockTimeout`]).
+    /// Within one process, at most as many threads as there are permits query the database at the same time. Further
+    /// threads wait for up to 10 ms.
+    ///
+    /// Outside a transaction the method takes one round trip on PostgreSQL. On MySQL and MariaDB it takes two when a slot is
+    /// granted and one when none is free. On SQLite a grant waits for other writers, for up to 5 s or `busy_timeout`,
+    /// whichever is longer, and then fails with [`Error::LockTimeout`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidPermits`], [`Error::InvalidLease`] before anything is sent;
-    /// [`Error::NotRegistered`], [`Error::UnsuitableIsolation`] in an open transaction; [`Error::LockTimeout`] on SQLite;
-    /// [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`]; other
-    /// errors of the database.
+    /// - [`Error::InvalidName`], [`Error::InvalidPermits`], [`Error::InvalidLease`], before anything is sent to the
+    ///   database.
+    /// - [`Error::NotRegistered`], [`Error::UnsuitableIsolation`] in an open transaction.
+    /// - [`Error::LockTimeout`] on SQLite.
+    /// - [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`],
+    ///   [`Error::PreparedStatementMismatch`], and other errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -136,21 +147,22 @@ pub trait SemaphoreExt: SlotStore {
         Ok(slot)
     }
 
-    /// [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
+    /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
     ///
-    /// Those of one process who wait for one semaphore queue, first come, first served. The first asks again every
-    /// 10 to 20 ms at first and every 50 to 100 ms in the end, the others sleep; a release in the process wakes the
-    /// next, which asks at once. A third of the releases, and a twentieth of the time, at most, is left to other
-    /// processes, so that their waiters come to their turn; between processes, who is first is chance.
+    /// The waiters of one process form one queue per semaphore, first come, first served. Only the first of them polls the
+    /// database: every 10 to 20 ms at the beginning, every 50 to 100 ms later. When a slot is released in the same process,
+    /// the next waiter is woken and queries at once. At most a third of these releases, and at most a twentieth of the time,
+    /// is left to waiters in other processes. The order between processes is not defined.
     ///
-    /// In an open transaction that one goes on waiting too: better wait outside. There it does not queue, but asks
-    /// for itself: it may hold what the others wait for.
+    /// In an open transaction the method does not join the queue, because the transaction may hold what the other waiters
+    /// need; it polls on its own. The transaction stays open while it waits: if possible, acquire outside a transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::LockTimeout`] when none came free in time, [`Error::Unavailable`] with
-    /// [`Wait::No`](crate::Wait::No), [`Error::InvalidWait`]; those of
-    /// [`try_acquire_slot`](Self::try_acquire_slot).
+    /// - [`Error::LockTimeout`] when no slot was acquired within [`Wait::AtMost`](crate::Wait::AtMost).
+    /// - [`Error::Unavailable`] when all slots are held, with [`Wait::No`](crate::Wait::No).
+    /// - [`Error::InvalidWait`].
+    /// - The errors of [`try_acquire_slot`](Self::try_acquire_slot).
     fn acquire_slot(
         &mut self,
         semaphore: &Semaphore,
@@ -160,23 +172,26 @@ pub trait SemaphoreExt: SlotStore {
         acquire::lease_within(self, semaphore, &lease, wait)
     }
 
-    /// Gives the slot a new lease of `duration` from now on, by the database's clock, and says whether the
-    /// old one had ended.
+    /// Renews the lease: it now expires `duration` after this call, by the database's clock. Returns whether the previous
+    /// lease had expired.
     ///
-    /// It works as long as nobody else got the slot, also after the lease has ended, and counts nobody: when
-    /// the number of permits was lowered meanwhile, holders may then be more than it, up to the number before.
-    /// A shorter lease than the one before ends earlier, but not before the time asked for with
+    /// Renewal succeeds as long as no other holder was granted the slot, even after expiry. It does not check the number of
+    /// permits: if that number was lowered meanwhile, the holders may exceed it, up to the previous number.
+    ///
+    /// The new lease may expire earlier than the previous one, but not before the time requested with
     /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least).
     ///
-    /// One round trip; two when the lease had ended. A slot whose lease has ended may be locked by a
-    /// transaction that acquires it or holds it: then the answer waits for its end. In a transaction that is
-    /// rolled back the old lease goes on, of which [`Slot::remaining`] does not know.
+    /// The method takes one round trip, and two when the lease had expired. An expired slot may be locked by a transaction
+    /// that acquires or holds it; the method then waits until that transaction ends. When the renewal is rolled back with
+    /// its transaction, the previous lease applies, but [`Slot::remaining`] shows the renewed one.
     ///
     /// # Errors
     ///
-    /// [`Error::SlotLost`] when the slot was granted to another, released, or taken away; the other holder
-    /// is not touched. [`Error::InvalidLease`]; [`Error::InvalidName`] for a slot
-    /// [from parts](Slot::from_parts). After another error the old lease goes on.
+    /// - [`Error::SlotLost`] when the slot was granted to another holder, released, or released by force. The other holder
+    ///   is not affected.
+    /// - [`Error::InvalidLease`].
+    /// - [`Error::InvalidName`], for a slot made by [`Slot::from_parts`].
+    /// - After any other error the previous lease stays valid.
     fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         let lease_us = lease::micros(duration)?;
         name::check(NameKind::Semaphore, &slot.semaphore)?;
@@ -191,21 +206,23 @@ pub trait SemaphoreExt: SlotStore {
         Err(lost(slot))
     }
 
-    /// Gives the slot back, and says whether its lease had ended.
+    /// Releases the slot. Returns whether its lease had expired.
     ///
-    /// It works as long as nobody else got the slot. With [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) the
-    /// slot stays taken until then, though it is not ours any more.
+    /// Release succeeds as long as no other holder was granted the slot. With
+    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) the slot stays unavailable until that time has
+    /// passed, but no longer belongs to this token.
     ///
-    /// One round trip; two when the lease had ended, in which case it may wait as
-    /// [`renew_slot`](Self::renew_slot) does. On PostgreSQL a release outside of a transaction does not
-    /// wait for the disk (`synchronous_commit`, for this statement alone): if the server crashes in the next
-    /// moment, the slot may be held until its lease ends.
+    /// The method takes one round trip, and two when the lease had expired; it may then wait as
+    /// [`renew_slot`](Self::renew_slot) does. On PostgreSQL a release outside a transaction does not wait for the disk
+    /// (`synchronous_commit` is off for this statement). If the server crashes immediately afterwards, the slot may stay
+    /// held until its lease expires.
     ///
     /// # Errors
     ///
-    /// [`Error::SlotLost`] when the slot was granted to another, released before, or taken away; the other
-    /// holder is not touched. [`Error::InvalidName`] for a slot [from parts](Slot::from_parts). After
-    /// another error the slot is held until its lease ends; give `&slot` to be able to try again.
+    /// - [`Error::SlotLost`] when the slot was granted to another holder, already released, or released by force. The other
+    ///   holder is not affected.
+    /// - [`Error::InvalidName`], for a slot made by [`Slot::from_parts`].
+    /// - After any other error the slot stays held until its lease expires. Pass `&slot` to be able to retry.
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         let slot = slot.borrow();
         name::check(NameKind::Semaphore, &slot.semaphore)?;
@@ -226,13 +243,15 @@ pub trait SemaphoreExt: SlotStore {
         Err(lost(slot))
     }
 
-    /// Takes all leased slots of the semaphore from their holders, and says how many were held: the
-    /// operator's hammer.
+    /// Releases all leased slots of the semaphore, whoever holds them. Returns how many were held. Intended for
+    /// administrative recovery.
     ///
-    /// Holders notice when they refresh, release or [`pin_slot`](Self::pin_slot). Until then they go
-    /// on, beside new holders: it is for holders that are known to be gone. Slots of transactions stay with
-    /// them. It waits for open transactions that have refreshed or released a slot, and on MySQL and MariaDB
-    /// for those that have ensured one.
+    /// Holders detect the loss at their next renewal, release or [`pin_slot`](Self::pin_slot). Until then they continue,
+    /// together with new holders, so call it only when the holders are known to have stopped. Slots held by transactions
+    /// are not affected.
+    ///
+    /// The method waits for open transactions that have renewed or released a slot, and on MySQL and MariaDB also for those
+    /// that have pinned one.
     ///
     /// # Errors
     ///
@@ -247,9 +266,11 @@ pub trait SemaphoreExt: SlotStore {
         Ok(released)
     }
 
-    /// The leased slots that are held, in the order of their numbers, by the database's clock. Those that
-    /// were released but are kept ([`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)) have no token. Slots of
-    /// transactions can't be seen.
+    /// Lists the leased slots that are held by the database's clock, ordered by number.
+    ///
+    /// Slots that were released but are still unavailable because of
+    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) are included, without a token. Slots held by
+    /// transactions are not visible.
     ///
     /// # Errors
     ///
@@ -281,26 +302,31 @@ pub trait SemaphoreExt: SlotStore {
         Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
     }
 
-    /// In a transaction: fails unless the slot is still ours, and keeps it from being granted to another
-    /// until the transaction ends. What the transaction writes is then written by a holder, whatever
-    /// happens to the lease meanwhile.
+    /// In an open transaction, checks that the slot still belongs to this token, and prevents other holders from being
+    /// granted it until the transaction ends. What the transaction writes is then written by the holder, even if the lease
+    /// expires meanwhile.
     ///
-    /// A lease that has ended does not matter as long as nobody else got the slot. On PostgreSQL the slot
-    /// can be refreshed and released by others of the same token meanwhile; on MySQL and MariaDB a refresh
-    /// has to wait for the end of the transaction (a `SlotGuard`'s is left out, so keep
-    /// the transaction shorter than the lease); on SQLite all writers have to wait. When the number of
-    /// permits was lowered, a slot whose lease has ended does not count as held for being ensured.
+    /// An expired lease can be pinned as long as no other holder was granted the slot. If the number of permits was lowered,
+    /// a pinned slot whose lease has expired does not count as held.
     ///
-    /// Roll back after [`Error::SlotLost`]: on MySQL and MariaDB the slot stays locked for others, its holder
-    /// included, until the transaction ends.
+    /// Renewal and release while the slot is pinned:
     ///
-    /// One round trip.
+    /// - PostgreSQL: other sessions that have the token can renew and release the slot.
+    /// - MySQL, MariaDB: a renewal waits until the transaction ends. A `SlotGuard` skips such renewals, so keep the
+    ///   transaction shorter than the lease.
+    /// - SQLite: all writers wait until the transaction ends.
+    ///
+    /// After [`Error::SlotLost`] roll back the transaction: on MySQL and MariaDB the slot stays locked until then, also for
+    /// its holder.
+    ///
+    /// The method takes one round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::SlotLost`]; [`Error::NotInTransaction`] outside of a transaction;
-    /// [`Error::InvalidName`] for a slot [from parts](Slot::from_parts); on SQLite
-    /// [`Error::UnsuitableIsolation`] in a deferred transaction that has read before another wrote.
+    /// - [`Error::SlotLost`].
+    /// - [`Error::NotInTransaction`] outside a transaction.
+    /// - [`Error::InvalidName`], for a slot made by [`Slot::from_parts`].
+    /// - [`Error::UnsuitableIsolation`] on SQLite, in a deferred transaction that has read before another connection wrote.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -335,21 +361,23 @@ pub trait SemaphoreExt: SlotStore {
         }
     }
 
-    /// Opens a transaction that holds a slot, runs `work`, and commits; `None`, and `work` not run, when no
-    /// slot is free. The transaction's end frees the slot: COMMIT, ROLLBACK (also when `work` fails or
-    /// panics), or a lost connection.
+    /// Begins a transaction that holds a slot, runs `work` in it, and commits. Returns `None`, without running `work`, when
+    /// no slot is free.
     ///
-    /// Transactions at top level are at READ COMMITTED, on SQLite immediate. In an open transaction it
-    /// opens a savepoint, and the slot is held until the outer transaction ends; a rollback to the savepoint
-    /// frees it on PostgreSQL. On SQLite any other writer counts as a holder of all slots.
+    /// The slot is released when the transaction ends: by COMMIT, by ROLLBACK (also when `work` fails or panics), or when
+    /// the connection is lost.
     ///
-    /// When slots are held by transactions, the answer `None` takes about 30 ms: a lock on a row does not
-    /// tell how long it will last.
+    /// Top-level transactions run at READ COMMITTED, on SQLite as immediate transactions. In an open transaction the method
+    /// begins a savepoint, and the slot is held until the outer transaction ends; on PostgreSQL a rollback to the savepoint
+    /// also releases it. On SQLite any other writer counts as a holder of all slots.
+    ///
+    /// When slots are held by transactions, it takes about 30 ms to return `None`: the lock on a row does not show how long
+    /// it will last.
     ///
     /// # Errors
     ///
-    /// Those of `work`, and, made into the same type, those of
-    /// [`try_acquire_slot`](Self::try_acquire_slot) and of COMMIT.
+    /// The errors of `work`, and, converted into the same type, those of [`try_acquire_slot`](Self::try_acquire_slot) and
+    /// of COMMIT.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -377,8 +405,8 @@ pub trait SemaphoreExt: SlotStore {
         acquire::hold_at_once(self, semaphore, work)
     }
 
-    /// [`try_with_slot`](Self::try_with_slot), and waits while no slot is free, as
-    /// [`acquire_slot`](Self::acquire_slot) does.
+    /// Runs `work` in a transaction that holds a slot, like [`try_with_slot`](Self::try_with_slot), and waits while no slot
+    /// is free, like [`acquire_slot`](Self::acquire_slot).
     ///
     /// # Errors
     ///
@@ -392,19 +420,20 @@ pub trait SemaphoreExt: SlotStore {
         acquire::hold_within(self, semaphore, wait, work)
     }
 
-    /// Makes the slots of these semaphores, and notes that they are to stay when
-    /// [`purge_slots`](Self::purge_slots) removes unused ones.
+    /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).
     ///
-    /// Call it when the application starts, on every server, after [`migrate`](crate::migrate); any number
-    /// may do so at the same moment: one after the other, waiting as long as the session's own limit on locks
-    /// allows ([`Error::StatementTimeout`]; PostgreSQL has none by default). Needed only for semaphores that
-    /// are first used inside an open transaction; for the others it saves the first user the time (about a
-    /// second for 100,000 permits).
+    /// Call it when the application starts, on every server, after [`migrate`](crate::migrate). It is required only for
+    /// semaphores that are first used in an open transaction. For others it saves the first acquirer the time to create the
+    /// rows, about a second for 100,000 permits.
+    ///
+    /// Concurrent calls run one after the other. Each waits as long as the session's lock time-out allows
+    /// ([`Error::StatementTimeout`]); PostgreSQL has no lock time-out by default.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`] and [`Error::InvalidPermits`] before anything is sent;
-    /// [`Error::AlreadyInTransaction`] inside an open transaction; errors of the database.
+    /// - [`Error::InvalidName`], [`Error::InvalidPermits`], before anything is sent to the database.
+    /// - [`Error::AlreadyInTransaction`] in an open transaction.
+    /// - Errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -438,19 +467,21 @@ pub trait SemaphoreExt: SlotStore {
         Ok(())
     }
 
-    /// Removes slots that are free and were last granted more than `unused_for` ago, and says how many:
-    /// those of semaphores that nobody uses any more, and those above a number of permits that was lowered.
-    /// Slots up to the number of permits that was last registered stay.
+    /// Removes slots that are free and were last granted more than `unused_for` ago. Returns how many were removed.
     ///
-    /// Others may acquire meanwhile, and wait for nothing longer than a short transaction; a slot that was
-    /// removed is made again when it is needed. Fences do not start over. Slots are removed from the last
-    /// one on: one that is held keeps those below it. Who else purges, or registers, at this moment is waited
-    /// for as in [`register_semaphores`](Self::register_semaphores).
+    /// These are the slots of semaphores that are no longer used, and those above a lowered number of permits. Slots up to
+    /// the last registered number of permits are not removed.
+    ///
+    /// Other sessions can acquire slots meanwhile; they wait at most for a short transaction. A removed slot is created
+    /// again when it is needed, and its fencing tokens continue to increase. Slots are removed from the highest number down,
+    /// so that a held slot keeps those below it. Concurrent purges and registrations are waited for as in
+    /// [`register_semaphores`](Self::register_semaphores).
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyInTransaction`] inside an open transaction; [`Error::InvalidLease`] for more than
-    /// [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST); errors of the database.
+    /// - [`Error::AlreadyInTransaction`] in an open transaction.
+    /// - [`Error::InvalidLease`] for more than [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST).
+    /// - Errors of the database.
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
         outside(self, "purge_slots", OTHERS_WAIT)?;
         if unused_for > LeaseOptions::LONGEST {
@@ -462,22 +493,22 @@ pub trait SemaphoreExt: SlotStore {
         Self::purge_slots_older_than(self, lease::up_to_micros(unused_for))
     }
 
-    /// Makes the fences of all grants from now on, of all semaphores, larger than all before by so much time of
-    /// the database's clock, and returns a number that they are all larger than.
+    /// Raises the fencing tokens of all future grants, of all semaphores, above all existing ones by at least `by` of the
+    /// database's clock. Returns a number that all future tokens exceed.
     ///
-    /// For the operator, after a fail-over that may have lost grants: a replica that was promoted knows nothing
-    /// of what its primary granted after the last transaction that it received, and its clock may be behind.
-    /// Holders of lost grants may go on, with fences larger than those of the next holders. `by` is to be more
-    /// than the two clocks may differ; if an earlier `raise_fences` may have been lost too, as much more. An hour
-    /// does no harm: fences last until the year 2112. Call it before the applications go on.
+    /// Call it after a fail-over that may have lost grants, before the applications continue. A promoted replica does not
+    /// know what its primary granted after the last transaction that it received, and its clock may be behind. Holders of
+    /// lost grants may continue with tokens larger than those of the next holders. Choose `by` larger than the possible
+    /// difference of the two clocks, plus that of any earlier `raise_fences` that may have been lost. An hour does no harm:
+    /// tokens last until the year 2112.
     ///
-    /// Slots that are held stay so, and keep their fences. Grants in transactions that are open may have smaller
-    /// fences than the number returned. Who adds or removes slots at this moment is waited for as in
+    /// Held slots stay held, and keep their tokens. Grants in transactions that are open during the call may get smaller
+    /// tokens than the number returned. Sessions that add or remove slots are waited for as in
     /// [`register_semaphores`](Self::register_semaphores).
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyInTransaction`] inside an open transaction; [`Error::FencesTooLarge`]; errors of the database.
+    /// [`Error::AlreadyInTransaction`] in an open transaction; [`Error::FencesTooLarge`]; errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -515,7 +546,7 @@ impl<C: SlotStore> SemaphoreExt for C {}
 
 const OTHERS_WAIT: &str = "others would have to wait for its end";
 
-/// First the common case, then the other.
+/// The common case comes first.
 const STATES: [(Expiry, LeaseState); 2] = [
     (Expiry::Unexpired, LeaseState::Unexpired),
     (Expiry::Any, LeaseState::Expired),
@@ -528,7 +559,7 @@ fn lost(slot: &Slot) -> Error {
     }
 }
 
-/// [`Error::TransactionAborted`] in a transaction that the server does not have any more.
+/// Fails with [`Error::TransactionAborted`] in a transaction that the server has already ended.
 fn assert_open_if_in_transaction<C: SlotStore>(conn: &mut C) -> Result<(), Error> {
     if depth::depth(conn)? > 0 {
         C::assert_open(conn)?;
@@ -562,7 +593,7 @@ fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
     }
 }
 
-/// Within chrono's range: leases are limited.
+/// The limits of leases keep the time within chrono's range.
 fn time(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }

@@ -1,4 +1,4 @@
-//! What is limited: a name and a number of permits.
+//! The definition of a semaphore: its name and its number of permits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,19 +7,22 @@ use crate::Error;
 use crate::limits::MAX_PERMITS;
 use crate::name::{self, NameKind};
 
-/// A counting semaphore: a name, and how many may hold a slot of it at the same time in the whole
-/// cluster.
+/// A counting semaphore: a name, and the maximum number of concurrent holders across all servers.
 ///
-/// A name has 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL and is compared
-/// as bytes. Permits go from 1 to [`MAX_PERMITS`] (100,000). Both are checked when the semaphore is used,
-/// before anything is sent to the database; [`check`](Semaphore::check) tells at once.
+/// The name has 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL and is compared as
+/// bytes. The number of permits ranges from 1 to [`MAX_PERMITS`] (100,000). Both are checked when the semaphore is
+/// used, before anything is sent to the database. [`check`](Semaphore::check) checks them at once.
 ///
-/// The number of permits stands in the program, not in the database, and may change from one version
-/// of an application to the next. With more permits there are more slots. With fewer nobody is thrown
-/// out, and nobody gets a slot until fewer than that many are held. While both versions run, there are
-/// never more holders than the larger number. A holder whose lease has ended does not count, and may still
-/// [refresh](crate::SemaphoreExt::renew_slot) a slot that nobody else got: after a lowering there can be as many
-/// holders more than the smaller number as refresh so, up to the larger number.
+/// # Changing the number of permits
+///
+/// The number of permits is part of the program, not stored in the database, and may differ between versions of an
+/// application. When it is raised, slots are added. When it is lowered, holders keep their slots, and no slot is
+/// granted until fewer slots are held than there are permits. While both versions run, there are never more holders
+/// than the larger number.
+///
+/// A holder whose lease has expired is not counted, and may still [renew](crate::SemaphoreExt::renew_slot) its slot
+/// if no other holder was granted it. After the number was lowered, such renewals may raise the number of holders
+/// above the smaller number, up to the larger one.
 ///
 /// ```
 /// use diesel_locks::Semaphore;
@@ -48,7 +51,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// A semaphore with a name that is known when compiling.
+    /// A semaphore whose name is known at compile time.
     pub const fn from_static(name: &'static str, permits: u32) -> Self {
         Self {
             name: Cow::Borrowed(name),
@@ -56,7 +59,7 @@ impl Semaphore {
         }
     }
 
-    /// A semaphore with any other name: a `String`, or an application's enum.
+    /// A semaphore with any other name, for example a `String` or an enum of the application.
     pub fn new(name: impl AsRef<str>, permits: u32) -> Self {
         Self {
             name: Cow::Owned(name.as_ref().to_owned()),
@@ -69,12 +72,12 @@ impl Semaphore {
         &self.name
     }
 
-    /// How many may hold a slot at the same time.
+    /// The maximum number of concurrent holders.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// `Ok` when the semaphore can be used.
+    /// Checks the name and the number of permits.
     ///
     /// # Errors
     ///
@@ -91,13 +94,13 @@ impl Semaphore {
         }
     }
 
-    /// For the column.
+    /// The number of permits as the type of the column.
     pub(crate) fn permits_i32(&self) -> i32 {
         i32::try_from(self.permits).unwrap_or(i32::MAX)
     }
 }
 
-/// The name, so that `&COLLATE` can be given where a name is wanted.
+/// Returns the name, so that a `&Semaphore` can be passed where a name is expected.
 impl AsRef<str> for Semaphore {
     fn as_ref(&self) -> &str {
         &self.name

@@ -1,38 +1,38 @@
-//! Fencing tokens: which of two grants is the later one.
+//! Fencing tokens: their order is the order of the grants.
 //!
-//! A fence is a unit of time and the slot's number: `unit << 17 | number`, where `unit` is the database's
-//! clock in steps of 64 µs, or one more than the largest unit of the semaphore's slots and of the floor in
-//! `diesel_locks_fences`, if that is larger. So it is larger than that of each grant of the semaphore that was
-//! finished before, whatever the clock does, differs between slots, and needs no counter for all to queue
-//! at. 17 bits hold 100,000 slots, the rest is good until the year 2112.
+//! A fence combines a unit of time with the slot's number: `unit << 17 | number`. The unit is the database's clock in
+//! steps of 64 µs, or, if that is larger, one more than the largest unit of the semaphore's slots and of the floor in
+//! `diesel_locks_fences`. So a fence is larger than those of all grants of the semaphore that were completed before,
+//! independent of the clock. It differs between slots, and needs no shared counter, which acquirers would have to
+//! lock. 17 bits hold 100,000 slots; the remaining bits last until the year 2112.
 //!
-//! PostgreSQL computes the same in its statement.
+//! PostgreSQL computes the fence in the function that acquires the slot.
 
 use std::time::Duration;
 
 use crate::limits::MAX_PERMITS;
 
-/// Bits for the slot's number.
+/// The number of bits of the slot's number.
 pub(crate) const NUMBER_BITS: u32 = 17;
 
-/// Microseconds in a unit.
+/// The microseconds of one unit.
 pub(crate) const UNIT_US: i64 = 64;
 
 const _: () = assert!(MAX_PERMITS < 1 << NUMBER_BITS);
 
-/// The fence of the next grant of the slot `number`, when `last` is the largest one there is.
+/// The fence of the next grant of the slot `number`, where `last` is the largest existing fence.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn next(last: i64, now_us: i64, number: i32) -> i64 {
     let unit = (now_us / UNIT_US).max((last >> NUMBER_BITS) + 1);
     (unit << NUMBER_BITS) | i64::from(number)
 }
 
-/// A fence at this moment: grants after it have larger ones.
+/// A fence at this time: later grants have larger fences.
 pub(crate) const fn at(now_us: i64) -> i64 {
     (now_us / UNIT_US) << NUMBER_BITS
 }
 
-/// The fence that is so much time after `fence`; `None` when that is too large to leave years of grants.
+/// The fence that is `by` later than `fence`; `None` when it would be later than the year 2100.
 pub(crate) fn raised(fence: i64, by: Duration) -> Option<i64> {
     let units = i64::try_from(by.as_micros().div_ceil(UNIT_US as u128)).ok()?;
     let unit = (fence >> NUMBER_BITS).checked_add(1)?.checked_add(units)?;

@@ -1,31 +1,32 @@
-//! For how long a slot is asked for, and by whom.
+//! The options of a lease: its duration, its holder, and its minimum hold time.
 
 use std::time::Duration;
 
 use crate::name::{self, NameKind};
 use crate::{Error, limits};
 
-/// For how long a slot is leased, by whom, and for how long at least.
+/// The options of a lease: its duration, the holder's text, and a minimum hold time.
 ///
-/// The lease begins when the statement that grants the slot runs, by the database's clock. It is counted
-/// in microseconds, fractions rounded up, and goes from [`LeaseOptions::SHORTEST`] (1 ms) to [`LeaseOptions::LONGEST`]
-/// (100 years); anything else is [`Error::InvalidLease`] before anything is sent to the database.
+/// The lease begins when the statement that grants the slot runs, by the database's clock. The duration is rounded
+/// up to microseconds and ranges from [`LeaseOptions::SHORTEST`] (1 ms) to [`LeaseOptions::LONGEST`] (100 years).
+/// Other durations fail with [`Error::InvalidLease`] before anything is sent to the database.
 ///
-/// How long? Longer than the longest pause that a healthy holder may have between two refreshes (garbage
-/// collection of a neighbour, a slow query, a fail-over), and no longer than the others can wait after a
-/// crash. A `SlotGuard` refreshes at a third of it.
+/// Choose a duration that is longer than the longest pause of a healthy holder between two renewals (a GC pause, a
+/// slow query, a fail-over), and not longer than other servers can wait after the holder has crashed. A `SlotGuard`
+/// renews the lease after a third of its duration.
 ///
 /// ```
 /// use diesel_locks::LeaseOptions;
 /// use std::time::Duration;
 ///
-/// // A timer on three nodes, every minute: whoever is first keeps the slot for 50 s, however quick.
+/// // A job that runs once a minute on one of three servers. The slot stays held for 50 s, even if the job
+/// // finishes earlier.
 /// let lease = LeaseOptions::new(Duration::from_secs(300))
 ///     .hold_at_least(Duration::from_secs(50))
 ///     .holder("node-2");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a lease is nothing until it is given to a connection"]
+#[must_use = "lease options do nothing until they are passed to a connection"]
 pub struct LeaseOptions {
     duration: Duration,
     hold_at_least: Duration,
@@ -39,7 +40,7 @@ impl LeaseOptions {
     /// The longest lease: 36,525 days, about 100 years.
     pub const LONGEST: Duration = limits::LONGEST_LEASE;
 
-    /// A lease that ends after `duration` unless it is refreshed or released before.
+    /// A lease that expires after `duration` unless it is renewed or released before.
     pub fn new(duration: Duration) -> Self {
         Self {
             duration,
@@ -48,19 +49,21 @@ impl LeaseOptions {
         }
     }
 
-    /// Who holds the slot, as [`held_slots`](crate::SemaphoreExt::held_slots) shows it: 0 to
-    /// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL. It is for people; what tells
-    /// holders apart is the token.
+    /// Sets a text that names the holder in [`held_slots`](crate::SemaphoreExt::held_slots): 0 to
+    /// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL.
+    ///
+    /// The text is informational. Holders are identified by their tokens.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
     }
 
-    /// Keeps the slot for so long after the grant, even if it is released before: a job on a timer of
-    /// several nodes, whose clocks differ by less than that, runs once per tick.
+    /// Sets a minimum hold time: the slot stays unavailable for this time after the grant, even if it is released
+    /// earlier.
     ///
-    /// At most the lease itself. An operator's
-    /// [`force_release_all`](crate::SemaphoreExt::force_release_all) frees it all the same.
+    /// A scheduled job then runs once per tick on several servers, provided that their clocks differ by less than
+    /// this time. It must not be longer than the lease.
+    /// [`force_release_all`](crate::SemaphoreExt::force_release_all) ignores it.
     pub fn hold_at_least(mut self, duration: Duration) -> Self {
         self.hold_at_least = duration;
         self
@@ -88,7 +91,7 @@ impl LeaseOptions {
         Ok(up_to_micros(self.hold_at_least))
     }
 
-    /// Checks all of it.
+    /// Checks all options.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.micros()?;
         self.at_least_micros()?;

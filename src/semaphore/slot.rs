@@ -1,29 +1,30 @@
-//! What a holder holds, and what is seen of it.
+//! A leased slot, and its description in the database.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// A leased slot of a semaphore: the right to be one of at most so many.
+/// A leased slot of a semaphore.
 ///
-/// It belongs to whoever knows its token, not to a connection, a transaction or a process: it ends by
-/// release or by expiry. Dropping the value releases nothing (a `SlotGuard` does).
-/// Another process can go on with it by [`Slot::from_parts`].
+/// The slot is identified by its token. It does not belong to a connection, a transaction or a process, and is held
+/// until it is released or its lease expires. Dropping the value does not release the slot (dropping a `SlotGuard`
+/// does). Another process can continue to use it by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a slot that is neither released nor refreshed is held until its lease ends"]
+#[must_use = "a slot that is not released is held until its lease expires"]
 pub struct Slot {
     pub(crate) semaphore: String,
     pub(crate) number: u32,
     pub(crate) token: Uuid,
     pub(crate) fence: i64,
-    /// By the local clock, and never later than the lease's end by the database's.
+    /// The end of the lease by the local clock; never later than by the database's clock.
     pub(crate) deadline: Instant,
 }
 
 impl Slot {
-    /// A slot that another process has acquired and handed on. Nothing is checked before it is used, and
-    /// [`remaining`](Self::remaining) is zero until it is refreshed.
+    /// A slot that was acquired elsewhere, for example by another process.
+    ///
+    /// The parts are checked when the slot is used. [`remaining`](Self::remaining) is zero until the slot is renewed.
     pub fn from_parts(semaphore: impl Into<String>, number: u32, token: Uuid, fence: i64) -> Self {
         Self {
             semaphore: semaphore.into(),
@@ -39,33 +40,40 @@ impl Slot {
         &self.semaphore
     }
 
-    /// Which slot it is: 1 to the number of permits. Nobody else has it at the same time.
+    /// The number of the slot, from 1 to the number of permits. No two holders have the same number at the same time.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What proves that the slot is held: a random UUID, new with every grant.
+    /// The token that identifies this grant: a random UUID.
     pub fn token(&self) -> Uuid {
         self.token
     }
 
-    /// The fencing token: larger than that of every earlier grant of this slot, and of every grant of the
-    /// semaphore's other slots that was finished before this one began, whatever the database's clock does.
-    /// It is never given twice in a semaphore, and stays the same when the slot is refreshed.
+    /// The fencing token of this grant.
     ///
-    /// A grant in an open transaction is finished by its COMMIT. On MySQL and MariaDB a grant begins with
-    /// the look at the slots: a session that stalls after its look has a fence as old as that. A fail-over
-    /// that loses grants loses their fences: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
+    /// A process that was paused beyond its lease does not notice that the lease has expired, and may still write.
+    /// Send the fencing token with each write to an external resource, and have that resource reject a token smaller
+    /// than the largest that it has seen. For writes to the same database use
+    /// [`pin_slot`](crate::SemaphoreExt::pin_slot).
     ///
-    /// A holder that was paused past its lease does not know it. Let what it writes to take the fence, and
-    /// refuse a smaller one than it has seen; [`pin_slot`](crate::SemaphoreExt::pin_slot) does the like
-    /// for writes to the same database. Fences exceed 2<sup>53</sup>: JSON wants them as text.
+    /// The token is larger than those of all earlier grants of this slot, and of all grants of the semaphore's other
+    /// slots that were completed before this one began, independent of the database's clock. It is unique within the
+    /// semaphore, and does not change when the slot is renewed.
+    ///
+    /// A grant in an open transaction is completed by its COMMIT. On MySQL and MariaDB a grant begins with the query
+    /// for free slots: when the session stalls after this query, its token is as old as the query. A fail-over that
+    /// loses grants also loses their tokens: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
+    ///
+    /// Tokens exceed 2<sup>53</sup>: transfer them as text in JSON.
     pub fn fence(&self) -> i64 {
         self.fence
     }
 
-    /// How much of the lease is left at least, by this process's monotonic clock, measured from before the
-    /// statement that leased or refreshed was sent. Zero: it may have ended.
+    /// The minimum time that remains of the lease. Zero means that the lease may have expired.
+    ///
+    /// It is measured by the monotonic clock of this process, from the moment before the last statement that acquired
+    /// or renewed the slot was sent.
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -75,41 +83,41 @@ impl Slot {
     }
 }
 
-/// Whether a slot was refreshed or released before its lease had ended.
+/// The state of a lease at the moment when its slot was renewed or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseState {
-    /// The lease had not ended.
+    /// The lease had not expired.
     Unexpired,
-    /// The lease had ended, and nobody else had got the slot.
+    /// The lease had expired, and no other holder had been granted the slot.
     Expired,
 }
 
 impl LeaseState {
-    /// The lease had ended.
+    /// Whether the lease had expired.
     pub fn is_expired(self) -> bool {
         self == Self::Expired
     }
 }
 
-/// A slot that is held, as the database shows it.
+/// A held slot, as returned by [`held_slots`](crate::SemaphoreExt::held_slots).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldSlot {
     /// The semaphore's name.
     pub semaphore: String,
-    /// Which slot: from 1.
+    /// The number of the slot, from 1.
     pub number: u32,
-    /// The text that the holder gave.
+    /// The text set by [`LeaseOptions::holder`](crate::LeaseOptions::holder).
     pub holder: Option<String>,
-    /// The holder's token; `None` when it was released and is kept until the time asked for with
-    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) has passed.
+    /// The holder's token; `None` when the slot was released and its minimum hold time
+    /// ([`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)) has not passed.
     pub token: Option<Uuid>,
-    /// The fence of the grant.
+    /// The fencing token of the grant.
     pub fence: i64,
-    /// When it was granted, by the database's clock.
+    /// The time of the grant by the database's clock.
     pub acquired_at: DateTime<Utc>,
-    /// When it ends unless it is refreshed, by the database's clock.
+    /// The time when the lease expires unless it is renewed, by the database's clock.
     pub expires_at: DateTime<Utc>,
-    /// What was left of it by the database's clock when this was read.
+    /// The time that remained of the lease when the row was read, by the database's clock.
     pub remaining: Duration,
 }
