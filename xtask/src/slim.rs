@@ -28,8 +28,8 @@ const PROGRAMS: [&str; 13] = [
 /// What shell scripts may not run. `kill` is part of the shell.
 const NOT_IN_SCRIPTS: [&str; 6] = ["killall", "pgrep", "pidof", "pkill", "ps", "top"];
 /// Directories of the workspace that have sources.
-const DIRECTORIES: [&str; 7] = [
-    ".ci", ".github", "benches", "programs", "src", "tests", "xtask",
+const DIRECTORIES: [&str; 8] = [
+    ".ci", ".github", "benches", "examples", "programs", "src", "tests", "xtask",
 ];
 
 /// The check.

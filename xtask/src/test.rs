@@ -66,6 +66,13 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
             .args(["--features", PROGRAM_FEATURES, "--"])
             .args(test_arguments);
         steps.push(("tests of the other packages", others, 0));
+        if !names_tests(test_arguments) {
+            for name in examples()? {
+                let mut example = cargo(["run", "--package", PACKAGE, "--features", FEATURES]);
+                example.args(["--example", &name]);
+                steps.push(("an example", example, 0));
+            }
+        }
     } else {
         steps.push((
             "integration tests",
@@ -171,6 +178,20 @@ fn integration_tests(engines: &[Engine], test_arguments: &[String]) -> Command {
     }
     command.args(test_arguments);
     command
+}
+
+/// The names of the examples, each of which asserts what it shows.
+fn examples() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root().join("examples"))? {
+        let path = entry?.path();
+        names.extend(
+            path.file_stem()
+                .map(|name| name.to_string_lossy().into_owned()),
+        );
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Whether there is a test's name, or part of one, among the arguments.
