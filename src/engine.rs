@@ -6,7 +6,7 @@ use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, Connection};
 
 use crate::object_lock::acquire::Request;
-use crate::transaction::retry::Reason;
+use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
@@ -86,7 +86,7 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
 
     /// Whether what a transaction failed with may have been the server's end of it. If not, who ended it may have
     /// committed it.
-    fn may_end_transactions(_: &mut Self, _: Reason) -> bool {
+    fn may_end_transactions(_: &mut Self, _: RetryReason) -> bool {
         false
     }
 

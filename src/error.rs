@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
 use crate::{InvalidName, InvalidObjectId, Wait};
-use classify::{Class, Needed};
+use classify::{ErrorClass, RequiredPrivilege};
 
 /// Why a lock was not had, or a transaction around it did not end well.
 ///
@@ -58,22 +58,24 @@ pub enum Error {
 
     /// A lease that is too short or too long; nothing was sent to the database.
     #[error(
-        "can't lease a slot for {asked:?}: {why} ({:?} to {:?} are possible)",
+        "can't lease a slot for {requested:?}: {reason} ({:?} to {:?} are possible)",
         SHORTEST_LEASE,
         LONGEST_LEASE
     )]
     InvalidLease {
         /// The duration asked for.
-        asked: Duration,
+        requested: Duration,
         /// Which limit.
-        why: &'static str,
+        reason: &'static str,
     },
 
     /// [`raise_fences`](crate::SemaphoreExt::raise_fences) by so much time that no years of grants would be left.
-    #[error("can't raise fences by {asked:?}: they would be beyond the year 2100, and end in 2112")]
+    #[error(
+        "can't raise fences by {requested:?}: they would be beyond the year 2100, and end in 2112"
+    )]
     FencesTooLarge {
         /// The time asked for.
-        asked: Duration,
+        requested: Duration,
     },
 
     /// The slot is not ours any more: it was granted to another after the lease had ended, released
@@ -146,24 +148,24 @@ pub enum Error {
     },
 
     /// A transaction is to be what this engine does not have; nothing was sent to the database.
-    #[error("{engine} has no {what} transactions: {instead}")]
+    #[error("{engine} has no {mode} transactions: {hint}")]
     Unsupported {
         /// The engine.
         engine: &'static str,
         /// The isolation level or mode asked for.
-        what: String,
+        mode: String,
         /// What it has.
-        instead: &'static str,
+        hint: &'static str,
     },
 
     /// [`Wait::AtMost`] with more than [`Wait::LONGEST`]; nothing was sent to the database.
     #[error(
-        "can't wait for {asked:?}: the longest is {:?} (about 24.8 days)",
+        "can't wait for {requested:?}: the longest is {:?} (about 24.8 days)",
         Wait::LONGEST
     )]
     InvalidWait {
         /// The duration asked for.
-        asked: Duration,
+        requested: Duration,
     },
 
     /// The method needs an open transaction: a lock that ends with the statement would lock nothing.
@@ -176,12 +178,12 @@ pub enum Error {
     },
 
     /// The method needs a connection without an open transaction.
-    #[error("{method} can't run inside an open transaction: {why}")]
+    #[error("{method} can't run inside an open transaction: {reason}")]
     AlreadyInTransaction {
         /// The method's name.
         method: &'static str,
         /// What would go wrong.
-        why: &'static str,
+        reason: &'static str,
     },
 
     /// The transaction can't be committed as the whole that it should be: the server has ended it, or will
@@ -193,30 +195,30 @@ pub enum Error {
     /// `Ok`, and the transaction is rolled back; and instead of an error that would be tried again, when the closure
     /// had ended the transaction, and so may have committed it. It is not tried again.
     #[error(
-        "the transaction can't be committed: {why}; hand on the error of each statement, and let only the \
+        "the transaction can't be committed: {reason}; hand on the error of each statement, and let only the \
          method that began a transaction end it"
     )]
     TransactionAborted {
         /// What is known of how it came.
-        why: String,
+        reason: String,
         /// The database's error, if there was one.
         source: Option<diesel::result::Error>,
     },
 
     /// Another holds the lock, or others hold all slots, and the request was not to wait
     /// ([`Wait::No`]).
-    #[error("{what}: held by another")]
+    #[error("{resource}: held by another")]
     Unavailable {
         /// The ids asked for, or the semaphore.
-        what: String,
+        resource: String,
     },
 
     /// The lock, or a slot, was not free within the time asked for, or the session's own limit ended the
     /// wait.
-    #[error("{what}: not free within {waited:?}")]
+    #[error("{resource}: not free within {waited:?}")]
     LockTimeout {
         /// The ids asked for, or the semaphore.
-        what: String,
+        resource: String,
         /// How long the wait lasted.
         waited: Duration,
         /// The database's error; `None` where a statement ended the wait without one.
@@ -225,12 +227,12 @@ pub enum Error {
 
     /// The transaction's isolation level, or on SQLite its snapshot, is older than the lock: what it
     /// reads could be older than what the last holder committed.
-    #[error("can't lock {what} in this transaction: {why}")]
+    #[error("can't lock {resource} in this transaction: {reason}")]
     UnsuitableIsolation {
         /// The ids asked for, or the semaphore.
-        what: String,
+        resource: String,
         /// Which level, and what to do.
-        why: String,
+        reason: String,
     },
 
     /// Several nodes of the cluster take writes, so that a lock on one excludes nobody on the others: object
@@ -238,13 +240,13 @@ pub enum Error {
     /// relies on such a lock. Leases hold on Galera and Group Replication. See
     /// [`assume_single_writer`](crate::assume_single_writer).
     #[error(
-        "{cluster} takes writes on several nodes, and a lock on one excludes nobody on the others: {instead}"
+        "{cluster} takes writes on several nodes, and a lock on one excludes nobody on the others: {hint}"
     )]
     SeveralWriters {
         /// The cluster.
         cluster: &'static str,
         /// What to do.
-        instead: &'static str,
+        hint: &'static str,
     },
 
     /// The transaction, the user or the server may not write (a hot standby, `READ ONLY`). A lock is a
@@ -268,14 +270,14 @@ pub enum Error {
     /// The database's user lacks a right on a table or function of this crate's; see
     /// [Rights](crate#rights-that-an-application-needs).
     #[error(
-        "the database's user lacks a right on {object}, on which diesel-locks needs {rights}: see \"Rights that \
+        "the database's user lacks a right on {object}, on which diesel-locks needs {privileges}: see \"Rights that \
          an application needs\" in its documentation"
     )]
     InsufficientPrivilege {
         /// The table or function.
         object: &'static str,
         /// All rights on it that this crate needs.
-        rights: &'static str,
+        privileges: &'static str,
         /// The database's error.
         source: diesel::result::Error,
     },
@@ -424,30 +426,32 @@ impl Error {
         matches!(self, Self::InsufficientPrivilege { .. })
     }
 
-    pub(crate) fn classed(class: Class, source: diesel::result::Error) -> Self {
+    pub(crate) fn from_class(class: ErrorClass, source: diesel::result::Error) -> Self {
         match class {
-            Class::Deadlock => Self::Deadlock { source },
-            Class::SerializationFailure => Self::SerializationFailure { source },
-            Class::LockTimeout
-            | Class::Busy
-            | Class::LockNotAvailable
-            | Class::StatementTimeout => Self::StatementTimeout { source },
-            Class::ReadOnly => Self::ReadOnly { source },
-            Class::MissingTables => Self::MissingTables { source },
-            Class::Denied(Needed { object, rights }) => Self::InsufficientPrivilege {
-                object,
-                rights,
-                source,
-            },
-            Class::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
-            Class::OutcomeUnknown => Self::OutcomeUnknown { source },
-            Class::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
-            Class::LockTableFull => Self::LockTableFull { source },
-            Class::TransactionAborted => Self::TransactionAborted {
-                why: "a statement before has failed".to_owned(),
+            ErrorClass::Deadlock => Self::Deadlock { source },
+            ErrorClass::SerializationFailure => Self::SerializationFailure { source },
+            ErrorClass::LockTimeout
+            | ErrorClass::Busy
+            | ErrorClass::LockNotAvailable
+            | ErrorClass::StatementTimeout => Self::StatementTimeout { source },
+            ErrorClass::ReadOnly => Self::ReadOnly { source },
+            ErrorClass::MissingTables => Self::MissingTables { source },
+            ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
+                Self::InsufficientPrivilege {
+                    object,
+                    privileges,
+                    source,
+                }
+            }
+            ErrorClass::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
+            ErrorClass::OutcomeUnknown => Self::OutcomeUnknown { source },
+            ErrorClass::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
+            ErrorClass::LockTableFull => Self::LockTableFull { source },
+            ErrorClass::TransactionAborted => Self::TransactionAborted {
+                reason: "a statement before has failed".to_owned(),
                 source: Some(source),
             },
-            Class::Other => Self::Database(source),
+            ErrorClass::Other => Self::Database(source),
         }
     }
 }
@@ -467,7 +471,7 @@ impl From<diesel::result::Error> for Error {
             {
                 Self::BrokenClientLibrary
             }
-            error => Self::classed(classify::classify(&error), error),
+            error => Self::from_class(classify::classify(&error), error),
         }
     }
 }

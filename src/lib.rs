@@ -132,7 +132,7 @@ pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};
 pub use object_lock::ObjectLockExt;
 pub use object_lock::id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
-pub use object_lock::request::{IntoLockRequest, IntoLockRequests, LockRequest, Retention, Wait};
+pub use object_lock::request::{IntoLockRequests, LockRequest, Retention, Wait};
 pub use semaphore::SemaphoreExt;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]

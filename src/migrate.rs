@@ -41,7 +41,7 @@ pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
     if depth::depth(conn)? > 0 {
         return Err(Error::AlreadyInTransaction {
             method: "migrate",
-            why: "MySQL and MariaDB would commit it",
+            reason: "MySQL and MariaDB would commit it",
         });
     }
     C::migrate(conn)

@@ -62,7 +62,7 @@ pub enum InvalidName {
     },
 }
 
-pub(crate) fn check(subject: NameKind, text: &str) -> Result<(), InvalidName> {
+pub(crate) fn validate(subject: NameKind, text: &str) -> Result<(), InvalidName> {
     if text.is_empty() && subject != NameKind::Holder {
         return Err(InvalidName::Empty { subject });
     }

@@ -7,8 +7,8 @@ pub(crate) mod request;
 
 use crate::engine::{Engine, Grant};
 use crate::object_lock::acquire::Request;
-use crate::object_lock::request::{IntoLockRequest, IntoLockRequests};
-use crate::{Error, transaction::depth, transaction::run};
+use crate::object_lock::request::IntoLockRequests;
+use crate::{Error, LockRequest, transaction::depth, transaction::run};
 
 /// Exclusive locks on business objects, as methods of a connection.
 ///
@@ -132,12 +132,12 @@ pub trait ObjectLockExt: Engine {
     ///     conn.with_object_lock("a", |_| conn.lock_object("b"))
     /// }
     /// ```
-    fn with_object_lock<T, E, F>(&mut self, lock: impl IntoLockRequest, work: F) -> Result<T, E>
+    fn with_object_lock<T, E, F>(&mut self, lock: impl Into<LockRequest>, work: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_held(self, &Request::new(lock.into_object_lock())?, work)
+        run_or_held(self, &Request::new(lock.into())?, work)
     }
 
     /// [`with_object_lock`](Self::with_object_lock) without waiting: `None`, and `work` not run, when
@@ -175,14 +175,14 @@ pub trait ObjectLockExt: Engine {
     /// ```
     fn try_with_object_lock<T, E, F>(
         &mut self,
-        lock: impl IntoLockRequest,
+        lock: impl Into<LockRequest>,
         work: F,
     ) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        let request = Request::new(lock.into_object_lock())?.without_waiting();
+        let request = Request::new(lock.into())?.nowait();
         run::run(self, &request, work)
     }
 
@@ -228,7 +228,7 @@ pub trait ObjectLockExt: Engine {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_held(self, &Request::new(locks.into_object_locks())?, work)
+        run_or_held(self, &Request::new(locks.into_lock_request())?, work)
     }
 
     /// [`with_object_locks`](Self::with_object_locks) without waiting: `None`, and `work` not run, when
@@ -246,7 +246,7 @@ pub trait ObjectLockExt: Engine {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        let request = Request::new(locks.into_object_locks())?.without_waiting();
+        let request = Request::new(locks.into_lock_request())?.nowait();
         run::run(self, &request, work)
     }
 
@@ -293,8 +293,8 @@ pub trait ObjectLockExt: Engine {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn lock_object(&mut self, lock: impl IntoLockRequest) -> Result<(), Error> {
-        let request = Request::new(lock.into_object_lock())?;
+    fn lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<(), Error> {
+        let request = Request::new(lock.into())?;
         match run::lock(self, "lock_object", &request)? {
             Grant::Locked => Ok(()),
             Grant::Held => Err(held(&request)),
@@ -307,8 +307,8 @@ pub trait ObjectLockExt: Engine {
     /// # Errors
     ///
     /// As [`lock_object`](Self::lock_object), but for [`Error::Unavailable`] and [`Error::LockTimeout`].
-    fn try_lock_object(&mut self, lock: impl IntoLockRequest) -> Result<bool, Error> {
-        let request = Request::new(lock.into_object_lock())?.without_waiting();
+    fn try_lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<bool, Error> {
+        let request = Request::new(lock.into())?.nowait();
         Ok(run::lock(self, "try_lock_object", &request)? == Grant::Locked)
     }
 
@@ -343,7 +343,7 @@ pub trait ObjectLockExt: Engine {
         if depth::depth(self)? > 0 {
             return Err(Error::AlreadyInTransaction {
                 method: "purge_object_locks",
-                why: "the removed rows would stay locked until it ends",
+                reason: "the removed rows would stay locked until it ends",
             });
         }
         Self::purge(self)
@@ -363,6 +363,6 @@ where
 
 fn held(request: &Request) -> Error {
     Error::Unavailable {
-        what: request.what(),
+        resource: request.resource(),
     }
 }

@@ -194,7 +194,7 @@ pub trait SemaphoreExt: SlotStore {
     /// - After any other error the previous lease stays valid.
     fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         let lease_us = lease::micros(duration)?;
-        name::check(NameKind::Semaphore, &slot.semaphore)?;
+        name::validate(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             let begun = Instant::now();
@@ -225,7 +225,7 @@ pub trait SemaphoreExt: SlotStore {
     /// - After any other error the slot stays held until its lease expires. Pass `&slot` to be able to retry.
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         let slot = slot.borrow();
-        name::check(NameKind::Semaphore, &slot.semaphore)?;
+        name::validate(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
             if Self::give_back(self, slot, expiry)? > 0 {
@@ -258,7 +258,7 @@ pub trait SemaphoreExt: SlotStore {
     /// [`Error::InvalidName`]; errors of the database.
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let name = semaphore.as_ref();
-        name::check(NameKind::Semaphore, name)?;
+        name::validate(NameKind::Semaphore, name)?;
         assert_open_if_in_transaction(self)?;
         let released = Self::give_all_back(self, name)?;
         acquire::released(name, released, None);
@@ -297,7 +297,7 @@ pub trait SemaphoreExt: SlotStore {
     /// ```
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
         let name = semaphore.as_ref();
-        name::check(NameKind::Semaphore, name)?;
+        name::validate(NameKind::Semaphore, name)?;
         let rows = Self::held(self, name)?;
         Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
     }
@@ -353,7 +353,7 @@ pub trait SemaphoreExt: SlotStore {
             return Err(Error::NotInTransaction { method: "pin_slot" });
         }
         Self::assert_open(self)?;
-        name::check(NameKind::Semaphore, &slot.semaphore)?;
+        name::validate(NameKind::Semaphore, &slot.semaphore)?;
         if Self::pin(self, slot)? {
             Ok(())
         } else {
@@ -457,7 +457,7 @@ pub trait SemaphoreExt: SlotStore {
     ) -> Result<(), Error> {
         let semaphores: Vec<_> = semaphores.into_iter().collect();
         for semaphore in &semaphores {
-            semaphore.borrow().check()?;
+            semaphore.borrow().validate()?;
         }
         outside(self, "register_semaphores", OTHERS_WAIT)?;
         for semaphore in &semaphores {
@@ -486,8 +486,8 @@ pub trait SemaphoreExt: SlotStore {
         outside(self, "purge_slots", OTHERS_WAIT)?;
         if unused_for > LeaseOptions::LONGEST {
             return Err(Error::InvalidLease {
-                asked: unused_for,
-                why: "no slot can be unused for longer than the longest lease",
+                requested: unused_for,
+                reason: "no slot can be unused for longer than the longest lease",
             });
         }
         Self::purge_slots_older_than(self, lease::up_to_micros(unused_for))
@@ -535,7 +535,7 @@ pub trait SemaphoreExt: SlotStore {
                     tracing::warn!(fence, "fences raised");
                     return Ok(fence);
                 }
-                Raised::TooFar => return Err(Error::FencesTooLarge { asked: by }),
+                Raised::TooFar => return Err(Error::FencesTooLarge { requested: by }),
                 Raised::NoFloor => Self::make_fence_floor(self)?,
             }
         }
@@ -570,12 +570,12 @@ fn assert_open_if_in_transaction<C: SlotStore>(conn: &mut C) -> Result<(), Error
 fn outside<C: SlotStore>(
     conn: &mut C,
     method: &'static str,
-    why: &'static str,
+    reason: &'static str,
 ) -> Result<(), Error> {
     if depth::depth(conn)? == 0 {
         Ok(())
     } else {
-        Err(Error::AlreadyInTransaction { method, why })
+        Err(Error::AlreadyInTransaction { method, reason })
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod definition;
 
 use std::ops::RangeInclusive;
 
-use crate::sequence::backend::{Draw, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceStore};
 use crate::{Error, Sequence, transaction::depth};
 
 /// Gap-free numbers, as methods on Diesel's connections.
@@ -154,7 +154,7 @@ pub trait SequenceExt: SequenceStore {
     /// # fn main() {}
     /// ```
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
-        sequence.check()?;
+        sequence.validate()?;
         Self::last(self, sequence)
     }
 }
@@ -167,7 +167,7 @@ fn draw<C: SequenceStore>(
     sequence: &Sequence,
     count: u32,
 ) -> Result<i64, Error> {
-    sequence.check()?;
+    sequence.validate()?;
     if depth::depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
@@ -178,18 +178,18 @@ fn draw<C: SequenceStore>(
         last,
     };
     let first = sequence.start();
-    let first_last = match first.checked_add(i64::from(count) - 1) {
+    let initial_last = match first.checked_add(i64::from(count) - 1) {
         Some(last) => last,
         // Too many for the very first draw; a sequence that has begun goes on from where it is, and its row
         // is there: what would be inserted does not matter.
         None if C::last(conn, sequence)?.is_some() => i64::MAX,
         None => return Err(exhausted(first - 1)),
     };
-    let draw = Draw {
+    let draw = DrawRequest {
         sequence,
         count: count.into(),
-        first_last,
-        before: i64::MAX - i64::from(count),
+        initial_last,
+        max_last: i64::MAX - i64::from(count),
     };
     if let Some(last) = C::draw(conn, &draw)? {
         return Ok(last);

@@ -10,8 +10,8 @@ pub(crate) mod run;
 use std::thread::sleep;
 
 use crate::engine::Engine;
-use crate::transaction::retry::{Attempts, Reason};
-use crate::transaction::run::Failed;
+use crate::transaction::retry::{Attempts, RetryReason};
+use crate::transaction::run::TransactionFailure;
 use crate::{Error, RetryPolicy, TransactionError, TransactionOptions, object_lock::events};
 
 /// Transactions with an isolation level, an access mode and retries, as methods on Diesel's connections.
@@ -128,14 +128,14 @@ pub trait TransactionExt: Engine {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn run_transaction<T, E, F, Kind>(
+    fn run_transaction<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,
         mut work: F,
     ) -> Result<T, E>
     where
         F: FnMut(&mut Self) -> Result<T, E>,
-        E: TransactionError<Kind>,
+        E: TransactionError<Via>,
     {
         run(self, "run_transaction", transaction, |conn, _| work(conn))
     }
@@ -163,14 +163,14 @@ pub trait TransactionExt: Engine {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn run_transaction_attempts<T, E, F, Kind>(
+    fn run_transaction_attempts<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,
         work: F,
     ) -> Result<T, E>
     where
         F: FnMut(&mut Self, u32) -> Result<T, E>,
-        E: TransactionError<Kind>,
+        E: TransactionError<Via>,
     {
         run(self, "run_transaction_attempts", transaction, work)
     }
@@ -178,7 +178,7 @@ pub trait TransactionExt: Engine {
 
 impl<C: Engine> TransactionExt for C {}
 
-fn run<C, T, E, F, Kind>(
+fn run<C, T, E, F, Via>(
     conn: &mut C,
     method: &'static str,
     transaction: TransactionOptions,
@@ -187,39 +187,39 @@ fn run<C, T, E, F, Kind>(
 where
     C: Engine,
     F: FnMut(&mut C, u32) -> Result<T, E>,
-    E: TransactionError<Kind>,
+    E: TransactionError<Via>,
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
-    retry.check()?;
+    retry.validate()?;
     C::check(&transaction)?;
     if depth::depth(conn)? > 0 {
         return Err(E::from(Error::AlreadyInTransaction {
             method,
-            why: "its isolation level is set, and what it has done can't be tried again from here; \
+            reason: "its isolation level is set, and what it has done can't be tried again from here; \
                   Diesel's transaction makes a savepoint",
         }));
     }
     let mut attempts = Attempts::new(retry);
     loop {
         let number = attempts.number();
-        let failed = match run::attempt(conn, &transaction, |conn| work(conn, number)) {
+        let failed = match run::run_once(conn, &transaction, |conn| work(conn, number)) {
             Ok(value) => return Ok(value),
             Err(failed) => failed,
         };
         let reason = match &failed {
-            Failed::Around(error) => Reason::of_own(error),
-            Failed::Inside(error) | Failed::Outside(error) => {
-                error.database_error().and_then(Reason::of)
+            TransactionFailure::Transaction(error) => RetryReason::from_crate_error(error),
+            TransactionFailure::Closure(error) | TransactionFailure::ClosureAfterEnd(error) => {
+                error.database_error().and_then(RetryReason::find)
             }
         };
         // A connection whose rollback failed can't begin again.
         let usable = depth::depth(conn).is_ok_and(|depth| depth == 0);
-        if let Failed::Outside(_) = &failed
-            && let Some(reason) = reason.filter(|reason| retry.covers(*reason))
+        if let TransactionFailure::ClosureAfterEnd(_) = &failed
+            && let Some(reason) = reason.filter(|reason| retry.applies_to(*reason))
             && usable
             && !C::may_end_transactions(conn, reason)
         {
-            return Err(run::ended_before(reason).into());
+            return Err(run::closed_before_failure(reason).into());
         }
         let pause = reason
             .filter(|_| usable)
@@ -228,7 +228,7 @@ where
             return Err(failed.into_error());
         };
         C::before_retry(conn);
-        events::retried(reason, number, pause);
+        events::record_retry(reason, number, pause);
         sleep(pause);
     }
 }

@@ -13,7 +13,7 @@ use diesel::mysql::MysqlConnection;
 
 use super::{Engine, Grant, active_isolation};
 use crate::object_lock::acquire::Request;
-use crate::transaction::retry::Reason;
+use crate::transaction::retry::RetryReason;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
     transaction::run,
@@ -47,13 +47,14 @@ impl Engine for MysqlConnection {
     type Scope = active_isolation::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let rides_with_begin =
-            !request.kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCKED_AT_ONCE;
+        let rides_with_begin = !request.is_kept()
+            && request.wait != Wait::No
+            && request.ids.len() <= sql::LOCKED_AT_ONCE;
         if rides_with_begin && begin_if_free(conn, request)? {
             return Ok(Grant::Locked);
         }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
-        let mut gate = !request.kept();
+        let mut gate = !request.is_kept();
         loop {
             session::begin(conn, sql::BEGIN_MARKED)?;
             let transaction = object_lock::TxContext::Begun { gate };
@@ -67,7 +68,7 @@ impl Engine for MysqlConnection {
                 Refusal::NoRow => gate = true,
                 // It has done nothing yet and may start over without anyone noticing.
                 Refusal::Failed(Error::Deadlock { source }) => {
-                    if request.time_is_up() {
+                    if request.is_expired() {
                         return Err(request.timed_out(Some(source)));
                     }
                 }
@@ -93,8 +94,8 @@ impl Engine for MysqlConnection {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
-                what: "DEFERRABLE".to_owned(),
-                instead: "leave it out",
+                mode: "DEFERRABLE".to_owned(),
+                hint: "leave it out",
             });
         }
         Ok(())
@@ -118,8 +119,9 @@ impl Engine for MysqlConnection {
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT)).map_err(run::not_ended)?;
-        depth::left(conn);
+        depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT))
+            .map_err(run::commit_error)?;
+        depth::mark_closed(conn);
         Ok(())
     }
 
@@ -143,12 +145,13 @@ impl Engine for MysqlConnection {
 
     /// InnoDB ends the transaction with a deadlock and with a record that has changed. One that was committed before
     /// can't be told apart then.
-    fn may_end_transactions(conn: &mut Self, reason: Reason) -> bool {
-        reason != Reason::LockTimeout || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)
+    fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
+        reason != RetryReason::LockTimeout
+            || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
-        if depth::is_given_up(conn) {
+        if depth::is_aborted(conn) {
             return Err(run::ended(None));
         }
         Ok(())
@@ -181,7 +184,7 @@ impl Engine for MysqlConnection {
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
         };
-        depth::guarded(conn, |conn| {
+        depth::break_on_panic(conn, |conn| {
             let forever = i32::MAX;
             while (sql::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
                 != Some(1)
@@ -280,8 +283,8 @@ fn level_named(level: i64) -> &'static str {
 
 fn isolation(request: &Request, level: &str) -> Error {
     Error::UnsuitableIsolation {
-        what: request.what(),
-        why: isolation_of(level),
+        resource: request.resource(),
+        reason: isolation_of(level),
     }
 }
 

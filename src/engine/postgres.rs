@@ -4,7 +4,7 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionMa
 use diesel::prelude::*;
 
 use super::{Engine, Grant};
-use crate::error::classify::{Class, classify};
+use crate::error::classify::{ErrorClass, classify};
 use crate::object_lock::acquire::Request;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
@@ -29,7 +29,7 @@ impl Engine for PgConnection {
     /// request that is not to wait, whose answer may be "held", takes two.
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         loop {
-            let time_is_up = request.time_is_up();
+            let time_is_up = request.is_expired();
             let grant = match request.wait {
                 Wait::Forever | Wait::AtMost(_) => {
                     begin(conn, &sql::begin_and_acquire(request)).map(|()| Grant::Locked)
@@ -43,7 +43,7 @@ impl Engine for PgConnection {
                     return Ok(Grant::Held);
                 }
                 // It has done nothing yet and may start over without anyone noticing.
-                Err(error) if classify(&error) == Class::Deadlock => {}
+                Err(error) if classify(&error) == ErrorClass::Deadlock => {}
                 Err(error) if ends_the_wait(request, &error) && !time_is_up => {}
                 Err(error) => return Err(failed(request, error)),
             }
@@ -83,15 +83,15 @@ impl Engine for PgConnection {
     fn enter(_: &mut Self, _: Option<IsolationLevel>) -> Self::Scope {}
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        let committed = depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT));
+        let committed = depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT));
         let Err(error) = committed else {
             return Ok(());
         };
         // COMMIT ends the transaction also when it fails, so that this is not its error.
         let still_open = depth::depth(conn).is_ok_and(|depth| depth > 0);
         let not_ours = match classify(&error) {
-            Class::TransactionAborted => true,
-            Class::Other => error.to_string().contains(sql::MARK),
+            ErrorClass::TransactionAborted => true,
+            ErrorClass::Other => error.to_string().contains(sql::MARK),
             _ => false,
         };
         if not_ours && still_open {
@@ -104,7 +104,7 @@ impl Engine for PgConnection {
         let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
         // An aborted transaction can't be asked.
         let begun =
-            counted && (depth::is_given_up(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
+            counted && (depth::is_aborted(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
         if !begun || depth::depth(conn).is_ok_and(|depth| depth > 0) {
             conn.batch_execute("ROLLBACK")?;
         }
@@ -136,7 +136,10 @@ impl Engine for PgConnection {
             let version: String = sql::server_version().get_result(conn)?;
             if let Some(cluster) = cluster_of(&version) {
                 let instead = "use PostgreSQL";
-                return Err(Error::SeveralWriters { cluster, instead });
+                return Err(Error::SeveralWriters {
+                    cluster,
+                    hint: instead,
+                });
             }
             sql::lock_migrations().execute(conn)?;
             migrations::run_pending(conn, migrations::POSTGRES)
@@ -162,7 +165,7 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     let begun = depth::begin(conn, batch);
     if begun.is_err() {
-        let ended = depth::guarded(conn, |conn| conn.batch_execute("ROLLBACK"));
+        let ended = depth::break_on_panic(conn, |conn| conn.batch_execute("ROLLBACK"));
         if ended.is_err() {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
         }
@@ -180,7 +183,7 @@ fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<G
 }
 
 fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
-    let answer: String = sql::try_acquire(ids(request), request.kept()).get_result(conn)?;
+    let answer: String = sql::try_acquire(ids(request), request.is_kept()).get_result(conn)?;
     match answer.as_str() {
         "locked" => Ok(Grant::Locked),
         "held" => Ok(Grant::Held),
@@ -190,8 +193,8 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant>
 
 fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
     match request.ids.as_slice() {
-        [id] => sql::acquire_one(id.as_str(), request.kept()).get_result(conn),
-        _ => sql::acquire(ids(request), request.kept()).get_result(conn),
+        [id] => sql::acquire_one(id.as_str(), request.is_kept()).get_result(conn),
+        _ => sql::acquire(ids(request), request.is_kept()).get_result(conn),
     }
 }
 
@@ -204,7 +207,7 @@ fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Op
         return Ok(refusal);
     }
     loop {
-        let time_is_up = request.time_is_up();
+        let time_is_up = request.is_expired();
         let Err(error) = conn.batch_execute(&sql::acquire_in_savepoint(request)) else {
             return Ok(None);
         };
@@ -218,20 +221,20 @@ fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Op
 /// The limit that [`statements`] have set. The lock may be free all the same, on a busy server or with a
 /// function that is yet to be planned: it is asked for once more, without waiting.
 fn ends_the_wait(request: &Request, error: &diesel::result::Error) -> bool {
-    matches!(request.wait, Wait::AtMost(_)) && classify(error) == Class::StatementTimeout
+    matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
 }
 
 fn failed(request: &Request, error: diesel::result::Error) -> Error {
     match classify(&error) {
-        Class::LockTimeout | Class::StatementTimeout => request.timed_out(Some(error)),
+        ErrorClass::LockTimeout | ErrorClass::StatementTimeout => request.timed_out(Some(error)),
         _ => error.into(),
     }
 }
 
 fn isolation(request: &Request, level: &str) -> Error {
     Error::UnsuitableIsolation {
-        what: request.what(),
-        why: isolation_of(level),
+        resource: request.resource(),
+        reason: isolation_of(level),
     }
 }
 

@@ -8,7 +8,7 @@ macro_rules! upsert_and_return {
             $db, $conn;
             /// The number drawn last; no row when too few are left.
             Draw<'a> {
-                draw: &'a crate::sequence::backend::Draw<'a>
+                draw: &'a crate::sequence::backend::DrawRequest<'a>
             } -> diesel::sql_types::BigInt,
             |self, out| {
                 let sequence = self.draw.sequence;
@@ -16,10 +16,10 @@ macro_rules! upsert_and_return {
                     "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
                         diesel::sql_types::Text = sequence.name();
                     ", ", diesel::sql_types::Text = sequence.scope();
-                    ", ", diesel::sql_types::BigInt = &self.draw.first_last;
+                    ", ", diesel::sql_types::BigInt = &self.draw.initial_last;
                     ") ON CONFLICT (name, scope) DO UPDATE SET last = diesel_locks_sequences.last + ",
                         diesel::sql_types::BigInt = &self.draw.count;
-                    " WHERE diesel_locks_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.before;
+                    " WHERE diesel_locks_sequences.last <= ", diesel::sql_types::BigInt = &self.draw.max_last;
                     " RETURNING last";
                 );
             }

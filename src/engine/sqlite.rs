@@ -8,7 +8,7 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
 use super::{Engine, Grant, active_isolation};
-use crate::error::classify::{self, Class, classify};
+use crate::error::classify::{self, ErrorClass, classify};
 use crate::object_lock::acquire::Request;
 use crate::transaction::options::Access;
 use crate::{
@@ -44,7 +44,7 @@ impl Engine for SqliteConnection {
 
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let step = request
-            .left()
+            .remaining()
             .unwrap_or(STEP)
             .clamp(Duration::from_millis(2), STEP);
         // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
@@ -64,8 +64,8 @@ impl Engine for SqliteConnection {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
-                what: what.to_owned(),
-                instead,
+                mode: what.to_owned(),
+                hint: instead,
             })
         };
         match transaction.isolation {
@@ -126,8 +126,9 @@ impl Engine for SqliteConnection {
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
-        depth::guarded(conn, |conn| conn.batch_execute(sql::COMMIT)).map_err(run::not_ended)?;
-        depth::left(conn);
+        depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT))
+            .map_err(run::commit_error)?;
+        depth::mark_closed(conn);
         Ok(())
     }
 
@@ -182,8 +183,8 @@ fn in_turn<T>(
 fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
     let begun = depth::begin(conn, batch);
     if let Err(error) = &begun
-        && classify(error) != Class::Busy
-        && !says(error, classify::sqlite::begun_before)
+        && classify(error) != ErrorClass::Busy
+        && !says(error, classify::sqlite::is_nested_begin)
     {
         // There may be none.
         let _ = conn.batch_execute("ROLLBACK");
@@ -199,7 +200,7 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Gra
             Ok(()) => return Ok(Grant::Locked),
             Err(error) => error,
         };
-        if classify(&error) != Class::Busy {
+        if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
         if pause_while_held(request, attempt, error)? == Grant::Held {
@@ -220,7 +221,7 @@ fn pause_while_held(
     }
     let longest = backoff::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
     let pause = backoff::jittered(longest);
-    match request.left() {
+    match request.remaining() {
         None => std::thread::sleep(pause),
         Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
         Some(left) => std::thread::sleep(pause.min(left)),
@@ -247,7 +248,7 @@ fn become_writer(
         let Err(error) = sql::become_writer().execute(conn) else {
             return Ok(Grant::Locked);
         };
-        if classify(&error) != Class::Busy {
+        if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
         if says(&error, classify::sqlite::locked_in_cache) {
@@ -258,8 +259,8 @@ fn become_writer(
         }
         if begun.elapsed() < step {
             return Err(Error::UnsuitableIsolation {
-                what: request.what(),
-                why:
+                resource: request.resource(),
+                reason:
                     "it has read before, and another connection writes or has written since; start \
                       it with immediate_transaction, or lock before the first read"
                         .to_owned(),
@@ -268,7 +269,7 @@ fn become_writer(
         if request.wait == Wait::No {
             return Ok(Grant::Held);
         }
-        if request.left() == Some(Duration::ZERO) {
+        if request.remaining() == Some(Duration::ZERO) {
             return Err(request.timed_out(Some(error)));
         }
     }
@@ -285,7 +286,7 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
 /// Writes kept rows. For the others it touches the table all the same: a missing table is an error on
 /// every engine.
 fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
-    if request.kept() {
+    if request.is_kept() {
         for id in &request.ids {
             sql::insert_kept(id.as_str()).execute(conn)?;
         }

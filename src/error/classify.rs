@@ -8,12 +8,12 @@ mod privileges;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-pub(crate) use privileges::Needed;
+pub(crate) use privileges::RequiredPrivilege;
 
 /// What an error of the database means to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "no engine has all of them")]
-pub(crate) enum Class {
+pub(crate) enum ErrorClass {
     Deadlock,
     SerializationFailure,
     LockTimeout,
@@ -23,7 +23,7 @@ pub(crate) enum Class {
     StatementTimeout,
     ReadOnly,
     MissingTables,
-    Denied(Needed),
+    InsufficientPrivilege(RequiredPrivilege),
     PreparedStatementMismatch,
     TransactionAborted,
     OutcomeUnknown,
@@ -45,7 +45,7 @@ pub(crate) const TABLES: [&str; 5] = [
     "diesel_locks_slots",
 ];
 
-const MESSAGES: &[fn(&str) -> Option<Class>] = &[
+const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[
     #[cfg(feature = "postgres")]
     postgres::classify,
     #[cfg(feature = "mysql")]
@@ -55,7 +55,7 @@ const MESSAGES: &[fn(&str) -> Option<Class>] = &[
 ];
 
 /// What an error means, whichever engine it comes from: messages of different engines differ.
-pub(crate) fn classify(error: &diesel::result::Error) -> Class {
+pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     use diesel::result::DatabaseErrorKind;
     use diesel::result::Error::{DatabaseError, RollbackErrorOnCommit};
 
@@ -63,19 +63,19 @@ pub(crate) fn classify(error: &diesel::result::Error) -> Class {
         DatabaseError(kind, information) => (kind, information),
         // The ROLLBACK after it failed as well.
         RollbackErrorOnCommit { commit_error, .. }
-            if classify(commit_error) == Class::OutcomeUnknown =>
+            if classify(commit_error) == ErrorClass::OutcomeUnknown =>
         {
-            return Class::OutcomeUnknown;
+            return ErrorClass::OutcomeUnknown;
         }
-        _ => return Class::Other,
+        _ => return ErrorClass::Other,
     };
     let known = MESSAGES
         .iter()
         .find_map(|classify| classify(information.message()));
     // The message goes first: Diesel calls InnoDB's deadlock a serialization failure.
     known.unwrap_or(match kind {
-        DatabaseErrorKind::SerializationFailure => Class::SerializationFailure,
-        DatabaseErrorKind::ReadOnlyTransaction => Class::ReadOnly,
-        _ => Class::Other,
+        DatabaseErrorKind::SerializationFailure => ErrorClass::SerializationFailure,
+        DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::ReadOnly,
+        _ => ErrorClass::Other,
     })
 }

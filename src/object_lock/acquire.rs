@@ -23,12 +23,12 @@ impl Request {
             retention,
         } = lock;
         for id in &ids {
-            id.check()?;
+            id.validate()?;
         }
-        if let Wait::AtMost(asked) = wait
-            && asked > Wait::LONGEST
+        if let Wait::AtMost(requested) = wait
+            && requested > Wait::LONGEST
         {
-            return Err(Error::InvalidWait { asked });
+            return Err(Error::InvalidWait { requested });
         }
         // Order of bytes, whatever the database's collation: every process sorts alike.
         ids.sort();
@@ -47,34 +47,34 @@ impl Request {
         })
     }
 
-    pub(crate) fn without_waiting(mut self) -> Self {
+    pub(crate) fn nowait(mut self) -> Self {
         self.wait = Wait::No;
         self
     }
 
-    pub(crate) fn kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.retention == Retention::Kept
     }
 
-    pub(crate) fn waited(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// What is left of the time asked for; `None` without a limit.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    pub(crate) fn remaining(&self) -> Option<Duration> {
         match self.wait {
             Wait::Forever => None,
-            Wait::AtMost(limit) => Some(limit.saturating_sub(self.waited())),
+            Wait::AtMost(limit) => Some(limit.saturating_sub(self.elapsed())),
             Wait::No => Some(Duration::ZERO),
         }
     }
 
-    /// [`left`](Self::left) in milliseconds, rounded up so that nobody gives up early. Zero, which means
+    /// [`remaining`](Self::remaining) in milliseconds, rounded up so that nobody gives up early. Zero, which means
     /// "no limit" to all servers, is when the time is up: then nothing may wait any more, but what is free
     /// is had, for a statement takes time even if it does not wait.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    pub(crate) fn left_millis(&self) -> Option<i32> {
-        self.left().map(|left| {
+    pub(crate) fn remaining_millis(&self) -> Option<i32> {
+        self.remaining().map(|left| {
             let millis = left.as_nanos().div_ceil(1_000_000);
             i32::try_from(millis).unwrap_or(i32::MAX)
         })
@@ -82,12 +82,12 @@ impl Request {
 
     /// Always so when it is not to wait, never when for ever.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    pub(crate) fn time_is_up(&self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
+    pub(crate) fn is_expired(&self) -> bool {
+        self.remaining().is_some_and(|left| left.is_zero())
     }
 
     /// The ids as text, for errors and events; the first of many.
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         let named = self.ids.iter().take(NAMED_IDS).map(ObjectId::as_str);
         let named = named.collect::<Vec<_>>().join(", ");
         match self.ids.len().saturating_sub(NAMED_IDS) {
@@ -98,8 +98,8 @@ impl Request {
 
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         Error::LockTimeout {
-            what: self.what(),
-            waited: self.waited(),
+            resource: self.resource(),
+            waited: self.elapsed(),
             source,
         }
     }

@@ -5,33 +5,36 @@ use std::time::Duration;
 use crate::Error;
 use crate::engine::Grant;
 use crate::object_lock::acquire::Request;
-use crate::transaction::retry::Reason;
+use crate::transaction::retry::RetryReason;
 
 /// An event for the outcome of a request, which is passed on.
-pub(crate) fn told(request: &Request, outcome: Result<Grant, Error>) -> Result<Grant, Error> {
+pub(crate) fn record_outcome(
+    request: &Request,
+    outcome: Result<Grant, Error>,
+) -> Result<Grant, Error> {
     match &outcome {
         Ok(Grant::Locked) => {
-            tracing::debug!(ids = %request.what(), waited = ?request.waited(), "object lock acquired");
+            tracing::debug!(ids = %request.resource(), waited = ?request.elapsed(), "object lock acquired");
         }
         Ok(Grant::Held) => {
-            tracing::debug!(ids = %request.what(), "object lock refused: held by another");
+            tracing::debug!(ids = %request.resource(), "object lock refused: held by another");
         }
         Err(error) if error.is_timeout() => {
-            tracing::warn!(ids = %request.what(), waited = ?request.waited(), "object lock timed out");
+            tracing::warn!(ids = %request.resource(), waited = ?request.elapsed(), "object lock timed out");
         }
         Err(error) => {
-            tracing::warn!(ids = %request.what(), %error, "object lock failed");
+            tracing::warn!(ids = %request.resource(), %error, "object lock failed");
         }
     }
     outcome
 }
 
 /// The transaction that held the locks has ended, or its savepoint.
-pub(crate) fn freed(request: &Request, held: Duration) {
-    tracing::debug!(ids = %request.what(), ?held, "object lock freed");
+pub(crate) fn record_released(request: &Request, held: Duration) {
+    tracing::debug!(ids = %request.resource(), ?held, "object lock freed");
 }
 
 /// A transaction is begun again after a pause.
-pub(crate) fn retried(reason: Reason, attempt: u32, pause: Duration) {
+pub(crate) fn record_retry(reason: RetryReason, attempt: u32, pause: Duration) {
     tracing::warn!(%reason, attempt, ?pause, "transaction given up by the database, to be tried again");
 }

@@ -18,7 +18,7 @@ pub const MAX_ID_CHARS: usize = 255;
 ///
 /// An id is checked when it is used: [`with_object_lock`](crate::ObjectLockExt::with_object_lock) and
 /// its kin return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) for an unusable one before
-/// they send anything to the database. [`check`](ObjectId::check) tells at once.
+/// they send anything to the database. [`validate`](ObjectId::validate) tells at once.
 ///
 /// ```
 /// use diesel_locks::ObjectId;
@@ -30,7 +30,7 @@ pub const MAX_ID_CHARS: usize = 255;
 /// assert_eq!(format!("{bond:?}"), r#"ObjectId::from("BondBO:DK0015966592")"#);
 ///
 /// let empty = ObjectId::from("");
-/// assert!(empty.check().unwrap_err().to_string().contains("1 to 255 characters"));
+/// assert!(empty.validate().unwrap_err().to_string().contains("1 to 255 characters"));
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
@@ -43,7 +43,7 @@ impl ObjectId {
     ///
     /// The entity's name must not contain `:`, and neither part may be empty; the key may contain
     /// anything but NUL. Two different pairs therefore never give the same id. A pair that breaks this
-    /// gives an id that every use refuses (see [`check`](ObjectId::check)).
+    /// gives an id that every use refuses (see [`validate`](ObjectId::validate)).
     pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
         let entity = entity.to_string();
         let key = key.to_string();
@@ -53,7 +53,7 @@ impl ObjectId {
         } else if entity.is_empty() || key.is_empty() {
             Some(InvalidObjectId::EmptyPart { id: text.clone() })
         } else {
-            check(&text)
+            validate(&text)
         };
         Self { text, invalid }
     }
@@ -82,12 +82,12 @@ impl ObjectId {
     /// # Errors
     ///
     /// What is wrong with it, with the value and the limit.
-    pub fn check(&self) -> Result<(), InvalidObjectId> {
+    pub fn validate(&self) -> Result<(), InvalidObjectId> {
         self.invalid.clone().map_or(Ok(()), Err)
     }
 }
 
-fn check(text: &str) -> Option<InvalidObjectId> {
+fn validate(text: &str) -> Option<InvalidObjectId> {
     if text.is_empty() {
         return Some(InvalidObjectId::Empty);
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for ObjectId {
 
 impl From<String> for ObjectId {
     fn from(text: String) -> Self {
-        let invalid = check(&text);
+        let invalid = validate(&text);
         Self { text, invalid }
     }
 }
@@ -193,8 +193,8 @@ mod tests {
         for (entity, key) in [("a:b", "c"), ("", "b:c"), ("a", ""), ("", ""), ("a:", "")] {
             let pair = ObjectId::new(entity, key);
             let text = ObjectId::from(format!("{entity}:{key}"));
-            assert!(pair.check().is_err(), "{pair}");
-            assert!(text.check().is_ok(), "{text}");
+            assert!(pair.validate().is_err(), "{pair}");
+            assert!(text.validate().is_ok(), "{text}");
             assert_ne!(pair, text);
             assert_ne!(pair.to_string(), text.to_string());
             assert_ne!(format!("{pair:?}"), format!("{text:?}"));

@@ -104,46 +104,33 @@ impl LockRequest {
     }
 }
 
-/// What [`with_object_lock`](crate::ObjectLockExt::with_object_lock) and its kin take: an [`ObjectId`],
-/// a string, or an [`LockRequest`] with options.
-pub trait IntoLockRequest {
-    /// The request.
-    fn into_object_lock(self) -> LockRequest;
-}
-
-impl IntoLockRequest for LockRequest {
-    fn into_object_lock(self) -> LockRequest {
-        self
+impl From<&LockRequest> for LockRequest {
+    fn from(request: &LockRequest) -> Self {
+        request.clone()
     }
 }
 
-impl IntoLockRequest for &LockRequest {
-    fn into_object_lock(self) -> LockRequest {
-        self.clone()
-    }
-}
-
-macro_rules! id_into_object_lock {
+macro_rules! from_id {
     ($($id:ty),*) => {$(
-        impl IntoLockRequest for $id {
-            fn into_object_lock(self) -> LockRequest {
-                LockRequest::new(self)
+        impl From<$id> for LockRequest {
+            fn from(id: $id) -> Self {
+                Self::new(id)
             }
         }
     )*};
 }
 
-id_into_object_lock!(ObjectId, &ObjectId, String, &String, &str);
+from_id!(ObjectId, &ObjectId, String, &String, &str);
 
 /// What [`with_object_locks`](crate::ObjectLockExt::with_object_locks) takes: anything that yields ids
 /// (an array, a `Vec`, an iterator), or [`LockRequest::all`] with options.
 pub trait IntoLockRequests {
     /// The request.
-    fn into_object_locks(self) -> LockRequest;
+    fn into_lock_request(self) -> LockRequest;
 }
 
 impl IntoLockRequests for LockRequest {
-    fn into_object_locks(self) -> LockRequest {
+    fn into_lock_request(self) -> LockRequest {
         self
     }
 }
@@ -153,7 +140,7 @@ where
     I: IntoIterator,
     I::Item: Into<ObjectId>,
 {
-    fn into_object_locks(self) -> LockRequest {
+    fn into_lock_request(self) -> LockRequest {
         LockRequest::all(self)
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn lease<C: SlotStore>(
     lease: &LeaseOptions,
     effort: Effort,
 ) -> Result<Option<Slot>, Error> {
-    semaphore.check()?;
+    semaphore.validate()?;
     lease.check()?;
     let token = Uuid::new_v4();
     let wanted = Wanted {
@@ -196,12 +196,12 @@ pub(crate) fn within<A: Asker, T>(
     wait: Wait,
     mut attempt: impl FnMut(&mut A, Effort) -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
-    if let Wait::AtMost(asked) = wait
-        && asked > Wait::LONGEST
+    if let Wait::AtMost(requested) = wait
+        && requested > Wait::LONGEST
     {
-        return Err(Error::InvalidWait { asked });
+        return Err(Error::InvalidWait { requested });
     }
-    semaphore.check()?;
+    semaphore.validate()?;
     let begun = Instant::now();
     let what = || format!("a slot of {semaphore}");
     let until = match wait {
@@ -247,11 +247,11 @@ pub(crate) fn within<A: Asker, T>(
             return Ok(value);
         }
         if wait == Wait::No {
-            return Err(Error::Unavailable { what: what() });
+            return Err(Error::Unavailable { resource: what() });
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             return Err(Error::LockTimeout {
-                what: what(),
+                resource: what(),
                 waited: begun.elapsed(),
                 source: None,
             });
@@ -299,7 +299,7 @@ where
 {
     let outermost = depth::depth(conn)? == 1;
     let _freeing = Freeing(outermost.then_some(semaphore));
-    run::finish(conn, work)
+    run::commit_or_rollback(conn, work)
 }
 
 /// The looks of somebody who does not wait.
@@ -317,7 +317,7 @@ fn turn_to_try<C: SlotStore>(
     conn: &mut C,
     semaphore: &Semaphore,
 ) -> Result<Ticket<'static, String, Site>, Error> {
-    semaphore.check()?;
+    semaphore.validate()?;
     let name = semaphore.name().to_owned();
     if depth::depth(conn)? > 0 {
         return Ok(WAITING.alone(name));
@@ -373,7 +373,7 @@ fn begin_holding<C: SlotStore>(
     semaphore: &Semaphore,
     effort: Effort,
 ) -> Result<bool, Error> {
-    semaphore.check()?;
+    semaphore.validate()?;
     let in_transaction = depth::depth(conn)? > 0;
     let mut started_over = 0;
     let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {

@@ -11,7 +11,7 @@ use crate::name::{self, NameKind};
 ///
 /// The name has 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL and is compared as
 /// bytes. The number of permits ranges from 1 to [`MAX_PERMITS`] (100,000). Both are checked when the semaphore is
-/// used, before anything is sent to the database. [`check`](Semaphore::check) checks them at once.
+/// used, before anything is sent to the database. [`validate`](Semaphore::validate) checks them at once.
 ///
 /// # Changing the number of permits
 ///
@@ -82,8 +82,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`].
-    pub fn check(&self) -> Result<(), Error> {
-        name::check(NameKind::Semaphore, &self.name)?;
+    pub fn validate(&self) -> Result<(), Error> {
+        name::validate(NameKind::Semaphore, &self.name)?;
         if (1..=MAX_PERMITS).contains(&self.permits) {
             Ok(())
         } else {

@@ -84,8 +84,8 @@ impl LeaseOptions {
     pub(crate) fn at_least_micros(&self) -> Result<i64, Error> {
         if self.hold_at_least > self.duration {
             return Err(Error::InvalidLease {
-                asked: self.hold_at_least,
-                why: "hold_at_least is longer than the lease",
+                requested: self.hold_at_least,
+                reason: "hold_at_least is longer than the lease",
             });
         }
         Ok(up_to_micros(self.hold_at_least))
@@ -95,7 +95,7 @@ impl LeaseOptions {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.micros()?;
         self.at_least_micros()?;
-        Ok(name::check(
+        Ok(name::validate(
             NameKind::Holder,
             self.holder.as_deref().unwrap_or_default(),
         )?)
@@ -104,7 +104,7 @@ impl LeaseOptions {
 
 /// The duration of a lease in microseconds.
 pub(crate) fn micros(duration: Duration) -> Result<i64, Error> {
-    let why = if duration < LeaseOptions::SHORTEST {
+    let reason = if duration < LeaseOptions::SHORTEST {
         "the shortest lease is 1 ms"
     } else if duration > LeaseOptions::LONGEST {
         "the longest lease is 36,525 days"
@@ -112,8 +112,8 @@ pub(crate) fn micros(duration: Duration) -> Result<i64, Error> {
         return Ok(up_to_micros(duration));
     };
     Err(Error::InvalidLease {
-        asked: duration,
-        why,
+        requested: duration,
+        reason,
     })
 }
 

@@ -9,8 +9,8 @@ use crate::{Error, Sequence};
 /// The sequence store of an engine. Sealed, as [`Engine`] is.
 pub trait SequenceStore: Engine {
     /// Adds to the number drawn last, or makes the row. `None`, and nothing changed, when the row has more
-    /// than [`before`](Draw::before). Waits for the transaction that drew before.
-    fn draw(conn: &mut Self, draw: &Draw<'_>) -> Result<Option<i64>, Error>;
+    /// than [`max_last`](DrawRequest::max_last). Waits for the transaction that drew before.
+    fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
 
     /// The number drawn last, of the draws that are committed and our own.
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
@@ -18,15 +18,15 @@ pub trait SequenceStore: Engine {
 
 /// A draw that is asked for, checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Draw<'a> {
+pub struct DrawRequest<'a> {
     pub(crate) sequence: &'a Sequence,
     pub(crate) count: i64,
     /// The number drawn last after the very first draw.
-    pub(crate) first_last: i64,
+    pub(crate) initial_last: i64,
     /// The largest number drawn last that leaves enough.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
         allow(dead_code, reason = "InnoDB finds out by itself")
     )]
-    pub(crate) before: i64,
+    pub(crate) max_last: i64,
 }

@@ -73,10 +73,10 @@ impl Sequence {
     /// # Errors
     ///
     /// [`Error::InvalidName`], [`Error::InvalidStart`].
-    pub fn check(&self) -> Result<(), Error> {
-        name::check(NameKind::Sequence, &self.name)?;
+    pub fn validate(&self) -> Result<(), Error> {
+        name::validate(NameKind::Sequence, &self.name)?;
         if let Some(key) = &self.key {
-            name::check(NameKind::SequenceKey, key)?;
+            name::validate(NameKind::SequenceKey, key)?;
         }
         if self.start < FIRST_NUMBER {
             return Err(Error::InvalidStart {

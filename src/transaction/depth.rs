@@ -23,7 +23,7 @@ where
 /// Marks the connection as broken when `work` panics, in an application's instrumentation: the session may have begun
 /// or taken what Diesel does not know of. A pool discards it.
 #[allow(dead_code, reason = "not without an engine")]
-pub(crate) fn guarded<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> T) -> T
+pub(crate) fn break_on_panic<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> T) -> T
 where
     C: Connection<TransactionManager = AnsiTransactionManager>,
 {
@@ -39,14 +39,14 @@ pub(crate) fn begin<C>(conn: &mut C, message: &str) -> QueryResult<()>
 where
     C: Connection<TransactionManager = AnsiTransactionManager>,
 {
-    guarded(conn, |conn| {
+    break_on_panic(conn, |conn| {
         AnsiTransactionManager::begin_transaction_sql(conn, message)
     })
 }
 
 /// Tells Diesel that no transaction is open any more, after a statement of ours that has ended it.
 #[allow(dead_code, reason = "not without an engine")]
-pub(crate) fn left<C>(conn: &mut C)
+pub(crate) fn mark_closed<C>(conn: &mut C)
 where
     C: Connection<TransactionManager = AnsiTransactionManager>,
 {
@@ -59,7 +59,7 @@ where
 /// It tells nobody, but for a feature that would be on for the whole application; so this reads what it shows when
 /// it is debugged.
 #[allow(dead_code, reason = "not without an engine")]
-pub(crate) fn is_given_up<C>(conn: &mut C) -> bool
+pub(crate) fn is_aborted<C>(conn: &mut C) -> bool
 where
     C: Connection<TransactionManager = AnsiTransactionManager>,
 {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use crate::Error;
-use crate::error::classify::{self, Class};
+use crate::error::classify::{self, ErrorClass};
 
 /// How often, and for how long, a transaction that the database gave up is begun again.
 ///
@@ -28,10 +28,10 @@ use crate::error::classify::{self, Class};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
-    attempts: u32,
-    within: Duration,
-    first: Duration,
-    longest: Duration,
+    max_attempts: u32,
+    max_elapsed: Duration,
+    initial_backoff: Duration,
+    max_backoff: Duration,
     lock_timeouts: bool,
 }
 
@@ -41,10 +41,10 @@ impl RetryPolicy {
     /// None is [`Error::InvalidRetry`] when the transaction is run.
     pub const fn max_attempts(attempts: u32) -> Self {
         Self {
-            attempts,
-            within: Duration::from_secs(30),
-            first: Duration::from_millis(10),
-            longest: Duration::from_secs(1),
+            max_attempts: attempts,
+            max_elapsed: Duration::from_secs(30),
+            initial_backoff: Duration::from_millis(10),
+            max_backoff: Duration::from_secs(1),
             lock_timeouts: false,
         }
     }
@@ -52,16 +52,16 @@ impl RetryPolicy {
     /// No attempt begins later than this after the first one began. Attempts are not interrupted.
     #[must_use]
     pub const fn max_elapsed(mut self, time: Duration) -> Self {
-        self.within = time;
+        self.max_elapsed = time;
         self
     }
 
     /// The limit of the first pause, and the one that it doubles up to. A first limit above the longest
     /// counts as the longest.
     #[must_use]
-    pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
-        self.first = first;
-        self.longest = longest;
+    pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {
+        self.initial_backoff = initial;
+        self.max_backoff = max;
         self
     }
 
@@ -73,30 +73,30 @@ impl RetryPolicy {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.attempts == 0 {
-            let attempts = self.attempts;
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.max_attempts == 0 {
+            let attempts = self.max_attempts;
             return Err(Error::InvalidRetry { attempts });
         }
         Ok(())
     }
 
     /// Whether a transaction that failed for this reason is begun again.
-    pub(crate) fn covers(&self, reason: Reason) -> bool {
-        reason != Reason::LockTimeout || self.lock_timeouts
+    pub(crate) fn applies_to(&self, reason: RetryReason) -> bool {
+        reason != RetryReason::LockTimeout || self.lock_timeouts
     }
 }
 
 /// Why a transaction is begun again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RetryReason {
     Deadlock,
     SerializationFailure,
     Busy,
     LockTimeout,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RetryReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deadlock => "deadlock",
@@ -107,51 +107,51 @@ impl fmt::Display for Reason {
     }
 }
 
-impl Reason {
+impl RetryReason {
     /// Why, as the first error in the chain that came from the database or from this crate has it.
-    pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
             if let Some(own) = error.downcast_ref::<Error>() {
-                return Self::of_own(own);
+                return Self::from_crate_error(own);
             }
             if let Some(diesels) = error.downcast_ref::<diesel::result::Error>() {
-                return Self::of_diesels(diesels);
+                return Self::from_diesel_error(diesels);
             }
             next = error.source();
         }
         None
     }
 
-    pub(crate) fn of_own(error: &Error) -> Option<Self> {
+    pub(crate) fn from_crate_error(error: &Error) -> Option<Self> {
         match error {
             Error::Deadlock { .. } => Some(Self::Deadlock),
             Error::SerializationFailure { .. } => Some(Self::SerializationFailure),
             Error::LockTimeout { .. } => Some(Self::LockTimeout),
-            Error::StatementTimeout { source } => Self::of_diesels(source),
+            Error::StatementTimeout { source } => Self::from_diesel_error(source),
             _ => None,
         }
     }
 
-    fn of_diesels(error: &diesel::result::Error) -> Option<Self> {
+    fn from_diesel_error(error: &diesel::result::Error) -> Option<Self> {
         if let diesel::result::Error::QueryBuilderError(inner) = error {
-            return inner.downcast_ref().and_then(Self::of_own);
+            return inner.downcast_ref().and_then(Self::from_crate_error);
         }
         match classify::classify(error) {
-            Class::Deadlock => Some(Self::Deadlock),
-            Class::SerializationFailure => Some(Self::SerializationFailure),
-            Class::Busy => Some(Self::Busy),
-            Class::LockTimeout | Class::LockNotAvailable => Some(Self::LockTimeout),
-            Class::StatementTimeout
-            | Class::ReadOnly
-            | Class::MissingTables
-            | Class::Denied(_)
-            | Class::PreparedStatementMismatch
-            | Class::TransactionAborted
-            | Class::OutcomeUnknown
-            | Class::TooManyIds { .. }
-            | Class::LockTableFull
-            | Class::Other => None,
+            ErrorClass::Deadlock => Some(Self::Deadlock),
+            ErrorClass::SerializationFailure => Some(Self::SerializationFailure),
+            ErrorClass::Busy => Some(Self::Busy),
+            ErrorClass::LockTimeout | ErrorClass::LockNotAvailable => Some(Self::LockTimeout),
+            ErrorClass::StatementTimeout
+            | ErrorClass::ReadOnly
+            | ErrorClass::MissingTables
+            | ErrorClass::InsufficientPrivilege(_)
+            | ErrorClass::PreparedStatementMismatch
+            | ErrorClass::TransactionAborted
+            | ErrorClass::OutcomeUnknown
+            | ErrorClass::TooManyIds { .. }
+            | ErrorClass::LockTableFull
+            | ErrorClass::Other => None,
         }
     }
 }
@@ -159,7 +159,7 @@ impl Reason {
 /// The attempts of one transaction.
 pub(crate) struct Attempts {
     retry: RetryPolicy,
-    begun: Instant,
+    started: Instant,
     number: u32,
     pauses: ExponentialBackoff,
 }
@@ -168,12 +168,12 @@ impl Attempts {
     pub(crate) fn new(retry: RetryPolicy) -> Self {
         let pauses = ExponentialBuilder::new()
             .with_factor(2.0)
-            .with_min_delay(retry.first.min(retry.longest))
-            .with_max_delay(retry.longest)
+            .with_min_delay(retry.initial_backoff.min(retry.max_backoff))
+            .with_max_delay(retry.max_backoff)
             .without_max_times();
         Self {
             retry,
-            begun: Instant::now(),
+            started: Instant::now(),
             number: 1,
             pauses: pauses.build(),
         }
@@ -185,12 +185,12 @@ impl Attempts {
     }
 
     /// How long to sleep before the next attempt; `None` when there is to be none.
-    pub(crate) fn pause_after(&mut self, reason: Reason) -> Option<Duration> {
-        if self.number >= self.retry.attempts || !self.retry.covers(reason) {
+    pub(crate) fn pause_after(&mut self, reason: RetryReason) -> Option<Duration> {
+        if self.number >= self.retry.max_attempts || !self.retry.applies_to(reason) {
             return None;
         }
         let pause = self.pauses.next()?.mul_f64(fastrand::f64());
-        if self.begun.elapsed() + pause > self.retry.within {
+        if self.started.elapsed() + pause > self.retry.max_elapsed {
             return None;
         }
         self.number += 1;
@@ -211,7 +211,7 @@ mod tests {
         for _ in 0..500 {
             let mut attempts = Attempts::new(retry);
             for (place, limit) in [10, 20, 40, 70, 70].into_iter().enumerate() {
-                let pause = attempts.pause_after(Reason::Deadlock).expect("no end");
+                let pause = attempts.pause_after(RetryReason::Deadlock).expect("no end");
                 assert!(pause <= Duration::from_millis(limit), "{pause:?}");
                 longest[place] = longest[place].max(pause);
             }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn transactions_of_unknown_outcome_are_not_tried_again() {
         let reason = |message: &str| {
-            Reason::of(&diesel::result::Error::DatabaseError(
+            RetryReason::find(&diesel::result::Error::DatabaseError(
                 diesel::result::DatabaseErrorKind::Unknown,
                 Box::new(message.to_owned()),
             ))
@@ -234,28 +234,29 @@ mod tests {
         let no_quorum = "WSREP has not yet prepared node for application use";
         assert_eq!(reason(no_quorum), None);
         let certified = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
-        assert_eq!(reason(certified), Some(Reason::Deadlock));
+        assert_eq!(reason(certified), Some(RetryReason::Deadlock));
         let plugin = "Plugin instructed the server to rollback the current transaction.";
-        assert_eq!(reason(plugin), Some(Reason::SerializationFailure));
+        assert_eq!(reason(plugin), Some(RetryReason::SerializationFailure));
     }
 
     #[test]
     fn attempts_are_bounded_in_number_and_time() {
         let mut three = Attempts::new(RetryPolicy::max_attempts(3));
-        assert!(three.pause_after(Reason::Deadlock).is_some());
-        assert!(three.pause_after(Reason::Busy).is_some());
+        assert!(three.pause_after(RetryReason::Deadlock).is_some());
+        assert!(three.pause_after(RetryReason::Busy).is_some());
         assert_eq!(three.number(), 3);
-        assert_eq!(three.pause_after(Reason::Deadlock), None);
+        assert_eq!(three.pause_after(RetryReason::Deadlock), None);
         let mut late = Attempts::new(RetryPolicy::max_attempts(3).max_elapsed(Duration::ZERO));
-        assert_eq!(late.pause_after(Reason::Deadlock), None);
+        assert_eq!(late.pause_after(RetryReason::Deadlock), None);
     }
 
     #[test]
     fn lock_timeouts_are_tried_again_if_asked_for() {
         let retry = RetryPolicy::max_attempts(3);
-        let pause = Attempts::new(retry).pause_after(Reason::LockTimeout);
+        let pause = Attempts::new(retry).pause_after(RetryReason::LockTimeout);
         assert_eq!(pause, None);
-        let pause = Attempts::new(retry.retry_lock_timeouts()).pause_after(Reason::LockTimeout);
+        let pause =
+            Attempts::new(retry.retry_lock_timeouts()).pause_after(RetryReason::LockTimeout);
         assert!(pause.is_some());
     }
 }

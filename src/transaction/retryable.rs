@@ -35,14 +35,14 @@ use crate::Error;
 /// }
 /// ```
 ///
-/// `Kind` tells the implementations of this crate apart; leave it out.
+/// `Via` tells the implementations of this crate apart; leave it out.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not tell which of its values are errors of the database",
     label = "an error of this type may be a deadlock, or not",
     note = "implement `diesel_locks::TransactionError` (one method) and `From<diesel_locks::Error>` for it, \
             or return `diesel::result::Error`, `diesel_locks::Error`, `anyhow::Error` or `Box<dyn Error>`"
 )]
-pub trait TransactionError<Kind = ()>: From<Error> {
+pub trait TransactionError<Via = ()>: From<Error> {
     /// The database's error, or one that has it as its source; `None` for an error of the application's
     /// own, after which nothing is tried again.
     fn database_error(&self) -> Option<&(dyn StdError + 'static)>;
@@ -62,9 +62,9 @@ impl TransactionError for Error {
 
 /// Hands out the error inside.
 #[derive(Clone, Copy, Debug)]
-pub enum HandsOut {}
+pub enum ViaAsRef {}
 
-impl<E> TransactionError<HandsOut> for E
+impl<E> TransactionError<ViaAsRef> for E
 where
     E: From<Error> + AsRef<dyn StdError + 'static>,
 {
@@ -75,9 +75,9 @@ where
 
 /// The same for a box that may go from thread to thread.
 #[derive(Clone, Copy, Debug)]
-pub enum HandsOutSend {}
+pub enum ViaAsRefSend {}
 
-impl TransactionError<HandsOutSend> for Box<dyn StdError + Send + Sync> {
+impl TransactionError<ViaAsRefSend> for Box<dyn StdError + Send + Sync> {
     fn database_error(&self) -> Option<&(dyn StdError + 'static)> {
         Some(self.as_ref())
     }

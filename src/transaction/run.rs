@@ -8,8 +8,8 @@ use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use crate::engine::{Engine, Grant};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::events;
-use crate::transaction::depth::{depth, guarded, left};
-use crate::transaction::retry::Reason;
+use crate::transaction::depth::{break_on_panic, depth, mark_closed};
+use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
 /// Takes the locks in the transaction that is open.
@@ -22,7 +22,7 @@ pub(crate) fn lock<C: Engine>(
         return Err(Error::NotInTransaction { method });
     }
     let grant = C::assert_open(conn).and_then(|()| C::lock_here(conn, request));
-    events::told(request, grant)
+    events::record_outcome(request, grant)
 }
 
 /// Opens a transaction, or a savepoint in the one that is open, takes the locks in it, and runs the
@@ -39,41 +39,42 @@ where
     } else {
         C::begin_locked(conn, request)
     };
-    if events::told(request, grant)? == Grant::Held {
+    if events::record_outcome(request, grant)? == Grant::Held {
         return Ok(None);
     }
     let granted = Instant::now();
-    let result = finish_in(conn, READ_COMMITTED, work, |_| {
-        events::freed(request, granted.elapsed());
+    let result = commit_or_rollback_at(conn, READ_COMMITTED, work, |_| {
+        events::record_released(request, granted.elapsed());
     });
-    result.map(Some).map_err(Failed::into_error)
+    result.map(Some).map_err(TransactionFailure::into_error)
 }
 
 /// Runs the closure in the transaction, or savepoint, that is open, and ends both together.
-pub(crate) fn finish<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
+pub(crate) fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
 where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    finish_in(conn, READ_COMMITTED, work, |_| ()).map_err(Failed::into_error)
+    commit_or_rollback_at(conn, READ_COMMITTED, work, |_| ())
+        .map_err(TransactionFailure::into_error)
 }
 
 /// The level of the transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
 /// Runs the closure once in a transaction of its own.
-pub(crate) fn attempt<C, T, E, F>(
+pub(crate) fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
     work: F,
-) -> Result<T, Failed<E>>
+) -> Result<T, TransactionFailure<E>>
 where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let before = C::begin(conn, transaction).map_err(Failed::Around)?;
-    finish_in(conn, transaction.isolation, work, |conn| {
+    let before = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
+    commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
         if let Err(error) = C::set_back(conn, before) {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
             tracing::warn!(%error, "the connection can't be used any more");
@@ -82,48 +83,48 @@ where
 }
 
 /// What a transaction failed with.
-pub(crate) enum Failed<E> {
+pub(crate) enum TransactionFailure<E> {
     /// BEGIN or COMMIT.
-    Around(Error),
+    Transaction(Error),
     /// The closure, whose work is rolled back.
-    Inside(E),
+    Closure(E),
     /// The closure, when the transaction that it began in was gone: what it did may be committed.
-    Outside(E),
+    ClosureAfterEnd(E),
 }
 
-impl<E: From<Error>> Failed<E> {
+impl<E: From<Error>> TransactionFailure<E> {
     pub(crate) fn into_error(self) -> E {
         match self {
-            Self::Around(error) => error.into(),
-            Self::Inside(error) | Self::Outside(error) => error,
+            Self::Transaction(error) => error.into(),
+            Self::Closure(error) | Self::ClosureAfterEnd(error) => error,
         }
     }
 }
 
-/// `level`: of the transaction that this crate has begun, if it has said one; not of a savepoint.
-fn finish_in<C, T, E, F>(
+/// `level`: of the transaction that this crate has started, if it has said one; not of a savepoint.
+fn commit_or_rollback_at<C, T, E, F>(
     conn: &mut C,
     level: Option<IsolationLevel>,
     work: F,
     ended: impl FnOnce(&mut C),
-) -> Result<T, Failed<E>>
+) -> Result<T, TransactionFailure<E>>
 where
     C: Engine,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let inside = depth(conn).map_err(Failed::Around)?;
+    let inside = depth(conn).map_err(TransactionFailure::Transaction)?;
     let scope = (inside == 1).then(|| C::enter(conn, level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(scope);
     let result = match outcome {
         Ok(Ok(value)) => match commit(conn, inside) {
             Ok(()) => Ok(value),
-            Err(error) => Err(Failed::Around(error)),
+            Err(error) => Err(TransactionFailure::Transaction(error)),
         },
         Ok(Err(error)) => Err(if roll_back_from(conn, inside) {
-            Failed::Inside(error)
+            TransactionFailure::Closure(error)
         } else {
-            Failed::Outside(error)
+            TransactionFailure::ClosureAfterEnd(error)
         }),
         Err(panic) => {
             roll_back_from(conn, inside);
@@ -150,7 +151,7 @@ fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
     let ended = if inside == 1 {
         C::commit(conn)
     } else {
-        AnsiTransactionManager::commit_transaction(conn).map_err(not_ended)
+        AnsiTransactionManager::commit_transaction(conn).map_err(commit_error)
     };
     ended.map_err(|error| {
         let nothing_committed = roll_back_from(conn, inside);
@@ -164,13 +165,13 @@ fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
 
 /// The savepoint that a transaction of this crate's begins with, on engines where it tells the transaction
 /// apart from others.
-pub(crate) const BEGUN: &str = "diesel_locks_begun";
+pub(crate) const START_SAVEPOINT: &str = "diesel_locks_started";
 
 /// The error of COMMIT or RELEASE. One that names a savepoint says that it is not there, in any language: it
 /// has ended with its transaction.
-pub(crate) fn not_ended(error: diesel::result::Error) -> Error {
+pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
     if let diesel::result::Error::DatabaseError(_, information) = &error
-        && [BEGUN, "diesel_savepoint_"]
+        && [START_SAVEPOINT, "diesel_savepoint_"]
             .iter()
             .any(|savepoint| information.message().contains(savepoint))
     {
@@ -188,15 +189,15 @@ pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
 }
 
 /// The transaction was gone when its closure failed, and not for that reason.
-pub(crate) fn ended_before(reason: Reason) -> Error {
-    let why = format!(
+pub(crate) fn closed_before_failure(reason: RetryReason) -> Error {
+    let reason = format!(
         "it had ended before its closure failed ({reason}), and what the closure did may be committed"
     );
-    aborted(why, None)
+    aborted(reason, None)
 }
 
-fn aborted(why: String, source: Option<diesel::result::Error>) -> Error {
-    Error::TransactionAborted { why, source }
+fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
+    Error::TransactionAborted { reason, source }
 }
 
 /// A savepoint in the transaction that is open.
@@ -206,7 +207,7 @@ pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
 }
 
 /// Rolls back what the closure has done, whatever it left open: a panic leaves the transactions open that
-/// Diesel's `transaction` has begun. `false` when something of it may be committed: the transaction that was begun
+/// Diesel's `transaction` has started. `false` when something of it may be committed: the transaction that was started
 /// was not there any more.
 ///
 /// The closure's error or panic says more than that of a rollback after it: a connection on which even
@@ -228,10 +229,10 @@ pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
     if inside > 1 {
         return rolled_back;
     }
-    let result = guarded(conn, C::roll_back);
+    let result = break_on_panic(conn, C::roll_back);
     match &result {
         // Also of a transaction of which Diesel does not know, as it was begun by a statement of text.
-        Ok(_) if depth(conn).is_ok() => left(conn),
+        Ok(_) if depth(conn).is_ok() => mark_closed(conn),
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(%error, "rollback failed");

@@ -137,12 +137,15 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right], 
         error.is_insufficient_privilege(),
         "without {right} on {object}: {error:?}"
     );
-    let Error::InsufficientPrivilege { object, rights, .. } = error else {
+    let Error::InsufficientPrivilege {
+        object, privileges, ..
+    } = error
+    else {
         unreachable!("it is");
     };
     assert_eq!(*object, name, "without {right}");
     let needed: Vec<&str> = of_object.iter().map(|right| right.name.as_str()).collect();
-    assert_eq!(*rights, needed.join(", "), "as documented for {name}");
+    assert_eq!(*privileges, needed.join(", "), "as documented for {name}");
     let text = error.to_string();
     assert!(text.contains(right) && text.contains(name), "{text}");
     // The server says which, in its language.

@@ -253,8 +253,8 @@ fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
     for (target, cut, known, committed) in [
         ("SET SESSION autocommit = COALESCE(", false, false, 1),
         ("COMMIT; SET SESSION autocommit", false, false, 0),
-        ("RELEASE SAVEPOINT diesel_locks_begun", false, true, 0),
-        ("RELEASE SAVEPOINT diesel_locks_begun", true, false, 0),
+        ("RELEASE SAVEPOINT diesel_locks_started", false, true, 0),
+        ("RELEASE SAVEPOINT diesel_locks_started", true, false, 0),
     ] {
         let armed = Arc::new(AtomicBool::new(false));
         let mut conn = killing(&database, target, cut, &armed);

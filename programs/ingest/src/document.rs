@@ -32,7 +32,7 @@ impl Document {
     pub(crate) fn read(body: Vec<u8>, elements: &Elements) -> Result<Self> {
         let text = encoding::decode(&body)?;
         let [id, timestamp] = xml::first_children(&text, [&elements.id, &elements.timestamp])?;
-        ObjectId::from(&id).check()?;
+        ObjectId::from(&id).validate()?;
         let timestamp = timestamp::parse(&timestamp)
             .with_context(|| format!("<{}> can't be used", elements.timestamp))?;
         let digest = Sha256::digest(&body).to_vec();

@@ -12,11 +12,11 @@ use diesel::query_dsl::LoadQuery;
 
 use super::{session, sql};
 use crate::Error;
-use crate::error::classify::{self, Class, classify};
+use crate::error::classify::{self, ErrorClass, classify};
 
 /// A statement's error and what it means.
 pub(super) struct Failure {
-    pub(super) class: Class,
+    pub(super) class: ErrorClass,
     pub(super) number: Option<i64>,
     pub(super) error: diesel::result::Error,
 }
@@ -25,8 +25,8 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure.class {
             // It may be one of this crate's, in Diesel's.
-            Class::Other => failure.error.into(),
-            class => Self::classed(class, failure.error),
+            ErrorClass::Other => failure.error.into(),
+            class => Self::from_class(class, failure.error),
         }
     }
 }
@@ -44,15 +44,18 @@ impl From<diesel::result::Error> for Failure {
 
 impl Failure {
     pub(super) fn is_retryable(&self) -> bool {
-        matches!(self.class, Class::Deadlock | Class::SerializationFailure)
+        matches!(
+            self.class,
+            ErrorClass::Deadlock | ErrorClass::SerializationFailure
+        )
     }
 
     /// `KILL QUERY` or a limit ended the statement, which may have done its work. The number is unknown when the
     /// question for it was ended too.
     pub(super) fn is_interrupted(&self) -> bool {
         match self.class {
-            Class::StatementTimeout => true,
-            Class::Other => matches!(self.number, None | Some(1317)),
+            ErrorClass::StatementTimeout => true,
+            ErrorClass::Other => matches!(self.number, None | Some(1317)),
             _ => false,
         }
     }
@@ -61,13 +64,13 @@ impl Failure {
     pub(super) fn is_end_of_wait(&self) -> bool {
         matches!(
             self.class,
-            Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout
+            ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
         )
     }
 
     /// The user lacks a right.
     pub(super) fn is_insufficient_privilege(&self) -> bool {
-        matches!(self.class, Class::Denied(_))
+        matches!(self.class, ErrorClass::InsufficientPrivilege(_))
     }
 
     /// A statement that returns no rows was run for its rows.
@@ -180,9 +183,9 @@ pub(super) fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error)
     let class = classify(&error);
     // The server is asked about texts that are not known: asking takes four round trips.
     let (number, class) = match &error {
-        diesel::result::Error::DatabaseError(_, information) if class == Class::Other => {
+        diesel::result::Error::DatabaseError(_, information) if class == ErrorClass::Other => {
             let number = number(conn);
-            let of = |number| classify::mysql::class_of(number, information.message());
+            let of = |number| classify::mysql::class_of_errno(number, information.message());
             (number, number.map_or(class, of))
         }
         _ => (None, class),

@@ -14,7 +14,7 @@ use super::{
     assert_in_transaction, isolation, level_named, reads_what_is_committed, session, sql, writers,
 };
 use crate::engine::active_isolation::Begun;
-use crate::error::classify::Class;
+use crate::error::classify::ErrorClass;
 use crate::object_lock::acquire::Request;
 use crate::{Error, IsolationLevel, ObjectId, Wait, transaction::depth};
 
@@ -83,7 +83,7 @@ pub(super) fn acquire(
         } => Some(Unknown::Level),
         TxContext::Open { begun: None } => Some(Unknown::TxContext),
     };
-    if request.kept() || request.ids.len() <= sql::LOCKED_AT_ONCE {
+    if request.is_kept() || request.ids.len() <= sql::LOCKED_AT_ONCE {
         return acquire_each(conn, request, &request.ids, transaction, unknown);
     }
     if let Some(unknown) = unknown {
@@ -108,7 +108,7 @@ fn acquire_if_free(
 ) -> Result<bool, Refusal> {
     let message = sql::acquire_in_savepoint(ids, wait);
     // It may leave the gates taken.
-    let Err(error) = depth::guarded(conn, |conn| conn.batch_execute(&message)) else {
+    let Err(error) = depth::break_on_panic(conn, |conn| conn.batch_execute(&message)) else {
         return Ok(true);
     };
     let failure = numbered(conn, error);
@@ -133,7 +133,7 @@ fn acquire_each(
     for (position, id) in ids.iter().enumerate() {
         let gate_first = match transaction {
             TxContext::Begun { gate } => gate,
-            TxContext::Open { .. } => !request.kept(),
+            TxContext::Open { .. } => !request.is_kept(),
         };
         if !gate_first {
             match lock_row(conn, request, id)? {
@@ -153,7 +153,7 @@ fn acquire_each(
             unknown.ask(conn, request)?;
         }
         let alone = matches!(transaction, TxContext::Begun { .. }) && position == 0;
-        depth::guarded(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
+        depth::break_on_panic(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
     }
     Ok(())
 }
@@ -239,7 +239,7 @@ fn lock_row(
 ) -> Result<Option<Session>, Refusal> {
     let id = id.as_str().as_bytes();
     loop {
-        let left = request.left_millis();
+        let left = request.remaining_millis();
         let waits = left != Some(0);
         let limit = match request.wait {
             Wait::AtMost(_) if waits => left.map(|left| left.max(SHORTEST_LIMIT)),
@@ -289,14 +289,14 @@ fn after_wait(
 ) -> Result<(), Refusal> {
     match failure.class {
         // The last when the table is locked.
-        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout
+        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
             if request.wait == Wait::No =>
         {
             Err(Refusal::Held)
         }
-        Class::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
-        Class::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
-        Class::LockTimeout | Class::LockNotAvailable | Class::StatementTimeout => {
+        ErrorClass::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
+        ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
+        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout => {
             Err(request.timed_out(Some(failure.error)).into())
         }
         _ => Err(failure.into()),
@@ -313,16 +313,16 @@ pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool,
 /// transaction ends. `false` when a row was there after all.
 fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
     let id = id.as_str().as_bytes();
-    let made = sql::insert(id, request.kept()).execute_without_rows(conn);
+    let made = sql::insert(id, request.is_kept()).execute_without_rows(conn);
     match made {
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),
         Err(failure) => {
-            after_wait(conn, request, failure, request.time_is_up())?;
+            after_wait(conn, request, failure, request.is_expired())?;
             return Ok(false);
         }
     }
-    if !request.kept() {
+    if !request.is_kept() {
         sql::delete(id).execute(conn)?;
     }
     Ok(true)
@@ -337,7 +337,7 @@ fn take_gate(
 ) -> Result<bool, Refusal> {
     let name = id.as_str().as_bytes();
     loop {
-        let (seconds, limit) = match request.left_millis() {
+        let (seconds, limit) = match request.remaining_millis() {
             Some(0) => (0, None),
             left => (
                 if alone { i32::MAX } else { AT_THE_GATE },
@@ -366,7 +366,7 @@ fn take_gate(
                     // It may have had the gate.
                     leave_gate(conn, id)?;
                 }
-                if failure.class != Class::StatementTimeout {
+                if failure.class != ErrorClass::StatementTimeout {
                     return Err(failure.into());
                 }
                 Some(failure.error)
@@ -377,7 +377,7 @@ fn take_gate(
         }
         // When the time is up the gate is asked once more: past it, a row that is not there could only be
         // made by waiting for who makes it.
-        if !alone && !request.time_is_up() {
+        if !alone && !request.is_expired() {
             return Ok(false);
         }
     }

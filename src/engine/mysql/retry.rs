@@ -5,7 +5,7 @@ use diesel::mysql::MysqlConnection;
 
 use super::execute::Failure;
 use super::{session, sql};
-use crate::error::classify::Class;
+use crate::error::classify::ErrorClass;
 use crate::{Error, transaction::depth};
 
 /// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
@@ -32,7 +32,7 @@ pub(super) fn unless_locked(
     loop {
         match statement(conn) {
             Ok(rows) => return Ok(rows),
-            Err(failure) if failure.class == Class::LockTimeout => return Ok(0),
+            Err(failure) if failure.class == ErrorClass::LockTimeout => return Ok(0),
             Err(failure) if failure.is_retryable() && alone => {}
             Err(failure) => return Err(failure.into()),
         }

@@ -18,7 +18,7 @@ use super::{active_isolation, assert_in_transaction, session, sql, writers};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::last_drawn;
 use crate::schema::mysql::diesel_locks_sequences;
-use crate::sequence::backend::{Draw as Wanted, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceStore};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
@@ -35,14 +35,14 @@ const OUT_OF_RANGE: i64 = 1690;
 const NULL: i64 = 1048;
 
 impl SequenceStore for MysqlConnection {
-    fn draw(conn: &mut Self, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+    fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
         let last = if is_known(draw.sequence) {
             add(conn, draw)?
         } else {
-            depth::guarded(conn, |conn| add_behind_gate(conn, draw))?
+            depth::break_on_panic(conn, |conn| add_behind_gate(conn, draw))?
         };
         // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
-        if last != Some(draw.first_last) {
+        if last != Some(draw.initial_last) {
             know(draw.sequence);
         }
         Ok(last)
@@ -60,7 +60,7 @@ statement! {
     Mysql, MysqlConnection;
     /// Makes the row or adds to it. Raw: Diesel prepares an upsert of the DSL's anew each time. Only
     /// MariaDB returns the number. Not by `LAST_INSERT_ID(..)`, which is the application's.
-    Add<'a> { draw: &'a Wanted<'a> } -> (BigInt, BigInt),
+    Add<'a> { draw: &'a DrawRequest<'a> } -> (BigInt, BigInt),
     |self, out| {
         let sequence = self.draw.sequence;
         push!(out;
@@ -68,7 +68,7 @@ statement! {
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
             // NULL is an error: outside a transaction the number would be another's too.
-            ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.first_last;
+            ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.initial_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
             " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
         );
@@ -76,7 +76,7 @@ statement! {
 }
 
 /// `None` when too few are left.
-fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
     let added = match (Add { draw }).get_result(conn) {
         // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
         // before the connection's first draw.
@@ -103,7 +103,7 @@ fn add(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Err
 }
 
 /// The number drawn last, and [`UNKNOWN`].
-fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i64), Failure> {
+fn add_and_read(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<(i64, i64), Failure> {
     Add { draw }.execute(conn)?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.
@@ -113,10 +113,14 @@ fn add_and_read(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<(i64, i
 }
 
 /// A closure may ignore the error and commit: without a gap.
-fn take_back(conn: &mut MysqlConnection, draw: &Wanted<'_>, last: i64) -> Result<usize, Failure> {
+fn take_back(
+    conn: &mut MysqlConnection,
+    draw: &DrawRequest<'_>,
+    last: i64,
+) -> Result<usize, Failure> {
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
-    if last == draw.first_last {
+    if last == draw.initial_last {
         return diesel::delete(row).execute(conn);
     }
     let before = diesel_locks_sequences::last - draw.count;
@@ -125,7 +129,10 @@ fn take_back(conn: &mut MysqlConnection, draw: &Wanted<'_>, last: i64) -> Result
         .execute(conn)
 }
 
-fn add_behind_gate(conn: &mut MysqlConnection, draw: &Wanted<'_>) -> Result<Option<i64>, Error> {
+fn add_behind_gate(
+    conn: &mut MysqlConnection,
+    draw: &DrawRequest<'_>,
+) -> Result<Option<i64>, Error> {
     let take = sql::TakeGate {
         id: GATE,
         seconds: AT_THE_GATE,

@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 
 use super::sql;
-use crate::error::classify::{Class, classify};
+use crate::error::classify::{ErrorClass, classify};
 use crate::transaction::depth;
 
 /// How often a statement is tried.
@@ -50,7 +50,7 @@ fn repeat(
             }
         };
         // The limit that is to be set back ends this statement too, on MariaDB.
-        if classify(&error) != Class::StatementTimeout {
+        if classify(&error) != ErrorClass::StatementTimeout {
             failures += 1;
         }
         if failures == ATTEMPTS {

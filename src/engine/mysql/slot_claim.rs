@@ -8,7 +8,7 @@ use diesel::mysql::MysqlConnection;
 use super::execute::{Failure, Run};
 use super::retry::unless_locked;
 use super::slot_sql;
-use crate::error::classify::Class;
+use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{Attempt, Granted, Place, Wanted, judge};
 use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
@@ -109,8 +109,8 @@ pub(super) fn look_unless_locked(
 ) -> Result<Result<Seen, Attempt>, Error> {
     match look(conn, semaphore, place) {
         // MariaDB has not waited.
-        Err(failure) if failure.class == Class::LockTimeout => Ok(Err(Attempt::Locked)),
-        Err(failure) if failure.class == Class::StatementTimeout => Ok(Err(Attempt::Full)),
+        Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(Attempt::Locked)),
+        Err(failure) if failure.class == ErrorClass::StatementTimeout => Ok(Err(Attempt::Full)),
         seen => Ok(Ok(seen?)),
     }
 }

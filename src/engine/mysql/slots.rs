@@ -342,8 +342,8 @@ fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(),
         }
     };
     Err(Error::UnsuitableIsolation {
-        what: semaphore.to_string(),
-        why: isolation_of(level),
+        resource: semaphore.to_string(),
+        reason: isolation_of(level),
     })
 }
 

@@ -42,7 +42,7 @@ macro_rules! autocommit {
 /// After BEGIN, for [`COMMIT`] to know the transaction.
 macro_rules! mark {
     () => {
-        "; SAVEPOINT diesel_locks_begun"
+        "; SAVEPOINT diesel_locks_started"
     };
 }
 
@@ -59,13 +59,13 @@ pub(super) const BEGIN_MARKED: &str = concat!(
 
 /// The savepoint is not there when the transaction is another one, or none: then COMMIT is not run.
 pub(super) const COMMIT: &str = concat!(
-    "RELEASE SAVEPOINT diesel_locks_begun; COMMIT; ",
+    "RELEASE SAVEPOINT diesel_locks_started; COMMIT; ",
     autocommit!()
 );
 
 /// The same for ROLLBACK.
 pub(super) const ROLLBACK_BEGUN: &str = concat!(
-    "RELEASE SAVEPOINT diesel_locks_begun; ROLLBACK; ",
+    "RELEASE SAVEPOINT diesel_locks_started; ROLLBACK; ",
     autocommit!()
 );
 

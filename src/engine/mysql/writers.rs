@@ -87,7 +87,10 @@ impl Cluster {
             Self::TiDb => ("TiDB", "use MySQL or MariaDB"),
             Self::Vitess => ("Vitess", "use MySQL or MariaDB"),
         };
-        Error::SeveralWriters { cluster, instead }
+        Error::SeveralWriters {
+            cluster,
+            hint: instead,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use super::slot_sql;
 use super::{isolation_of, sql};
 use crate::engine::slot_resize::{AT_ONCE, to_remove};
-use crate::error::classify::{Class, classify};
+use crate::error::classify::{ErrorClass, classify};
 use crate::semaphore::backend::{
     Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
     judge, open_among,
@@ -243,13 +243,13 @@ fn alone<T>(
 fn is_victim(error: &diesel::result::Error) -> bool {
     matches!(
         classify(error),
-        Class::SerializationFailure | Class::Deadlock
+        ErrorClass::SerializationFailure | ErrorClass::Deadlock
     )
 }
 
 /// Whether the limit of `diesel_locks_acquire_slot` has ended it.
 fn is_lock_timeout(error: &Error) -> bool {
-    matches!(error, Error::StatementTimeout { source } if classify(source) == Class::LockTimeout)
+    matches!(error, Error::StatementTimeout { source } if classify(source) == ErrorClass::LockTimeout)
 }
 
 fn key(slot: &Slot) -> slot_sql::Key<'_> {
@@ -299,8 +299,8 @@ fn attempt(
     };
     match level {
         Some(level) => Err(Error::UnsuitableIsolation {
-            what: semaphore.to_string(),
-            why: isolation_of(&level),
+            resource: semaphore.to_string(),
+            reason: isolation_of(&level),
         }),
         None => Ok(judge(slots, semaphore.permits_i32(), any_free, place)),
     }

@@ -46,14 +46,14 @@ fn short_wait(ids: usize) -> usize {
 /// With BEGIN: a setting that ends with the transaction, for [`COMMIT`] to know it.
 macro_rules! mark {
     () => {
-        "SET LOCAL diesel_locks.begun = 1"
+        "SET LOCAL diesel_locks.started = 1"
     };
 }
 
 /// An error that names [`MARK`] in a transaction that is not ours.
 macro_rules! assert_marked {
     () => {
-        "SELECT CASE current_setting('diesel_locks.begun') WHEN '1' THEN '1' ELSE 'diesel_locks.begun' END::int"
+        "SELECT CASE current_setting('diesel_locks.started') WHEN '1' THEN '1' ELSE 'diesel_locks.started' END::int"
     };
 }
 
@@ -72,7 +72,7 @@ pub(super) const COMMIT: &str = concat!(assert_marked!(), "; COMMIT");
 pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
 
 /// What the error of [`COMMIT`] names, in any language, in a transaction that is not ours.
-pub(super) const MARK: &str = "diesel_locks.begun";
+pub(super) const MARK: &str = "diesel_locks.started";
 
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = String::from("BEGIN");
@@ -177,7 +177,7 @@ fn push_acquire_in_time(sql: &mut String, request: &Request) {
         push_acquire(sql, request);
         return;
     };
-    let (limit, lock_limit) = match request.left_millis().unwrap_or(i32::MAX) {
+    let (limit, lock_limit) = match request.remaining_millis().unwrap_or(i32::MAX) {
         0 => (
             without_waiting(request.ids.len()),
             short_wait(request.ids.len()),
@@ -214,7 +214,7 @@ fn push_acquire(sql: &mut String, request: &Request) {
         }
         sql.push_str("]::text[]");
     }
-    sql.push_str(if request.kept() {
+    sql.push_str(if request.is_kept() {
         ", true)"
     } else {
         ", false)"

@@ -10,10 +10,10 @@ use diesel::dsl::{delete, insert_or_ignore_into};
 
 /// The savepoint tells the transaction apart from one that an application's COMMIT and BEGIN put in its
 /// place.
-pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_begun";
-pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_locks_begun";
-pub(super) const COMMIT: &str = "RELEASE diesel_locks_begun; COMMIT";
-pub(super) const ROLLBACK: &str = "RELEASE diesel_locks_begun; ROLLBACK";
+pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_started";
+pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_locks_started";
+pub(super) const COMMIT: &str = "RELEASE diesel_locks_started; COMMIT";
+pub(super) const ROLLBACK: &str = "RELEASE diesel_locks_started; ROLLBACK";
 
 /// An error in a transaction that has read or written, or was to write from its beginning.
 pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";

@@ -5,50 +5,50 @@
 //! closure, of which only the error is there, the messages that matter stand here in all languages
 //! of MySQL 9 and MariaDB 10.11.
 
-use super::privileges::{ON_MYSQL, named_in};
-use super::{Class, TABLES};
+use super::privileges::{MYSQL_PRIVILEGES, find_named_object};
+use super::{ErrorClass, TABLES};
 
 /// By the server's number of the error, and by the table that its message names in any language.
-pub(crate) fn class_of(number: i64, message: &str) -> Class {
+pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
     match number {
         // A lock wait; NOWAIT on MariaDB.
-        1205 => Class::LockTimeout,
+        1205 => ErrorClass::LockTimeout,
         // A cycle of row locks; a cycle through GET_LOCK (MySQL).
-        1213 | 3058 => Class::Deadlock,
+        1213 | 3058 => ErrorClass::Deadlock,
         // MariaDB 11: the row has changed since the snapshot. Group Replication: another member has changed it.
-        1020 | 3101 => Class::SerializationFailure,
+        1020 | 3101 => ErrorClass::SerializationFailure,
         // NOWAIT on MySQL.
-        3572 => Class::LockNotAvailable,
+        3572 => ErrorClass::LockNotAvailable,
         // max_execution_time on MySQL, max_statement_time on MariaDB.
-        // And on MySQL when the time was up while somebody changed users or rights.
-        3024 | 1969 | 3547 => Class::StatementTimeout,
+        // And on MySQL when the time was up while somebody changed users or privileges.
+        3024 | 1969 | 3547 => ErrorClass::StatementTimeout,
         // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
-        1792 | 1290 | 1836 => Class::ReadOnly,
-        1146 => Class::MissingTables,
+        1792 | 1290 | 1836 => ErrorClass::ReadOnly,
+        1146 => ErrorClass::MissingTables,
         // COMMIT, or a statement that commits by itself.
-        1180 => during_commit(message).unwrap_or(Class::OutcomeUnknown),
+        1180 => during_commit(message).unwrap_or(ErrorClass::OutcomeUnknown),
         // Galera: the node has lost the others.
-        1047 => Class::OutcomeUnknown,
+        1047 => ErrorClass::OutcomeUnknown,
         // A right on a table; on a column.
-        1142 | 1143 => denied(message).unwrap_or(Class::Other),
-        _ => Class::Other,
+        1142 | 1143 => denied(message).unwrap_or(ErrorClass::Other),
+        _ => ErrorClass::Other,
     }
 }
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<ErrorClass> {
     if DEADLOCK.contains(&message) {
-        Some(Class::Deadlock)
+        Some(ErrorClass::Deadlock)
     } else if LOCK_WAIT_TIMEOUT.contains(&message) {
-        Some(Class::LockTimeout)
+        Some(ErrorClass::LockTimeout)
     } else if STATEMENT_TIMEOUT.contains(&message) {
-        Some(Class::StatementTimeout)
+        Some(ErrorClass::StatementTimeout)
     } else if message == NOT_TO_WAIT {
-        Some(Class::LockNotAvailable)
+        Some(ErrorClass::LockNotAvailable)
     } else if record_has_changed(message) || message == CERTIFICATION_FAILED {
-        Some(Class::SerializationFailure)
+        Some(ErrorClass::SerializationFailure)
     } else if message == NOT_READY {
-        Some(Class::OutcomeUnknown)
+        Some(ErrorClass::OutcomeUnknown)
     } else if let Some(class) = during_commit(message) {
         Some(class)
     } else if message
@@ -56,7 +56,7 @@ pub(super) fn classify(message: &str) -> Option<Class> {
         .and_then(|message| message.rsplit_once('.'))
         .is_some_and(|(_, table)| TABLES.contains(&table))
     {
-        Some(Class::MissingTables)
+        Some(ErrorClass::MissingTables)
     } else if message.contains(" command denied to user ") {
         denied(message)
     } else {
@@ -65,11 +65,11 @@ pub(super) fn classify(message: &str) -> Option<Class> {
 }
 
 /// The table that the message names, and not the user, `'name'@'host'`, who may be called as it.
-fn denied(message: &str) -> Option<Class> {
+fn denied(message: &str) -> Option<ErrorClass> {
     let rest = message
         .split_once("'@'")
         .and_then(|(_, rest)| rest.split_once('\''));
-    named_in(rest.map_or(message, |(_, rest)| rest), ON_MYSQL)
+    find_named_object(rest.map_or(message, |(_, rest)| rest), MYSQL_PRIVILEGES)
 }
 
 /// Group Replication's, in all languages.
@@ -227,13 +227,13 @@ const RECORD_HAS_CHANGED: &[(&str, &str)] = &[
 ];
 
 /// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
-fn during_commit(message: &str) -> Option<Class> {
+fn during_commit(message: &str) -> Option<ErrorClass> {
     DURING_COMMIT.iter().find_map(|(before, after)| {
         let what = message.strip_prefix(before)?.strip_suffix(after)?;
         let number = what.split(|c: char| !c.is_ascii_digit()).next()?;
         Some(match number.parse().ok()? {
-            149 => Class::Deadlock,
-            0_u32.. => Class::OutcomeUnknown,
+            149 => ErrorClass::Deadlock,
+            0_u32.. => ErrorClass::OutcomeUnknown,
         })
     })
 }
@@ -307,7 +307,7 @@ const DEADLOCK: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::classify::Needed;
+    use crate::error::classify::RequiredPrivilege;
 
     #[test]
     fn messages_are_known_in_german_and_spanish() {
@@ -316,11 +316,11 @@ mod tests {
                 "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. \
                  Versuchen Sie, die Transaktion neu zu starten"
             ),
-            Some(Class::Deadlock)
+            Some(ErrorClass::Deadlock)
         );
         assert_eq!(
             classify("Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"),
-            Some(Class::LockTimeout)
+            Some(ErrorClass::LockTimeout)
         );
     }
 
@@ -329,35 +329,38 @@ mod tests {
         for (message, class) in [
             (
                 "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
-                Class::Deadlock,
+                ErrorClass::Deadlock,
             ),
             (
                 "Got error 149 \"Lock deadlock; Retry transaction\" during COMMIT",
-                Class::Deadlock,
+                ErrorClass::Deadlock,
             ),
             (
                 "Fehler 149 - 'Lock deadlock; Retry transaction' beim COMMIT",
-                Class::Deadlock,
+                ErrorClass::Deadlock,
             ),
             (
                 "Got error 6 \"No such device or address\" during COMMIT",
-                Class::OutcomeUnknown,
+                ErrorClass::OutcomeUnknown,
             ),
             (
                 "Got error 1490 - 'Unknown' during COMMIT",
-                Class::OutcomeUnknown,
+                ErrorClass::OutcomeUnknown,
             ),
             (
                 "COMMIT时发生错误 6 \"No such device or address\" ",
-                Class::OutcomeUnknown,
+                ErrorClass::OutcomeUnknown,
             ),
         ] {
             assert_eq!(classify(message), Some(class), "{message}");
-            assert_eq!(class_of(1180, message), class, "{message}");
+            assert_eq!(class_of_errno(1180, message), class, "{message}");
         }
-        assert_eq!(class_of(1180, "in another language"), Class::OutcomeUnknown);
-        assert_eq!(class_of(1047, ""), Class::OutcomeUnknown);
-        assert_eq!(class_of(3101, ""), Class::SerializationFailure);
+        assert_eq!(
+            class_of_errno(1180, "in another language"),
+            ErrorClass::OutcomeUnknown
+        );
+        assert_eq!(class_of_errno(1047, ""), ErrorClass::OutcomeUnknown);
+        assert_eq!(class_of_errno(3101, ""), ErrorClass::SerializationFailure);
         assert_eq!(classify("Got error 149 from storage engine"), None);
     }
 
@@ -369,7 +372,7 @@ mod tests {
         for message in messages {
             assert_eq!(
                 classify(&message),
-                Some(Class::SerializationFailure),
+                Some(ErrorClass::SerializationFailure),
                 "{message}"
             );
         }
@@ -378,7 +381,7 @@ mod tests {
             "Record has changed since last read in table 'bonds'; try restarting transaction",
             "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds' geändert. Versuchen Sie, die Transaktion neu zu starten",
         ] {
-            assert_eq!(classify(message), Some(Class::SerializationFailure));
+            assert_eq!(classify(message), Some(ErrorClass::SerializationFailure));
         }
         let another = "Datensatz hat sich seit dem letzten Zugriff auf Tabelle 'bonds'";
         assert_eq!(classify(another), None);
@@ -387,8 +390,8 @@ mod tests {
     #[test]
     fn a_lock_that_is_not_waited_for_is_known_by_number_and_text() {
         let message = "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
-        assert_eq!(classify(message), Some(Class::LockNotAvailable));
-        assert_eq!(class_of(3572, message), Class::LockNotAvailable);
+        assert_eq!(classify(message), Some(ErrorClass::LockNotAvailable));
+        assert_eq!(class_of_errno(3572, message), ErrorClass::LockNotAvailable);
     }
 
     #[test]
@@ -396,28 +399,28 @@ mod tests {
         assert_eq!(classify("Table 'app.bonds' doesn't exist"), None);
         assert_eq!(
             classify("Table 'app.diesel_locks_objects' doesn't exist"),
-            Some(Class::MissingTables)
+            Some(ErrorClass::MissingTables)
         );
     }
 
     #[test]
     fn an_unknown_number_stays_a_plain_error() {
-        assert_eq!(class_of(1064, ""), Class::Other);
+        assert_eq!(class_of_errno(1064, ""), ErrorClass::Other);
     }
 
-    /// A statement waits for them before it begins, if its user has rights on single tables.
+    /// A statement waits for them before it begins, if its user has privileges on single tables.
     #[test]
     fn waiting_for_changes_of_users_counts_as_waiting() {
         let message = "Can not lock user management caches for processing.";
-        assert_eq!(classify(message), Some(Class::StatementTimeout));
-        assert_eq!(class_of(3547, ""), Class::StatementTimeout);
+        assert_eq!(classify(message), Some(ErrorClass::StatementTimeout));
+        assert_eq!(class_of_errno(3547, ""), ErrorClass::StatementTimeout);
     }
 
     #[test]
     fn a_right_that_lacks_is_named() {
-        let of_fences = Class::Denied(Needed {
+        let of_fences = ErrorClass::InsufficientPrivilege(RequiredPrivilege {
             object: "diesel_locks_fences",
-            rights: "SELECT, INSERT, UPDATE",
+            privileges: "SELECT, INSERT, UPDATE",
         });
         for message in [
             "UPDATE command denied to user 'app'@'%' for table 'diesel_locks_fences'",
@@ -428,7 +431,7 @@ mod tests {
         let german =
             "UPDATE Befehl nicht erlaubt für Benutzer 'app'@'%' auf Tabelle 'diesel_locks_fences'";
         assert_eq!(classify(german), None);
-        assert_eq!(class_of(1142, german), of_fences);
+        assert_eq!(class_of_errno(1142, german), of_fences);
         for another in [
             "UPDATE command denied to user 'app'@'%' for table 'bonds'",
             "UPDATE command denied to user 'diesel_locks_slots'@'%' for table 'bonds'",
@@ -438,7 +441,11 @@ mod tests {
             "UPDATE command denied to user 'app'@'%' for table 'ädiesel_slots'",
         ] {
             assert_eq!(classify(another), None, "{another}");
-            assert_eq!(class_of(1142, another), Class::Other, "{another}");
+            assert_eq!(
+                class_of_errno(1142, another),
+                ErrorClass::Other,
+                "{another}"
+            );
         }
     }
 }

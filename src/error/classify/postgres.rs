@@ -11,43 +11,45 @@ use translations::{
     NO_RELATION, NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
-use super::Class;
-use super::privileges::{ON_POSTGRES, named_in};
+use super::ErrorClass;
+use super::privileges::{POSTGRES_PRIVILEGES, find_named_object};
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<ErrorClass> {
     let is = |patterns: &[&str]| patterns.iter().any(|pattern| matches(pattern, message));
     if is(DEADLOCK) {
-        Some(Class::Deadlock)
+        Some(ErrorClass::Deadlock)
     } else if is(LOCK_TIMEOUT) {
-        Some(Class::LockTimeout)
+        Some(ErrorClass::LockTimeout)
     } else if is(STATEMENT_TIMEOUT) {
-        Some(Class::StatementTimeout)
+        Some(ErrorClass::StatementTimeout)
     } else if is(ABORTED) {
-        Some(Class::TransactionAborted)
+        Some(ErrorClass::TransactionAborted)
     } else if is(LOCK_NOT_AVAILABLE) {
-        Some(Class::LockNotAvailable)
+        Some(ErrorClass::LockNotAvailable)
     } else if is(UNLOGGED_IN_RECOVERY) || is(NOT_ON_A_STANDBY) {
-        Some(Class::ReadOnly)
-    } else if (is(NO_RELATION) || is(NO_FUNCTION)) && named_in(message, ON_POSTGRES).is_some() {
-        Some(Class::MissingTables)
-    } else if is(STATEMENT) && message.contains(DIESELS_STATEMENT) {
-        Some(Class::PreparedStatementMismatch)
+        Some(ErrorClass::ReadOnly)
+    } else if (is(NO_RELATION) || is(NO_FUNCTION))
+        && find_named_object(message, POSTGRES_PRIVILEGES).is_some()
+    {
+        Some(ErrorClass::MissingTables)
+    } else if is(STATEMENT) && message.contains(STATEMENT_NAME_PREFIX) {
+        Some(ErrorClass::PreparedStatementMismatch)
     } else if is(DENIED) {
-        named_in(message, ON_POSTGRES)
+        find_named_object(message, POSTGRES_PRIVILEGES)
     } else if is(LOCK_TABLE_FULL) {
-        Some(Class::LockTableFull)
+        Some(ErrorClass::LockTableFull)
     } else {
         too_many_ids(message)
     }
 }
 
 /// The message of `diesel_locks_acquire`.
-fn too_many_ids(message: &str) -> Option<Class> {
+fn too_many_ids(message: &str) -> Option<ErrorClass> {
     let (ids, limit) = message
         .strip_prefix("diesel_locks: ")?
         .split_once(" kept objects, at most ")?;
-    Some(Class::TooManyIds {
+    Some(ErrorClass::TooManyIds {
         ids: ids.parse().ok()?,
         limit: limit.parse().ok()?,
     })
@@ -63,26 +65,26 @@ fn matches(pattern: &str, message: &str) -> bool {
 }
 
 /// How Diesel calls the statements that it caches, before a number.
-const DIESELS_STATEMENT: &str = "__diesel_stmt_";
+const STATEMENT_NAME_PREFIX: &str = "__diesel_stmt_";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::classify::Needed;
+    use crate::error::classify::RequiredPrivilege;
 
     #[test]
     fn messages_are_known_in_german_and_japanese() {
         assert_eq!(
             classify("Verklemmung (Deadlock) entdeckt"),
-            Some(Class::Deadlock)
+            Some(ErrorClass::Deadlock)
         );
         assert_eq!(
             classify("storniere Anfrage wegen Zeitüberschreitung der Anfrage"),
-            Some(Class::StatementTimeout)
+            Some(ErrorClass::StatementTimeout)
         );
         assert_eq!(
             classify("リレーション\"diesel_locks_objects\"は存在しません"),
-            Some(Class::MissingTables)
+            Some(ErrorClass::MissingTables)
         );
     }
 
@@ -93,7 +95,7 @@ mod tests {
             "la transaction est annulée, les commandes sont ignorées jusqu'à la fin du bloc\n\
              de la transaction",
         ] {
-            assert_eq!(classify(message), Some(Class::TransactionAborted));
+            assert_eq!(classify(message), Some(ErrorClass::TransactionAborted));
         }
     }
 
@@ -105,17 +107,20 @@ mod tests {
         let function = |name| format!("function {name}(text[], boolean) does not exist");
         assert_eq!(classify(&function("diesel_locks_of_others")), None);
         let ours = classify(&function("diesel_locks_acquire"));
-        assert_eq!(ours, Some(Class::MissingTables));
+        assert_eq!(ours, Some(ErrorClass::MissingTables));
     }
 
     #[test]
     fn diesels_statements_are_known() {
         let lost = r#"prepared statement "__diesel_stmt_0" does not exist"#;
-        assert_eq!(classify(lost), Some(Class::PreparedStatementMismatch));
+        assert_eq!(classify(lost), Some(ErrorClass::PreparedStatementMismatch));
         let there = "vorbereitete Anweisung »__diesel_stmt_12« existiert bereits";
-        assert_eq!(classify(there), Some(Class::PreparedStatementMismatch));
+        assert_eq!(classify(there), Some(ErrorClass::PreparedStatementMismatch));
         let another = r#"bind message supplies 3 parameters, but prepared statement "__diesel_stmt_1" requires 2"#;
-        assert_eq!(classify(another), Some(Class::PreparedStatementMismatch));
+        assert_eq!(
+            classify(another),
+            Some(ErrorClass::PreparedStatementMismatch)
+        );
         let own = r#"prepared statement "own" does not exist"#;
         assert_eq!(classify(own), None);
     }
@@ -123,7 +128,9 @@ mod tests {
     #[test]
     fn a_right_that_lacks_is_named() {
         let denied = |message| match classify(message) {
-            Some(Class::Denied(Needed { object, rights })) => Some((object, rights)),
+            Some(ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges })) => {
+                Some((object, privileges))
+            }
             _ => None,
         };
         assert_eq!(
@@ -140,12 +147,12 @@ mod tests {
     #[test]
     fn too_many_locks_are_told_apart() {
         for full in ["out of shared memory", "Shared Memory aufgebraucht"] {
-            assert_eq!(classify(full), Some(Class::LockTableFull));
+            assert_eq!(classify(full), Some(ErrorClass::LockTableFull));
         }
         let ids = 1200;
         let limit = crate::MAX_KEPT_IDS;
         let ours = format!("diesel_locks: {ids} kept objects, at most {limit}");
-        assert_eq!(classify(&ours), Some(Class::TooManyIds { ids, limit }));
+        assert_eq!(classify(&ours), Some(ErrorClass::TooManyIds { ids, limit }));
         assert_eq!(classify("diesel_locks: kept objects, at most"), None);
     }
 

@@ -2,50 +2,57 @@
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql")),
-    allow(dead_code, reason = "without a server there are no rights")
+    allow(dead_code, reason = "without a server there are no privileges")
 )]
 
-use super::Class;
+use super::ErrorClass;
 
-/// The rights on a table or function of this crate's.
+/// The privileges on a table or function of this crate's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needed {
+pub(crate) struct RequiredPrivilege {
     pub(crate) object: &'static str,
-    pub(crate) rights: &'static str,
+    pub(crate) privileges: &'static str,
 }
 
-const fn needed(object: &'static str, rights: &'static str) -> Needed {
-    Needed { object, rights }
+const fn required(object: &'static str, privileges: &'static str) -> RequiredPrivilege {
+    RequiredPrivilege { object, privileges }
 }
 
 #[cfg(feature = "postgres")]
-pub(super) const ON_POSTGRES: &[Needed] = &[
-    needed("diesel_locks_objects", "SELECT, INSERT, DELETE"),
-    needed("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
-    needed("diesel_locks_semaphores", "SELECT, INSERT, UPDATE"),
-    needed("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
-    needed("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
-    needed("diesel_locks_acquire", "EXECUTE"),
-    needed("diesel_locks_acquire_one", "EXECUTE"),
-    needed("diesel_locks_try_acquire", "EXECUTE"),
-    needed("diesel_locks_look_at_slots", "EXECUTE"),
-    needed("diesel_locks_acquire_slot", "EXECUTE"),
-    needed("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
+pub(super) const POSTGRES_PRIVILEGES: &[RequiredPrivilege] = &[
+    required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    required("diesel_locks_semaphores", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_acquire", "EXECUTE"),
+    required("diesel_locks_acquire_one", "EXECUTE"),
+    required("diesel_locks_try_acquire", "EXECUTE"),
+    required("diesel_locks_look_at_slots", "EXECUTE"),
+    required("diesel_locks_acquire_slot", "EXECUTE"),
+    required("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
 ];
 
 #[cfg(feature = "mysql")]
-pub(super) const ON_MYSQL: &[Needed] = &[
-    needed("diesel_locks_objects", "SELECT, INSERT, DELETE"),
-    needed("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
-    needed("diesel_locks_semaphores", "SELECT, INSERT, DELETE"),
-    needed("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
-    needed("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
+pub(super) const MYSQL_PRIVILEGES: &[RequiredPrivilege] = &[
+    required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
+    required("diesel_locks_semaphores", "SELECT, INSERT, DELETE"),
+    required("diesel_locks_fences", "SELECT, INSERT, UPDATE"),
+    required("diesel_locks_sequences", "SELECT, INSERT, UPDATE"),
 ];
 
 /// The one of the objects that a message names.
-pub(super) fn named_in(message: &str, needed: &[Needed]) -> Option<Class> {
-    let named = |needed: &&Needed| names(message, needed.object);
-    needed.iter().find(named).copied().map(Class::Denied)
+pub(super) fn find_named_object(
+    message: &str,
+    required: &[RequiredPrivilege],
+) -> Option<ErrorClass> {
+    let named = |required: &&RequiredPrivilege| names(message, required.object);
+    required
+        .iter()
+        .find(named)
+        .copied()
+        .map(ErrorClass::InsufficientPrivilege)
 }
 
 /// Whether the name is there as a whole, and not as that of a schema, before the dot.

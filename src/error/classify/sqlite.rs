@@ -1,20 +1,20 @@
 //! Which of SQLite's errors means what. They come in English only.
 
-use super::{Class, TABLES};
+use super::{ErrorClass, TABLES};
 
 /// `None` for a message that is not known.
-pub(super) fn classify(message: &str) -> Option<Class> {
+pub(super) fn classify(message: &str) -> Option<ErrorClass> {
     match message {
         // SQLITE_BUSY
-        "database is locked" => Some(Class::Busy),
-        "attempt to write a readonly database" => Some(Class::ReadOnly),
+        "database is locked" => Some(ErrorClass::Busy),
+        "attempt to write a readonly database" => Some(ErrorClass::ReadOnly),
         _ if message
             .strip_prefix("no such table: ")
             .is_some_and(|table| TABLES.contains(&table.trim_start_matches("main."))) =>
         {
-            Some(Class::MissingTables)
+            Some(ErrorClass::MissingTables)
         }
-        _ => locked_in_cache(message).then_some(Class::Busy),
+        _ => locked_in_cache(message).then_some(ErrorClass::Busy),
     }
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn locked_in_cache(message: &str) -> bool {
 }
 
 /// BEGIN in a transaction, which an application has begun by a statement of text.
-pub(crate) fn begun_before(message: &str) -> bool {
+pub(crate) fn is_nested_begin(message: &str) -> bool {
     message == "cannot start a transaction within a transaction"
 }
 
@@ -42,10 +42,10 @@ mod tests {
             "database table is locked: counters",
             "database schema is locked: main",
         ] {
-            assert_eq!(classify(message), Some(Class::Busy), "{message}");
+            assert_eq!(classify(message), Some(ErrorClass::Busy), "{message}");
             assert!(locked_in_cache(message));
         }
-        assert_eq!(classify("database is locked"), Some(Class::Busy));
+        assert_eq!(classify("database is locked"), Some(ErrorClass::Busy));
         assert!(!locked_in_cache("database is locked"));
         assert_eq!(classify("database table is lockedup"), None);
     }

@@ -30,7 +30,7 @@ fn refuses<T: std::fmt::Debug>(
     limit: &str,
 ) -> TestCaseResult {
     let error = refused(result)?;
-    let typed = matches!(&error, Error::InvalidLease { asked, .. } if *asked == value);
+    let typed = matches!(&error, Error::InvalidLease { requested, .. } if *requested == value);
     prop_assert!(typed, "{:?}", error);
     says(&error, &[format!("{value:?}"), limit.to_owned()])
 }

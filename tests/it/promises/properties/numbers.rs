@@ -28,7 +28,7 @@ pub(crate) fn any_number_of_permits_is_granted_or_refused<B: Backend>() {
     holds_on::<B, _>(CASES / 2, &permits, |Sessions { one, other }, permits| {
         let semaphore = Semaphore::new("some", permits);
         let usable = (1..=MOST_PERMITS).contains(&permits);
-        prop_assert_eq!(semaphore.check().is_ok(), usable);
+        prop_assert_eq!(semaphore.validate().is_ok(), usable);
         if usable && permits > MANY_PERMITS {
             return Ok(());
         }
@@ -107,7 +107,7 @@ pub(crate) fn any_text_names_one_sequence_or_is_refused<B: Backend>() {
                     Sequence::new(format!("{text}{second}")),
                     Sequence::new(format!("{second}{text}")),
                 ])
-                .filter(|sequence| sequence.check().is_ok() && !sequences.contains(sequence))
+                .filter(|sequence| sequence.validate().is_ok() && !sequences.contains(sequence))
                 .collect();
             bystanders.dedup();
             in_own::<B, _>(one, |one| {

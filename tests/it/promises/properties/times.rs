@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(3);
 
 fn refuses<T: std::fmt::Debug>(result: Result<T, Error>, value: Duration) -> TestCaseResult {
     let error = refused(result)?;
-    let typed = matches!(error, Error::InvalidWait { asked } if asked == value);
+    let typed = matches!(error, Error::InvalidWait { requested } if requested == value);
     prop_assert!(typed, "{:?}", error);
     says(&error, &[format!("{value:?}"), format!("{LONGEST:?}")])
 }

@@ -206,9 +206,13 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
         Duration::MAX,
     ] {
         let refused = conn.try_acquire_slot(&one(), LeaseOptions::new(duration));
-        assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
+        assert!(
+            matches!(refused, Err(Error::InvalidLease { requested, .. }) if requested == duration)
+        );
         let refused = conn.renew_slot(&mut slot, duration);
-        assert!(matches!(refused, Err(Error::InvalidLease { asked, .. }) if asked == duration));
+        assert!(
+            matches!(refused, Err(Error::InvalidLease { requested, .. }) if requested == duration)
+        );
     }
     let long_tail = LeaseOptions::new(HOUR).hold_at_least(HOUR * 2);
     let refused = conn.try_acquire_slot(&one(), long_tail);

@@ -204,7 +204,7 @@ pub(crate) fn a_closure_that_has_committed_is_not_tried_again<B: Backend>() {
             B::count_up(conn, 0);
             End::Sent(end).come(conn, &database);
             Err(Error::LockTimeout {
-                what: "a".to_owned(),
+                resource: "a".to_owned(),
                 waited: Duration::ZERO,
                 source: None,
             })

@@ -110,9 +110,9 @@ pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
         let result = run(TransactionOptions::new().isolation(level));
         let lacks = B::ONE_WRITER && level != IsolationLevel::Serializable;
         match result {
-            Err(Error::Unsupported { what, .. }) => {
+            Err(Error::Unsupported { mode, .. }) => {
                 assert!(lacks);
-                assert_eq!(what, level.to_string());
+                assert_eq!(mode, level.to_string());
             }
             result => assert!(result.is_ok() && !lacks, "{level}: {result:?}"),
         }
@@ -122,7 +122,7 @@ pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
         .read_only()
         .deferrable();
     match run(deferrable) {
-        Err(Error::Unsupported { what, .. }) => assert_eq!(what, "DEFERRABLE"),
+        Err(Error::Unsupported { mode, .. }) => assert_eq!(mode, "DEFERRABLE"),
         result => assert!(result.is_ok() && B::ENGINE == "postgres", "{result:?}"),
     }
 }

@@ -162,7 +162,7 @@ pub(crate) fn an_error_of_the_applications_is_not_tried_again<B: Backend>() {
     );
     assert_eq!(
         attempts::<B, _, _>(conn, || Error::Unavailable {
-            what: "a".to_owned()
+            resource: "a".to_owned()
         }),
         1
     );
@@ -277,7 +277,7 @@ pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
             // On SQLite whoever holds a lock keeps the transaction from beginning.
             if B::ONE_WRITER {
                 return Err(Error::LockTimeout {
-                    what: "a".to_owned(),
+                    resource: "a".to_owned(),
                     waited: Duration::ZERO,
                     source: None,
                 });
