@@ -207,7 +207,7 @@ mod tests {
 
     /// Usable or not, if it is not a pair that is refused.
     #[test]
-    fn what_is_shown_makes_an_equal_id() {
+    fn debug_text_rebuilds_an_equal_id() {
         let long = "y".repeat(300);
         for id in [
             ObjectId::new("a", "b:c"),

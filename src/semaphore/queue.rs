@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_served_first() {
+    fn first_come_first_served() {
         let queues = queues();
         // As it stands in the queue it asks alone.
         let first = refused(queues, 0);

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_timeouts_are_tried_again_if_asked_for() {
+    fn lock_timeouts_are_retried_on_request() {
         let retry = RetryPolicy::max_attempts(3);
         let pause = Attempts::new(retry).pause_after(RetryReason::LockTimeout);
         assert_eq!(pause, None);

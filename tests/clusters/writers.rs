@@ -18,8 +18,8 @@ fn minute() -> LeaseOptions {
 
 pub(crate) const TESTS: Tests = &[
     (
-        "what_would_lock_nothing_is_refused",
-        what_would_lock_nothing_is_refused,
+        "locks_are_refused_on_several_writers",
+        locks_are_refused_on_several_writers,
     ),
     (
         "application_says_that_one_node_takes_its_writes",
@@ -44,7 +44,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(text.contains("assume_single_writer"), "{text}");
 }
 
-fn what_would_lock_nothing_is_refused(nodes: &Nodes) {
+fn locks_are_refused_on_several_writers(nodes: &Nodes) {
     let database = Database::migrated(nodes);
     let one = Semaphore::new("one", 1);
     let sequence = Sequence::new("invoice");

@@ -41,13 +41,13 @@ macro_rules! all_promises {
             refusals::{
                 lock_object_needs_a_transaction,
                 a_missing_table_names_migrate,
-                a_read_only_connection_is_told_so,
+                read_only_connection_is_a_typed_error,
                 a_stale_transaction_is_refused,
                 purge_and_migrate_need_to_be_outside_a_transaction,
             },
             tables::{
                 eight_servers_migrate_at_once,
-                the_way_down_leaves_nothing,
+                down_migrations_leave_nothing,
                 our_migration_sorts_before_the_applications,
                 a_missing_table_of_slots_names_migrate,
                 a_missing_table_of_sequences_names_migrate,
@@ -58,8 +58,8 @@ macro_rules! all_promises {
                 too_many_kept_locks_are_refused,
             },
             events::{
-                acquired_refused_timed_out_and_freed_are_told,
-                the_time_held_begins_with_the_grant,
+                tracing_records_acquired_unavailable_timeout_and_released,
+                held_time_starts_at_the_grant,
             },
             semaphore_machine::{
                 semaphores_do_what_their_model_says,
@@ -77,7 +77,7 @@ macro_rules! all_promises {
 
             crate::tests_of!($backend:
                 fences::{
-                    the_row_of_fences_is_made_again,
+                    missing_fence_row_is_restored,
                 },
             );
         }
@@ -87,32 +87,32 @@ macro_rules! all_promises {
 
             crate::tests_of!($backend:
                 forgeries::{
-                    any_parts_are_one_slot_or_lost,
+                    property_slot_parts,
                 },
                 ids::{
-                    any_text_is_one_id_or_refused,
-                    any_pair_is_one_id_or_refused,
-                    any_texts_are_locked_all_or_none,
+                    property_id_text,
+                    property_id_pair,
+                    property_lock_all_or_none,
                 },
                 leases::{
-                    any_lease_is_as_long_as_asked_for_or_refused,
-                    any_age_is_what_purge_goes_by_or_refused,
+                    property_lease_duration,
+                    property_purge_age,
                 },
                 names::{
-                    any_name_is_one_semaphore_or_refused,
-                    any_holder_is_shown_as_it_is_or_refused,
+                    property_semaphore_name,
+                    property_holder_text,
                     guards_of_any_names_are_renewed_and_released,
                 },
                 numbers::{
-                    any_number_of_permits_is_granted_or_refused,
-                    any_text_names_one_sequence_or_is_refused,
-                    any_numbers_are_drawn_in_a_row_or_refused,
+                    property_permits,
+                    property_sequence_name,
+                    property_drawn_numbers,
                 },
                 retries::{
-                    any_retry_is_tried_as_often_as_asked_for_or_refused,
+                    property_retry_attempts,
                 },
                 times::{
-                    any_wait_is_for_what_is_not_free_or_refused,
+                    property_wait,
                 },
             );
         }
@@ -144,24 +144,24 @@ macro_rules! core_promises {
             },
             waiting::{
                 a_wait_ends_after_the_time_asked_for,
-                a_free_lock_is_had_in_no_time,
+                free_lock_is_acquired_with_a_zero_timeout,
                 a_short_wait_for_a_held_lock_is_short,
                 a_transaction_survives_the_end_of_a_wait,
                 a_wait_ends_in_time_while_the_lock_changes_hands,
-                no_wait_is_an_error_that_says_held,
+                no_wait_returns_unavailable,
                 trying_a_held_lock_answers_at_once,
                 trying_in_a_transaction_leaves_it_usable,
                 a_wait_that_is_too_long_is_refused,
                 a_connection_whose_wait_ended_waits_again,
             },
             neighbours::{
-                a_transaction_that_sleeps_is_in_nobody_elses_way,
-                a_holder_of_all_slots_is_in_nobody_elses_way,
+                idle_transaction_does_not_block_others,
+                holder_of_all_slots_does_not_block_other_semaphores,
                 a_stopped_process_keeps_its_lock_until_it_is_killed,
             },
             nesting::{
-                the_same_id_again_is_granted_at_once,
-                a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says,
+                lock_is_reentrant,
+                lock_in_a_savepoint_ends_as_documented,
                 with_object_lock_in_a_transaction_is_a_savepoint,
                 opposite_orders_end_in_a_deadlock_or_one_after_the_other,
             },
@@ -203,28 +203,28 @@ macro_rules! core_promises {
                 the_most_permits_are_all_there,
             },
                 fences::{
-                    a_lease_is_lost_to_a_slot_of_a_transaction,
+                    expired_lease_is_lost_when_a_transaction_holds_the_slot,
                 fences_grow_and_never_repeat,
                 fences_survive_purge_and_a_clock_that_was_set_back,
                 fences_grow_between_slots_after_the_clock_was_set_back,
                 fences_grow_over_a_slot_above_the_permits,
                 fences_grow_over_a_slot_that_was_purged,
                 raised_fences_are_larger_than_lost_ones,
-                a_stale_writer_is_stopped_by_its_fence,
+                stale_writer_is_refused_by_its_fence,
                 a_stale_writer_is_stopped_by_ensure_slot,
             },
                 guards::{
                     a_guard_is_renewed_until_it_is_dropped,
                     a_guard_says_how_its_release_went,
-                    a_slot_that_was_taken_away_is_noticed,
+                    force_released_slot_is_noticed_by_its_guard,
                     a_guard_that_can_not_be_renewed_is_lost_for_ever,
                     a_guard_survives_a_cut_connection,
                     many_guards_are_renewed_by_one_statement,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     many_guards_are_renewed_by_one_thread,
                     guards_of_two_databases_are_renewed_in_their_own,
-                    gated_work_is_released_whatever_happens,
-                    a_paused_process_knows_when_it_wakes_up,
+                    slot_of_a_run_is_released_however_the_closure_ends,
+                    paused_process_notices_the_lost_lease,
                 },
                 holding::{
                 a_slot_is_held_as_long_as_its_transaction,
@@ -240,10 +240,10 @@ macro_rules! core_promises {
                 },
                 leases::{
                 a_slot_is_refreshed_and_released,
-                a_lease_that_has_ended_is_said_to_have,
+                renewing_an_expired_lease_reports_it,
                 a_slot_that_was_granted_again_is_lost,
                 releasing_twice_or_with_a_forged_token_changes_nothing,
-                the_operators_hammer_takes_every_slot,
+                force_release_all_releases_every_slot,
                 held_slots_are_shown_by_the_databases_clock,
                 a_long_transaction_does_not_shorten_the_lease,
                 a_short_lease_ends_by_itself,
@@ -252,17 +252,17 @@ macro_rules! core_promises {
                 a_waiter_gets_a_slot_that_is_released,
             },
                 queues::{
-                    many_waiters_ask_the_database_as_often_as_few,
+                    query_rate_does_not_grow_with_waiters,
                     waiters_for_another_database_are_not_in_the_way,
                 },
                 permits::{
                     more_permits_are_more_slots_while_a_transaction_holds_one,
                 more_permits_are_more_slots,
-                fewer_permits_throw_nobody_out,
+                fewer_permits_revoke_no_slot,
                 fewer_permits_count_holding_transactions,
                 fewer_permits_count_refreshing_transactions,
                 two_versions_at_once_never_hold_more_than_the_larger_number,
-                after_a_lowering_nobody_exceeds_the_smaller_number,
+                lowered_permits_are_never_exceeded,
                 unusable_numbers_and_names_are_refused,
                 names_are_compared_as_bytes_and_kept_whole,
             },
@@ -274,7 +274,7 @@ macro_rules! core_promises {
                 purge_waits_for_no_open_transaction,
             },
                 transactions::{
-                it_takes_effect_at_commit_and_not_at_rollback,
+                acquisition_takes_effect_at_commit,
                 a_release_takes_effect_at_commit,
                 a_new_semaphore_in_an_open_transaction_is_an_error,
             },
@@ -288,10 +288,10 @@ macro_rules! core_promises {
                 draws::{
                     numbers_have_neither_gaps_nor_repeats,
                     a_new_sequence_is_used_by_thirty_two_at_once,
-                    a_number_that_was_rolled_back_is_the_next_ones,
-                    a_number_of_a_savepoint_is_free_with_it,
-                    a_number_of_a_lost_connection_is_the_next_ones,
-                    who_draws_waits_for_who_drew_before,
+                    rolled_back_number_is_drawn_again,
+                    number_of_a_rolled_back_savepoint_is_drawn_again,
+                    number_of_a_lost_connection_is_drawn_again,
+                    draw_blocks_until_previous_draw_commits,
                     sequences_do_not_wait_for_each_other,
                     several_numbers_are_in_a_row,
                     the_last_number_is_read_without_waiting,
@@ -301,7 +301,7 @@ macro_rules! core_promises {
                     the_end_of_the_numbers_leaves_the_transaction_usable,
                     unusable_sequences_are_refused,
                     names_of_sequences_are_compared_as_bytes,
-                    the_start_counts_once,
+                    start_applies_to_the_first_draw_only,
                     a_late_start_does_not_end_a_sequence_that_has_begun,
                     a_read_only_transaction_draws_nothing,
                 },
@@ -316,9 +316,9 @@ macro_rules! core_promises {
 
             crate::tests_of!($backend:
                 aborted::{
-                    a_closure_whose_transaction_has_ended_is_no_success,
-                    what_follows_the_end_of_a_transaction_is_not_committed,
-                    a_closure_that_has_committed_is_not_tried_again,
+                    closure_whose_transaction_has_ended_fails,
+                    statements_after_the_end_of_a_transaction_are_not_committed,
+                    closure_that_has_committed_is_not_retried,
                     methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing,
                     a_panic_in_a_nested_transaction_rolls_back_all,
                     a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,
@@ -327,29 +327,29 @@ macro_rules! core_promises {
                 },
                 levels::{
                     the_level_is_that_of_the_transaction_alone,
-                    what_an_engine_lacks_is_an_error,
+                    unsupported_options_are_rejected,
                     a_read_only_transaction_writes_nothing_and_leaves_nothing_behind,
                     locks_slots_and_numbers_work_inside,
                     an_object_lock_asks_for_fresh_reads,
                 },
                 retries::{
-                    victims_are_tried_again_until_they_succeed,
-                    the_closure_is_told_the_attempt,
-                    attempts_come_to_an_end,
-                    an_error_of_the_applications_is_not_tried_again,
+                    deadlock_victims_are_retried_until_they_succeed,
+                    closure_receives_the_attempt_number,
+                    retries_are_limited,
+                    application_error_is_not_retried,
                     any_type_of_error_shows_the_databases,
-                    nothing_is_tried_again_inside_a_transaction,
+                    nested_run_transaction_does_not_retry,
                     a_panic_rolls_back_and_goes_on,
                     no_attempt_is_refused,
-                    lock_timeouts_are_tried_again_if_asked_for,
-                    a_retry_is_told_to_tracing,
+                    lock_timeouts_are_retried_on_request,
+                    retry_is_recorded_by_tracing,
                 },
                 upgrades::{
-                    two_that_read_shared_and_update_deadlock,
-                    two_that_read_for_update_take_turns,
-                    a_retry_mends_the_upgrade_deadlock,
+                    shared_readers_that_update_deadlock,
+                    readers_for_update_take_turns,
+                    retry_resolves_the_upgrade_deadlock,
                     opposite_orders_deadlock_though_read_for_update,
-                    one_order_does_not_deadlock,
+                    same_order_does_not_deadlock,
                     object_locks_sort_what_rows_do_not,
                     an_update_of_an_old_read_is_lost_or_refused,
                 },
@@ -377,7 +377,7 @@ macro_rules! many_writers_promises {
 
                 crate::tests_of!($backend:
                     rows::{
-                        who_stands_still_while_slots_change_is_waited_for_in_time,
+                        acquire_timeout_holds_while_a_resize_is_stalled,
                     },
                 );
             }

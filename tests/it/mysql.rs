@@ -480,10 +480,10 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
 /// `innodb_lock_wait_timeout` is not the end of a wait without limit.
 #[test]
 fn a_wait_without_limit_outlasts_innodbs() {
-    outlasts_innodbs_limit(&Arc::new(Mysql::new()));
+    wait_outlasts_innodb_lock_wait_timeout(&Arc::new(Mysql::new()));
 }
 
-fn outlasts_innodbs_limit(database: &Arc<Mysql>) {
+fn wait_outlasts_innodb_lock_wait_timeout(database: &Arc<Mysql>) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
         let holder = Holder::of(database, lock.clone());
@@ -555,7 +555,7 @@ fn a_cycle_through_the_gate_is_found() {
 }
 
 #[test]
-fn a_server_that_speaks_german_is_understood() {
+fn german_error_messages_are_classified() {
     let database = Arc::new(Mysql::new());
     let german = |database: &Mysql| {
         let mut conn = database.connect();
@@ -603,7 +603,7 @@ fn a_lax_session_keeps_ids_whole() {
 
 /// Newer versions do so by default; servers that can't are left out.
 #[test]
-fn an_old_snapshot_that_mariadb_refuses_is_tried_again() {
+fn old_snapshot_refused_by_mariadb_is_retried() {
     let database = Mysql::new();
     let mut conn = database.connect();
     if Mysql::try_sql(&mut conn, "SET SESSION innodb_snapshot_isolation = ON").is_err() {
@@ -756,7 +756,7 @@ fn tables(conn: &mut MysqlConnection) -> String {
 
 /// Each statement commits by itself there, so that a killed server leaves those that it has run.
 #[test]
-fn migrating_goes_on_after_it_was_killed_at_any_statement() {
+fn migrate_resumes_after_a_kill_at_any_statement() {
     let complete = tables(&mut Mysql::new().connect());
     let up: Vec<String> = SCRIPTS.iter().flat_map(|(up, _)| statements(up)).collect();
     let down: Vec<String> = SCRIPTS
@@ -816,11 +816,11 @@ fn with_rows_found_late() -> Arc<Mysql> {
 
 #[test]
 fn wait_without_limit_outlasts_errors_in_place_of_the_row() {
-    outlasts_innodbs_limit(&with_rows_found_late());
+    wait_outlasts_innodb_lock_wait_timeout(&with_rows_found_late());
 }
 
 #[test]
-fn connection_goes_on_after_errors_in_place_of_the_row() {
+fn connection_is_usable_after_errors_in_place_of_rows() {
     let database = with_rows_found_late();
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);

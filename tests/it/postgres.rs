@@ -180,7 +180,7 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
 
 /// At top level the lock rides with BEGIN, time-out included; inside a transaction it is one statement.
 #[test]
-fn round_trips_are_none_at_top_level_and_one_inside() {
+fn object_lock_costs_no_round_trip_at_top_level_and_one_inside() {
     let database = Postgres::new();
     let (proxy, url) = Proxy::url(&database.url());
     let mut conn = Postgres::connect_to(&url);
@@ -391,7 +391,7 @@ fn waiting_puts_nothing_into_the_servers_log() {
 
 /// An error of what comes before COMMIT is not that of a transaction which is gone.
 #[test]
-fn what_fails_before_commit_is_returned_as_it_is() {
+fn error_before_commit_is_returned_unchanged() {
     let database = Postgres::new();
     let mut conn = database.connect();
     conn.batch_execute(
@@ -422,7 +422,7 @@ fn what_fails_before_commit_is_returned_as_it_is() {
 
 /// Errors in the server's language are told apart all the same.
 #[test]
-fn a_server_that_speaks_german_is_understood() {
+fn german_error_messages_are_classified() {
     if knows_no_german() {
         return;
     }
@@ -606,7 +606,7 @@ fn make_kept_rows(conn: &mut PgConnection) {
 
 /// The planner is free to evaluate a function before a condition beside it, and plans anew after some calls.
 #[test]
-fn try_locks_no_object_that_was_not_asked_for() {
+fn try_locks_only_the_requested_objects() {
     let database = Postgres::new();
     make_kept_rows(&mut database.connect());
     let own_advisory_locks =
@@ -970,7 +970,7 @@ fn a_user_with_rights_on_the_table_alone_can_lock() {
 
 /// Write skew: all statements of both have succeeded, and the first to commit dooms the other.
 #[test]
-fn a_serialization_failure_at_commit_is_tried_again() {
+fn serialization_failure_at_commit_is_retried() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -1025,7 +1025,7 @@ fn a_serialization_failure_at_commit_leaves_the_connection_usable() {
 }
 
 #[test]
-fn a_constraint_that_fails_at_commit_is_not_tried_again() {
+fn constraint_violation_at_commit_is_not_retried() {
     let database = Postgres::new();
     let mut conn = database.connect();
     Postgres::sql(

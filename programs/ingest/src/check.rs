@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_before_may_be_newer() {
+    fn stored_version_may_be_newer() {
         let (delivered, generator) = delivered();
         let mut rows = right_rows(&generator);
         rows[0].timestamp += chrono::TimeDelta::days(1);

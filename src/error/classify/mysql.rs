@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_missing_table_is_not_ours() {
+    fn foreign_missing_table_is_not_ours() {
         assert_eq!(classify("Table 'app.bonds' doesn't exist"), None);
         assert_eq!(
             classify("Table 'app.diesel_locks_objects' doesn't exist"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_missing_table_is_not_ours() {
+    fn foreign_missing_table_is_not_ours() {
         assert_eq!(classify("relation \"bonds\" does not exist"), None);
         let archive = "relation \"diesel_locks_slots_archive\" does not exist";
         assert_eq!(classify(archive), None);

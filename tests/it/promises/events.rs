@@ -56,7 +56,7 @@ impl<S: tracing::Subscriber> Layer<S> for Collector {
     }
 }
 
-pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
+pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backend>() {
     let database = Arc::new(B::new());
     let collector = Collector::global();
     let mut conn = database.connect();
@@ -88,7 +88,7 @@ pub(crate) fn acquired_refused_timed_out_and_freed_are_told<B: Backend>() {
 }
 
 /// And not with the request: the wait is told by itself.
-pub(crate) fn the_time_held_begins_with_the_grant<B: Backend>() {
+pub(crate) fn held_time_starts_at_the_grant<B: Backend>() {
     let database = Arc::new(B::new());
     Collector::global();
     let holder = Holder::of(&database, "Bond:held");

@@ -25,7 +25,9 @@ const AMPLE: Duration = Duration::from_secs(1);
 const OTHERS: usize = 50;
 
 /// A wait that ends without a result, in time.
-fn ends_in_time<T: std::fmt::Debug>(wait: impl FnOnce(Wait) -> Result<T, Error>) {
+fn timeout_holds_through_a_stalled_connection<T: std::fmt::Debug>(
+    wait: impl FnOnce(Wait) -> Result<T, Error>,
+) {
     let begun = Instant::now();
     let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
     let took = begun.elapsed();
@@ -37,8 +39,12 @@ fn ends_in_time<T: std::fmt::Debug>(wait: impl FnOnce(Wait) -> Result<T, Error>)
 fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = |wait| LockRequest::new(id).wait(wait).retention(retention);
-        ends_in_time(|wait| conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(())));
-        ends_in_time(|wait| B::in_transaction(conn, |conn| conn.lock_object(lock(wait))));
+        timeout_holds_through_a_stalled_connection(|wait| {
+            conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(()))
+        });
+        timeout_holds_through_a_stalled_connection(|wait| {
+            B::in_transaction(conn, |conn| conn.lock_object(lock(wait)))
+        });
     }
 }
 
@@ -69,7 +75,7 @@ fn sleeper<B: Backend>(
 
 /// Who waits for what the neighbour has, waits as long as asked for; all others do not notice. With one
 /// writer, all who write wait.
-pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
+pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let others = Semaphore::new("others", 3);
@@ -85,7 +91,9 @@ pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
     for retention in [Retention::Transient, Retention::Kept] {
         let (wake, sleeps) = sleeper(&database, retention, &theirs);
         lock_ends_in_time::<B>(&mut conn, "theirs");
-        ends_in_time(|wait| conn.with_slot(&one(), wait, |_| Ok::<_, Error>(())));
+        timeout_holds_through_a_stalled_connection(|wait| {
+            conn.with_slot(&one(), wait, |_| Ok::<_, Error>(()))
+        });
         if B::ONE_WRITER {
             lock_ends_in_time::<B>(&mut conn, "another");
             let nothing = conn.held_slots(&others).expect("who only reads goes on");
@@ -95,7 +103,9 @@ pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
             let name = ours.clone();
             // On a thread: who waits for the sleeper waits for the end of this test.
             let go_on = meanwhile(move || {
-                ends_in_time(|wait| conn.acquire_slot(&one(), hour(), wait));
+                timeout_holds_through_a_stalled_connection(|wait| {
+                    conn.acquire_slot(&one(), hour(), wait)
+                });
                 for n in 0..OTHERS {
                     let kind = [Retention::Transient, Retention::Kept][n % 2];
                     let lock = LockRequest::new(ObjectId::new("ours", n)).retention(kind);
@@ -123,7 +133,7 @@ pub(crate) fn a_transaction_that_sleeps_is_in_nobody_elses_way<B: Backend>() {
 }
 
 /// One that has leased all slots of a semaphore and does not work.
-pub(crate) fn a_holder_of_all_slots_is_in_nobody_elses_way<B: Backend>() {
+pub(crate) fn holder_of_all_slots_does_not_block_other_semaphores<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let four = Semaphore::new("four", 4);
@@ -131,8 +141,10 @@ pub(crate) fn a_holder_of_all_slots_is_in_nobody_elses_way<B: Backend>() {
     let slots: Vec<Slot> = (0..4)
         .map(|_| acquire::<B>(&mut neighbour, &four))
         .collect();
-    ends_in_time(|wait| conn.acquire_slot(&four, hour(), wait));
-    ends_in_time(|wait| conn.with_slot(&four, wait, |_| Ok::<_, Error>(())));
+    timeout_holds_through_a_stalled_connection(|wait| conn.acquire_slot(&four, hour(), wait));
+    timeout_holds_through_a_stalled_connection(|wait| {
+        conn.with_slot(&four, wait, |_| Ok::<_, Error>(()))
+    });
     for n in 0..OTHERS {
         let other = Semaphore::new(format!("other {n}"), 1);
         let slot = acquire::<B>(&mut conn, &other);
@@ -149,7 +161,7 @@ pub(crate) fn a_holder_of_all_slots_is_in_nobody_elses_way<B: Backend>() {
 }
 
 /// A process that is stopped keeps its transaction, as the server does not know; killed, it does not. (What
-/// becomes of its lease: `a_paused_process_knows_when_it_wakes_up`.)
+/// becomes of its lease: `paused_process_notices_the_lost_lease`.)
 pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();

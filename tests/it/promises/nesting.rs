@@ -11,7 +11,7 @@ use diesel_locks::prelude::*;
 use crate::support::Backend;
 use crate::support::threads::{meanwhile, result_of};
 
-pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
+pub(crate) fn lock_is_reentrant<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let of = |retention| LockRequest::new("a").retention(retention);
@@ -41,7 +41,7 @@ pub(crate) fn the_same_id_again_is_granted_at_once<B: Backend>() {
     assert_eq!(database.rows(), 1, "the kept one");
 }
 
-pub(crate) fn a_lock_of_a_savepoint_lasts_as_long_as_the_engine_says<B: Backend>() {
+pub(crate) fn lock_in_a_savepoint_ends_as_documented<B: Backend>() {
     for (retention, freed) in [
         (Retention::Transient, B::SAVEPOINT_FREES_TRANSIENT),
         (Retention::Kept, B::SAVEPOINT_FREES_KEPT),

@@ -51,7 +51,7 @@ pub(crate) fn a_missing_table_names_migrate<B: Backend>() {
         .expect("the connection stays usable");
 }
 
-pub(crate) fn a_read_only_connection_is_told_so<B: Backend>() {
+pub(crate) fn read_only_connection_is_a_typed_error<B: Backend>() {
     let database = B::new();
     let mut conn = B::read_only_to(&database.url());
     for retention in [Retention::Transient, Retention::Kept] {

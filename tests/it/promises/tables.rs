@@ -40,7 +40,7 @@ fn eight_servers_migrate<B: Backend>(prepare: fn(&mut B::Conn)) {
     assert_eq!(ran, MIGRATIONS, "each migration once");
 }
 
-pub(crate) fn the_way_down_leaves_nothing<B: Backend>() {
+pub(crate) fn down_migrations_leave_nothing<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     B::revert_all(&mut conn);

@@ -51,7 +51,7 @@ pub(crate) fn a_wait_ends_after_the_time_asked_for<B: Backend>() {
 }
 
 /// A statement takes time, even if it does not wait.
-pub(crate) fn a_free_lock_is_had_in_no_time<B: Backend>() {
+pub(crate) fn free_lock_is_acquired_with_a_zero_timeout<B: Backend>() {
     let database = B::new();
     for limit in [0, 1, 1_000_000].map(Duration::from_nanos) {
         for wanted in requests(Wait::AtMost(limit)) {
@@ -125,17 +125,22 @@ pub(crate) fn a_transaction_survives_the_end_of_a_wait<B: Backend>() {
 
 /// Each holder lets go soon, and another gets it: the time asked for is for all of them together.
 pub(crate) fn a_wait_ends_in_time_while_the_lock_changes_hands<B: Backend>() {
-    ends_in_time::<B>(6, [20, 100], 3, GRACE);
+    timeout_holds_through_a_stalled_connection::<B>(6, [20, 100], 3, GRACE);
 }
 
 /// Each holder has it for less than the shortest limit of a single wait: who is unlucky often must not wait on. Not through
 /// a pooler, where they would wait for its sessions.
 pub(crate) fn a_wait_ends_in_time_while_the_lock_changes_hands_quickly<B: Backend>() {
-    ends_in_time::<B>(60, [5, 1], 10, GRACE * 2);
+    timeout_holds_through_a_stalled_connection::<B>(60, [5, 1], 10, GRACE * 2);
 }
 
 /// So many others hold the lock for so many milliseconds each; the other is how long is waited, so many times.
-fn ends_in_time<B: Backend>(others: usize, millis: [u64; 2], waits: usize, grace: Duration) {
+fn timeout_holds_through_a_stalled_connection<B: Backend>(
+    others: usize,
+    millis: [u64; 2],
+    waits: usize,
+    grace: Duration,
+) {
     let [held, limit] = millis.map(Duration::from_millis);
     let database = Arc::new(B::new());
     let stop = Arc::new(AtomicBool::new(false));
@@ -174,7 +179,7 @@ fn ends_in_time<B: Backend>(others: usize, millis: [u64; 2], waits: usize, grace
     }
 }
 
-pub(crate) fn no_wait_is_an_error_that_says_held<B: Backend>() {
+pub(crate) fn no_wait_returns_unavailable<B: Backend>() {
     let database = Arc::new(B::new());
     let holder = Holder::of(&database, ID);
     for wanted in requests(Wait::No) {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_learns_of_it() {
+    fn refused_client_gets_an_error() {
         let (proxy, mut client) = client_of_an_echo();
         proxy.refuse(true);
         let mut refused = connect(&proxy);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_into_silence_arrives_after_it() {
+    fn data_sent_into_a_black_hole_arrives_after_it() {
         let (proxy, mut client) = client_of_an_echo();
         proxy.silence(true);
         client.write_all(b"b").expect("in the system's buffer");

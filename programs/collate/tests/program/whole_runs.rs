@@ -56,7 +56,7 @@ fn more_permits_than_workers_are_no_trouble() {
 }
 
 #[test]
-fn what_killed_processes_were_at_is_done_by_others() {
+fn work_of_killed_processes_is_done_by_others() {
     let run = small(&[
         "--read-time",
         "20ms",

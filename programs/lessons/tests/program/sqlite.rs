@@ -31,7 +31,7 @@ fn a_file_can_be_used_again_in_any_journal_mode() {
 
 /// Here because a trigger loses every update.
 #[test]
-fn what_is_not_as_told_is_said_and_fails() {
+fn unexpected_result_is_reported_and_fails() {
     let (_folder, file) = file();
     let mut conn = SqliteConnection::establish(&file).expect("open");
     conn.batch_execute(

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 const SMALL: [&str; 4] = ["--connections", "3", "--numbers", "10"];
 
 #[test]
-fn whoever_has_read_before_another_writes_is_refused() {
+fn late_upgrade_of_a_reader_is_refused() {
     let run = Run::of(&SMALL);
     assert_eq!(run.engines(), 1);
     assert_eq!(

@@ -35,7 +35,7 @@ fn lost<T: std::fmt::Debug>(result: Result<T, Error>, slot: &Slot) -> TestCaseRe
 }
 
 /// Only name, number and token together are a slot; the fence is not asked for.
-pub(crate) fn any_parts_are_one_slot_or_lost<B: Backend>() {
+pub(crate) fn property_slot_parts<B: Backend>() {
     let names = prop_oneof![6 => select(&NAMES[..]).prop_map(str::to_owned), 1 => texts()];
     let numbers = prop_oneof![6 => 1..=2_u32, 1 => any::<u32>()];
     // The token of one of the three, or another.

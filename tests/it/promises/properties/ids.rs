@@ -17,7 +17,7 @@ fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> LockRequest {
     LockRequest::all(ids).retention(Retention::Kept)
 }
 
-pub(crate) fn any_text_is_one_id_or_refused<B: Backend>() {
+pub(crate) fn property_id_text<B: Backend>() {
     holds_on::<B, _>(
         CASES,
         &texts_among_neighbours(),
@@ -74,7 +74,7 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
 }
 
 /// Two pairs of entity and key are one id only if they are one pair.
-pub(crate) fn any_pair_is_one_id_or_refused<B: Backend>() {
+pub(crate) fn property_id_pair<B: Backend>() {
     let parts = [short_texts(), short_texts(), short_texts()];
     holds_on::<B, _>(CASES, &parts, |Sessions { one, other }, [a, b, c]| {
         let pairs = [
@@ -114,7 +114,7 @@ pub(crate) fn any_pair_is_one_id_or_refused<B: Backend>() {
 }
 
 /// Each once, in whatever order and however often they are named; none when one can't be used.
-pub(crate) fn any_texts_are_locked_all_or_none<B: Backend>() {
+pub(crate) fn property_lock_all_or_none<B: Backend>() {
     let ids = (
         vec(usable_texts(), 0..6),
         vec(any::<Index>(), 0..4),

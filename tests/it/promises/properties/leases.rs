@@ -50,7 +50,7 @@ fn row<B: Backend>(conn: &mut B::Conn) -> SlotRow {
     slots.pop_first().expect("one").1
 }
 
-pub(crate) fn any_lease_is_as_long_as_asked_for_or_refused<B: Backend>() {
+pub(crate) fn property_lease_duration<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let hold_at_least = prop_oneof![Just(Duration::ZERO), leases()];
     let inputs = (leases(), hold_at_least, leases());
@@ -113,7 +113,7 @@ pub(crate) fn any_lease_is_as_long_as_asked_for_or_refused<B: Backend>() {
 }
 
 /// What has been unused for so long goes, what has been used since stays.
-pub(crate) fn any_age_is_what_purge_goes_by_or_refused<B: Backend>() {
+pub(crate) fn property_purge_age<B: Backend>() {
     let ages = [Duration::from_secs(3600), LONGEST];
     let ages = || prop_oneof![Just(Duration::ZERO), durations_around(ages.to_vec())];
     let inputs = (ages(), ages());

@@ -15,7 +15,7 @@ use crate::support::property::{CASES, Sessions, config, holds, holds_on};
 use crate::support::tables::Tables;
 
 /// Whatever is done with the one semaphore: of all the others nothing changes.
-pub(crate) fn any_name_is_one_semaphore_or_refused<B: Backend>() {
+pub(crate) fn property_semaphore_name<B: Backend>() {
     holds_on::<B, _>(
         CASES,
         &texts_among_neighbours(),
@@ -108,7 +108,7 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
 }
 
 /// The empty text is one too.
-pub(crate) fn any_holder_is_shown_as_it_is_or_refused<B: Backend>() {
+pub(crate) fn property_holder_text<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let holders = proptest::option::weighted(0.95, texts());
     holds_on::<B, _>(CASES, &holders, |Sessions { one, other }, holder| {

@@ -19,7 +19,7 @@ const MOST_PERMITS: u32 = 100_000;
 const MANY_PERMITS: u32 = 120;
 
 /// So many are granted and no more.
-pub(crate) fn any_number_of_permits_is_granted_or_refused<B: Backend>() {
+pub(crate) fn property_permits<B: Backend>() {
     let permits = prop_oneof![
         1..12_u32,
         99..104_u32,
@@ -77,7 +77,7 @@ fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, value: u32) -> TestC
 }
 
 /// Of a name, a key, or both, each among its neighbours.
-pub(crate) fn any_text_names_one_sequence_or_is_refused<B: Backend>() {
+pub(crate) fn property_sequence_name<B: Backend>() {
     let inputs = (texts_among_neighbours(), short_texts());
     holds_on::<B, _>(
         CASES,
@@ -146,7 +146,7 @@ pub(crate) fn any_text_names_one_sequence_or_is_refused<B: Backend>() {
 }
 
 /// Three draws, which differ in where they would start: the numbers that arithmetic without limits gives, or an error when there are none.
-pub(crate) fn any_numbers_are_drawn_in_a_row_or_refused<B: Backend>() {
+pub(crate) fn property_drawn_numbers<B: Backend>() {
     let counts = || prop_oneof![0..5_u32, numbers_around(vec![0, u32::MAX])];
     let starts = || {
         large_numbers_around(vec![

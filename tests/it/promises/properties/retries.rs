@@ -49,13 +49,13 @@ fn run<B: Backend>(
 }
 
 /// As many times as asked for when it fails each time; of any delays, within any time.
-pub(crate) fn any_retry_is_tried_as_often_as_asked_for_or_refused<B: Backend>() {
-    tried_as_often_as_asked_for::<B>();
-    extremes_are_tried_or_refused::<B>();
+pub(crate) fn property_retry_attempts<B: Backend>() {
+    transaction_is_attempted_max_attempts_times::<B>();
+    extreme_retry_policies_run_or_are_refused::<B>();
 }
 
 /// With time enough, so that only the number of attempts counts.
-fn tried_as_often_as_asked_for<B: Backend>() {
+fn transaction_is_attempted_max_attempts_times<B: Backend>() {
     let enough = prop_oneof![Just(Duration::from_secs(60)), Just(Duration::MAX)];
     let backoff = || (0..=1000_u64).prop_map(Duration::from_micros);
     let inputs = (1..=8_u32, 0..=8_u32, enough, backoff(), backoff());
@@ -77,7 +77,7 @@ fn tried_as_often_as_asked_for<B: Backend>() {
 }
 
 /// Whatever is asked for, no number overflows.
-fn extremes_are_tried_or_refused<B: Backend>() {
+fn extreme_retry_policies_run_or_are_refused<B: Backend>() {
     let durations = || durations_around(vec![Duration::from_secs(1)]);
     let attempts = prop_oneof![0..=MANY, numbers_around(vec![0, u32::MAX])];
     let inputs = (attempts, durations(), durations(), durations());

@@ -37,7 +37,7 @@ fn times_out<T: std::fmt::Debug>(
 }
 
 /// A wait of any length that is possible has what is free; one that is too long is refused, free or not.
-pub(crate) fn any_wait_is_for_what_is_not_free_or_refused<B: Backend>() {
+pub(crate) fn property_wait<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let retention = prop_oneof![Just(Retention::Transient), Just(Retention::Kept)];
     let inputs = (durations_around(vec![LONGEST, SHORT]), retention);

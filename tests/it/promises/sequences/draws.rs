@@ -73,7 +73,7 @@ pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
     assert_complete(&*database, 0, 31);
 }
 
-pub(crate) fn a_number_that_was_rolled_back_is_the_next_ones<B: Backend>() {
+pub(crate) fn rolled_back_number_is_drawn_again<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let sequence = Sequence::new(fresh("invoice"));
@@ -88,7 +88,7 @@ pub(crate) fn a_number_that_was_rolled_back_is_the_next_ones<B: Backend>() {
     assert_eq!(conn.last_number(&sequence).expect("rows"), Some(2));
 }
 
-pub(crate) fn a_number_of_a_savepoint_is_free_with_it<B: Backend>() {
+pub(crate) fn number_of_a_rolled_back_savepoint_is_drawn_again<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let sequence = Sequence::new(fresh("invoice"));
@@ -107,7 +107,7 @@ pub(crate) fn a_number_of_a_savepoint_is_free_with_it<B: Backend>() {
     assert_eq!(conn.last_number(&sequence).expect("rows"), Some(2));
 }
 
-pub(crate) fn a_number_of_a_lost_connection_is_the_next_ones<B: Backend>() {
+pub(crate) fn number_of_a_lost_connection_is_drawn_again<B: Backend>() {
     let database = B::new();
     let sequence = Sequence::new(fresh("invoice"));
     for _ in 0..2 {
@@ -121,7 +121,7 @@ pub(crate) fn a_number_of_a_lost_connection_is_the_next_ones<B: Backend>() {
     assert_eq!(number.expect("free"), 1);
 }
 
-pub(crate) fn who_draws_waits_for_who_drew_before<B: Backend>() {
+pub(crate) fn draw_blocks_until_previous_draw_commits<B: Backend>() {
     let database = Arc::new(B::new());
     let sequence = Sequence::new(fresh("invoice"));
     let mut conn = database.connect();

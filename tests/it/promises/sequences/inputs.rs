@@ -137,7 +137,7 @@ pub(crate) fn names_of_sequences_are_compared_as_bytes<B: Backend>() {
     assert_eq!(usize::try_from(rows), Ok(sequences.len()));
 }
 
-pub(crate) fn the_start_counts_once<B: Backend>() {
+pub(crate) fn start_applies_to_the_first_draw_only<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     for (first, expected) in [(1000, 1000), (5000, 1001), (1, 1002)] {

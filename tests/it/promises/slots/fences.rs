@@ -132,7 +132,7 @@ pub(crate) fn fences_grow_over_a_slot_that_was_purged<B: Backend>() {
 }
 
 /// As a test suite that empties all tables leaves it.
-pub(crate) fn the_row_of_fences_is_made_again<B: Backend>() {
+pub(crate) fn missing_fence_row_is_restored<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let kept = Semaphore::new("kept", 3);
@@ -225,7 +225,7 @@ fn write<B: Backend>(conn: &mut B::Conn, fence: i64) -> bool {
     B::number(conn, "SELECT n FROM counters WHERE id = 0") != before
 }
 
-pub(crate) fn a_stale_writer_is_stopped_by_its_fence<B: Backend>() {
+pub(crate) fn stale_writer_is_refused_by_its_fence<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     // Of several slots too: the paused holder's may not be the one that is granted next.
@@ -270,7 +270,7 @@ pub(crate) fn a_stale_writer_is_stopped_by_ensure_slot<B: Backend>() {
 }
 
 /// Nor does a holder come back after a transaction has held its slot.
-pub(crate) fn a_lease_is_lost_to_a_slot_of_a_transaction<B: Backend>() {
+pub(crate) fn expired_lease_is_lost_when_a_transaction_holds_the_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();

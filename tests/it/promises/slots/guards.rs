@@ -84,7 +84,7 @@ pub(crate) fn a_guard_says_how_its_release_went<B: Backend>() {
     conn.release_slot(next).expect("untouched");
 }
 
-pub(crate) fn a_slot_that_was_taken_away_is_noticed<B: Backend>() {
+pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let pool = database.pool(2);
@@ -274,7 +274,7 @@ pub(crate) fn guards_of_two_databases_are_renewed_in_their_own<B: Backend>() {
     }
 }
 
-pub(crate) fn gated_work_is_released_whatever_happens<B: Backend>() {
+pub(crate) fn slot_of_a_run_is_released_however_the_closure_ends<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let pool = database.pool(2);
@@ -304,7 +304,7 @@ pub(crate) fn gated_work_is_released_whatever_happens<B: Backend>() {
 }
 
 /// SIGSTOP, and SIGCONT when another has got the slot.
-pub(crate) fn a_paused_process_knows_when_it_wakes_up<B: Backend>() {
+pub(crate) fn paused_process_notices_the_lost_lease<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut peer = Peer::guarding::<B>(&database.url(), "one");

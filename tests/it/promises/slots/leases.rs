@@ -44,7 +44,7 @@ pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
     assert!(!is_full::<B>(&mut conn, &one()));
 }
 
-pub(crate) fn a_lease_that_has_ended_is_said_to_have<B: Backend>() {
+pub(crate) fn renewing_an_expired_lease_reports_it<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut slot = acquire::<B>(&mut conn, &one());
@@ -98,7 +98,7 @@ pub(crate) fn releasing_twice_or_with_a_forged_token_changes_nothing<B: Backend>
     assert_lost(conn.release_slot(again));
 }
 
-pub(crate) fn the_operators_hammer_takes_every_slot<B: Backend>() {
+pub(crate) fn force_release_all_releases_every_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let three = Semaphore::new("three", 3);

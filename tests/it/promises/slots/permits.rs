@@ -28,7 +28,7 @@ pub(crate) fn more_permits_are_more_slots<B: Backend>() {
 }
 
 /// Nobody is thrown out, and nobody new comes in, until fewer than the new number are held.
-pub(crate) fn fewer_permits_throw_nobody_out<B: Backend>() {
+pub(crate) fn fewer_permits_revoke_no_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut slots: Vec<_> = (0..5).map(|_| acquire::<B>(&mut conn, &of(5))).collect();
@@ -138,7 +138,7 @@ pub(crate) fn two_versions_at_once_never_hold_more_than_the_larger_number<B: Bac
 }
 
 /// When the larger number is gone, the smaller one holds, also for those who race.
-pub(crate) fn after_a_lowering_nobody_exceeds_the_smaller_number<B: Backend>() {
+pub(crate) fn lowered_permits_are_never_exceeded<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let mut slots: Vec<_> = (0..6).map(|_| acquire::<B>(&mut conn, &of(6))).collect();

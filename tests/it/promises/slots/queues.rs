@@ -14,7 +14,7 @@ use crate::support::Backend;
 use crate::support::threads::LONG;
 
 /// The first of them asks for all.
-pub(crate) fn many_waiters_ask_the_database_as_often_as_few<B: Backend>() {
+pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
     const WAITERS: u32 = 32;
     let database = Arc::new(B::new());
     let _held = acquire::<B>(&mut database.connect(), &one());

@@ -176,7 +176,7 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
 }
 
 /// Who stands still in the middle of adding or removing slots keeps nobody beyond the time asked for.
-pub(crate) fn who_stands_still_while_slots_change_is_waited_for_in_time<B: Backend>() {
+pub(crate) fn acquire_timeout_holds_while_a_resize_is_stalled<B: Backend>() {
     let database = Arc::new(B::new());
     let mut still = database.connect();
     begin_fit::<B>(&mut still);

@@ -10,7 +10,7 @@ fn roll_back<T>() -> Result<T, Error> {
     Err(diesel::result::Error::RollbackTransaction.into())
 }
 
-pub(crate) fn it_takes_effect_at_commit_and_not_at_rollback<B: Backend>() {
+pub(crate) fn acquisition_takes_effect_at_commit<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();

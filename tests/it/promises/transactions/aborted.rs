@@ -125,7 +125,7 @@ fn prepared<B: Backend>() -> (B, B::Conn) {
     (database, conn)
 }
 
-pub(crate) fn a_closure_whose_transaction_has_ended_is_no_success<B: Backend>() {
+pub(crate) fn closure_whose_transaction_has_ended_fails<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
     let mut committed = 0;
     for (runner, run) in runners::<B>() {
@@ -151,7 +151,7 @@ pub(crate) fn a_closure_whose_transaction_has_ended_is_no_success<B: Backend>() 
 }
 
 /// On SQLite, where each statement after the end is committed by itself, it is at least not done twice.
-pub(crate) fn what_follows_the_end_of_a_transaction_is_not_committed<B: Backend>() {
+pub(crate) fn statements_after_the_end_of_a_transaction_are_not_committed<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
     for (runner, run) in runners::<B>() {
         for fails in [false, true] {
@@ -184,7 +184,7 @@ pub(crate) fn what_follows_the_end_of_a_transaction_is_not_committed<B: Backend>
 
 /// What it did would be done twice. On InnoDB the server itself ends transactions with the other errors that are
 /// tried again.
-pub(crate) fn a_closure_that_has_committed_is_not_tried_again<B: Backend>() {
+pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
     let ends: &[&[&str]] = if B::ONE_WRITER {
         &[&["COMMIT"], &["COMMIT; BEGIN"], &["COMMIT", "BEGIN"]]

@@ -102,7 +102,7 @@ fn serializable_is_serializable<B: Backend>(conn: &mut B::Conn, other: &mut B::C
     );
 }
 
-pub(crate) fn what_an_engine_lacks_is_an_error<B: Backend>() {
+pub(crate) fn unsupported_options_are_rejected<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut run = |transaction| conn.run_transaction(transaction, |_| Ok::<_, Error>(()));

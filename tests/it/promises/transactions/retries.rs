@@ -29,7 +29,7 @@ fn victim() -> diesel::result::Error {
 }
 
 /// Opposite orders at a level at which reads are old when they are written; on SQLite without waiting.
-pub(crate) fn victims_are_tried_again_until_they_succeed<B: Backend>() {
+pub(crate) fn deadlock_victims_are_retried_until_they_succeed<B: Backend>() {
     let database = Arc::new(B::new());
     let level = if B::ONE_WRITER {
         IsolationLevel::Serializable
@@ -63,7 +63,7 @@ pub(crate) fn victims_are_tried_again_until_they_succeed<B: Backend>() {
 }
 
 /// And what the attempts before have written is gone.
-pub(crate) fn the_closure_is_told_the_attempt<B: Backend>() {
+pub(crate) fn closure_receives_the_attempt_number<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut told = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn the_closure_is_told_the_attempt<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), 1);
 }
 
-pub(crate) fn attempts_come_to_an_end<B: Backend>() {
+pub(crate) fn retries_are_limited<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     for (transaction, expected) in [
@@ -152,7 +152,7 @@ fn attempts<B: Backend, E: TransactionError<Kind>, Kind>(
     attempts
 }
 
-pub(crate) fn an_error_of_the_applications_is_not_tried_again<B: Backend>() {
+pub(crate) fn application_error_is_not_retried<B: Backend>() {
     let database = B::new();
     let conn = &mut database.connect();
     assert_eq!(attempts::<B, _, _>(conn, || AppError::NotEnough), 1);
@@ -203,7 +203,7 @@ pub(crate) fn any_type_of_error_shows_the_databases<B: Backend>() {
     );
 }
 
-pub(crate) fn nothing_is_tried_again_inside_a_transaction<B: Backend>() {
+pub(crate) fn nested_run_transaction_does_not_retry<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let error = conn
@@ -257,7 +257,7 @@ pub(crate) fn no_attempt_is_refused<B: Backend>() {
     );
 }
 
-pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
+pub(crate) fn lock_timeouts_are_retried_on_request<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let level = (!B::ONE_WRITER).then_some(IsolationLevel::ReadCommitted);
@@ -294,7 +294,7 @@ pub(crate) fn lock_timeouts_are_tried_again_if_asked_for<B: Backend>() {
     }
 }
 
-pub(crate) fn a_retry_is_told_to_tracing<B: Backend>() {
+pub(crate) fn retry_is_recorded_by_tracing<B: Backend>() {
     let database = B::new();
     let collector = Collector::global();
     let mut conn = database.connect();

@@ -60,9 +60,9 @@ fn assert_one_is_the_victim(results: [Result<(), Error>; 2]) {
     assert!(victims[0].is_deadlock(), "{victims:?}");
 }
 
-pub(crate) fn two_that_read_shared_and_update_deadlock<B: Backend>() {
+pub(crate) fn shared_readers_that_update_deadlock<B: Backend>() {
     if B::ONE_WRITER {
-        a_reader_that_comes_late_is_refused_at_once::<B>();
+        late_reader_is_refused_at_once::<B>();
         return;
     }
     for (level, lock) in careless_reads::<B>() {
@@ -81,7 +81,7 @@ pub(crate) fn two_that_read_shared_and_update_deadlock<B: Backend>() {
 
 /// Transactions of SQLite's that begin by reading. The second is not told to wait: what it has read
 /// would be old.
-fn a_reader_that_comes_late_is_refused_at_once<B: Backend>() {
+fn late_reader_is_refused_at_once<B: Backend>() {
     let database = B::new();
     let [mut first, mut second] = [database.connect(), database.connect()];
     for conn in [&mut first, &mut second] {
@@ -106,7 +106,7 @@ fn a_reader_that_comes_late_is_refused_at_once<B: Backend>() {
 /// MariaDB with `innodb_snapshot_isolation`, the default of newer versions, refuses a row that has changed since
 /// the transaction's snapshot: a serialization failure, to be tried again. At REPEATABLE READ a transaction that begins
 /// with such a read has no snapshot yet; at SERIALIZABLE it has one before it waits.
-pub(crate) fn two_that_read_for_update_take_turns<B: Backend>() {
+pub(crate) fn readers_for_update_take_turns<B: Backend>() {
     let mut levels = vec![None];
     if B::ENGINE == "mysql" {
         levels.push(Some(IsolationLevel::Serializable));
@@ -146,7 +146,7 @@ pub(crate) fn two_that_read_for_update_take_turns<B: Backend>() {
     }
 }
 
-pub(crate) fn a_retry_mends_the_upgrade_deadlock<B: Backend>() {
+pub(crate) fn retry_resolves_the_upgrade_deadlock<B: Backend>() {
     for (level, lock) in careless_reads::<B>() {
         let database = Arc::new(B::new());
         let attempts = two(&database, move |conn, both_have_read, _| {
@@ -196,7 +196,7 @@ pub(crate) fn opposite_orders_deadlock_though_read_for_update<B: Backend>() {
 
 const ROUNDS: i64 = 20;
 
-pub(crate) fn one_order_does_not_deadlock<B: Backend>() {
+pub(crate) fn same_order_does_not_deadlock<B: Backend>() {
     let database = Arc::new(B::new());
     let results = two(&database, |conn, both, number| {
         for _ in 0..ROUNDS {

@@ -222,7 +222,7 @@ fn a_worker_stops(engine: &str, variable: Option<&str>) {
 /// A worker that nobody tells anything waits for ever.
 #[test]
 #[should_panic(expected = "did not end within 500ms")]
-fn what_hangs_is_told() {
+fn hanging_worker_is_reported() {
     let directory = TempDir::new().expect("a directory");
     let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
     command.arg("worker").stdin(Stdio::piped());

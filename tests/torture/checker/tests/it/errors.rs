@@ -229,7 +229,7 @@ fn refusals() {
 }
 
 #[test]
-fn what_is_rolled_back_by_intent_is_no_error() {
+fn intentional_rollback_is_no_error() {
     let mut play = Play::new();
     let op = play.begin(1, Task::Pass { sequence: 1 }, 1000);
     play.end(op, Outcome::RolledBack, None, 1010);

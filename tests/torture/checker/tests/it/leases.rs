@@ -227,7 +227,7 @@ fn a_jump_before_a_refresh_does_not_end_what_it_gave() {
 }
 
 #[test]
-fn who_believes_in_a_lease_after_its_end() {
+fn belief_in_an_expired_lease() {
     for (held_until, found) in [(21_100, &[][..]), (21_101, &[(LostLeases, 1)])] {
         let mut play = right();
         play.lease(1, "leader", (1, 900), [20_000, 20_100, held_until, 21_200]);

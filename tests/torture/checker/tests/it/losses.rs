@@ -94,7 +94,7 @@ fn something_is_granted_before_the_transaction_was_gone() {
 }
 
 #[test]
-fn what_was_written_before_the_transaction_was_gone_is_there() {
+fn write_before_a_lost_transaction_is_present() {
     for row in BEFORE {
         let mut play = right();
         let op = play.goes_wrong(1, Form::Locked, Mishap::Deadlock, true, 1000);
@@ -105,7 +105,7 @@ fn what_was_written_before_the_transaction_was_gone_is_there() {
 }
 
 #[test]
-fn what_it_committed_itself_is_there() {
+fn write_committed_by_the_closure_is_present() {
     let mut play = right();
     let op = play.goes_wrong(1, Form::Locked, Mishap::Commit, true, 1000);
     play.end(op, failed(ErrorKind::Aborted), None, 1020);
@@ -180,7 +180,7 @@ fn two_hold_a_lock_in_which_something_went_wrong() {
 }
 
 #[test]
-fn what_a_closure_wrote_before_it_panicked_is_there() {
+fn write_before_a_panic_is_present() {
     let mut play = right();
     let op = play.panics(1, 1000);
     play.keep(op, &[Row::Counter(scene::SPOILED_COUNTERS.start + 2)]);
@@ -188,14 +188,14 @@ fn what_a_closure_wrote_before_it_panicked_is_there() {
 }
 
 #[test]
-fn what_was_written_after_a_panic_is_not_there() {
+fn write_after_a_panic_is_absent() {
     let mut play = right();
     play.panics_and(1, None, 1000);
     play.finds(&[(LostCommits, 1)]);
 }
 
 #[test]
-fn what_a_killed_process_wrote_after_a_panic_may_be_there() {
+fn write_after_a_panic_of_a_killed_process_may_be_present() {
     for is_there in [true, false] {
         let mut play = right();
         let op = play.begin(11, panicking(), 1000);

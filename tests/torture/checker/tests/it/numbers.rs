@@ -16,7 +16,7 @@ fn two_updates_to_the_same_number() {
 }
 
 #[test]
-fn of_two_with_the_same_number_neither_comes_first() {
+fn equal_numbers_have_no_order() {
     let mut play = right();
     // Whichever of them has the smaller number as an operation.
     play.lock(2, &[3], [1000, 1001, 1002, 1003]);
@@ -100,7 +100,7 @@ fn a_number_of_a_sequence_that_came_too_late() {
 }
 
 #[test]
-fn one_in_between_that_took_long_hides_nothing() {
+fn long_draw_in_between_hides_no_gap() {
     let mut play = right();
     let late = play.begin(1, Task::Pass { sequence: 2 }, 1010);
     play.draw(late, 2);

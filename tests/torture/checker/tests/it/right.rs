@@ -85,7 +85,7 @@ fn holders_follow_each_other_without_a_pause() {
 }
 
 #[test]
-fn of_several_attempts_the_last_counts() {
+fn last_attempt_counts() {
     let mut play = right();
     let twice = play.begin(1, locking(&[4]), 1000);
     play.enter(twice, None, 1001);
@@ -161,7 +161,7 @@ fn a_commit_of_a_lost_connection_may_come_after_its_operation_has_ended() {
 }
 
 #[test]
-fn who_was_stale_is_told_so() {
+fn stale_writer_is_reported_stale() {
     let mut play = right();
     let stale = failed(ErrorKind::Fenced);
     play.whole(

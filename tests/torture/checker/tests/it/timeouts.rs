@@ -113,7 +113,7 @@ fn late(found: &[(Violation, u64)]) -> bool {
 }
 
 #[test]
-fn whoever_gets_it_or_is_refused_is_not_late_either() {
+fn grant_or_refusal_in_time_is_not_late() {
     let lock = |wait| Task::Lock {
         counters: vec![1],
         kept: true,
@@ -150,7 +150,7 @@ fn whoever_gets_it_or_is_refused_is_not_late_either() {
 }
 
 #[test]
-fn whose_process_is_killed_after_it_got_it_late() {
+fn late_grant_of_a_killed_process() {
     let mut play = Play::new();
     let op = play.begin(1, SLOT, 20_000);
     play.enter(op, None, 25_101);

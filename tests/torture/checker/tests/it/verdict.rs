@@ -76,7 +76,7 @@ fn people_are_told_who_and_when() {
 }
 
 #[test]
-fn of_many_only_some_are_explained() {
+fn only_the_first_violations_are_explained() {
     let mut play = right();
     for lock in 0..30 {
         play.evidence.transient_locks.push(format!("object {lock}"));
@@ -88,7 +88,7 @@ fn of_many_only_some_are_explained() {
 }
 
 #[test]
-fn what_faults_excuse_is_not_among_what_was_judged() {
+fn excused_operations_are_not_counted_as_judged() {
     let judged = |prepare: fn(&mut Play)| {
         let mut play = right();
         prepare(&mut play);
