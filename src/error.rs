@@ -268,7 +268,7 @@ pub enum Error {
     },
 
     /// The database's user lacks a right on a table or function of this crate's; see
-    /// [Rights](crate#rights-that-an-application-needs).
+    /// [Rights](crate::_documentation::rights).
     #[error(
         "the database's user lacks a right on {object}, on which diesel-locks needs {privileges}: see \"Rights that \
          an application needs\" in its documentation"
@@ -286,7 +286,7 @@ pub enum Error {
     /// between the two a pooler in transaction mode hands each transaction to any session, or somebody has
     /// sent `DISCARD ALL` or `DEALLOCATE ALL`. The statement may be the application's own, as Diesel prepares
     /// those too. A pooler may as well have run the other's statement without an error: see [Through a transaction
-    /// pooler](crate#through-a-transaction-pooler).
+    /// pooler](crate::_documentation::pgbouncer).
     #[error(
         "prepared statements are mixed up, by a transaction pooler if not by DISCARD ALL: call \
          conn.set_prepared_statement_cache_size(CacheSize::Disabled) on each connection, or set \

@@ -95,14 +95,11 @@
 //!   for MariaDB too.
 //! - `r2d2`: Diesel's connection pool. The methods are there on a `PooledConnection`, and closures get the
 //!   connection inside.
-#![doc = ""]
-#![doc = include_str!("../docs/rights.md")]
-#![doc = ""]
-// Its example compiles with these features only; errors link to it.
-#![cfg_attr(
-    any(not(doctest), all(feature = "postgres", feature = "r2d2")),
-    doc = include_str!("../docs/pgbouncer.md")
-)]
+//!
+//! # Operation
+//!
+//! - [`_documentation::rights`]: the GRANTs that an application's user needs.
+//! - [`_documentation::pgbouncer`]: what to set behind a transaction pooler.
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, reason = "without an engine there is nobody to use it")
@@ -149,7 +146,25 @@ pub use transaction::options::TransactionOptions;
 pub use transaction::retry::RetryPolicy;
 pub use transaction::retryable::TransactionError;
 
-/// The examples of the README, compiled.
-#[cfg(all(doctest, feature = "postgres"))]
+/// Pages on how to operate a database that this crate uses.
+pub mod _documentation {
+    #[doc = include_str!("../docs/rights.md")]
+    pub mod rights {}
+
+    // Its example compiles with these features only; errors link to it.
+    #[cfg_attr(
+        any(not(doctest), all(feature = "postgres", feature = "r2d2")),
+        doc = include_str!("../docs/pgbouncer.md")
+    )]
+    pub mod pgbouncer {}
+}
+
+/// Compiles the examples of the README.
+#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the examples of the guide.
+#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

@@ -15,7 +15,7 @@ use crate::{Error, transaction::depth};
 ///
 /// The user needs the right to create tables and, on PostgreSQL, functions; what it needs, and what an
 /// application that is another user, stands in
-/// [Rights that an application needs](crate#rights-that-an-application-needs).
+/// [Rights that an application needs](crate::_documentation::rights).
 ///
 /// # Errors
 ///
