@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::name::{self, NameKind};
-use crate::semaphore::backend::{Expiry, HeldRow, Raised, SlotStore};
+use crate::semaphore::backend::{Expiry, HeldRow, RaiseOutcome, SemaphoreBackend};
 use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, transaction::depth};
 
 /// Counting semaphores as methods of a connection.
@@ -85,7 +85,7 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, tr
 /// methods that acquire a slot return within their time limit, as if no slot were free. All other methods wait for that
 /// session. To limit this wait, set `lock_timeout` on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the
 /// session.
-pub trait SemaphoreExt: SlotStore {
+pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot without waiting. Returns `None` when all slots are held.
     ///
     /// A free slot may be locked for a moment by another session that acquires, releases or purges it. The method retries
@@ -138,7 +138,7 @@ pub trait SemaphoreExt: SlotStore {
         semaphore: &Semaphore,
         lease: LeaseOptions,
     ) -> Result<Option<Slot>, Error> {
-        let slot = acquire::lease_at_once(self, semaphore, &lease)?;
+        let slot = acquire::try_acquire(self, semaphore, &lease)?;
         tracing::debug!(
             semaphore = semaphore.name(),
             number = slot.as_ref().map(Slot::number),
@@ -169,7 +169,7 @@ pub trait SemaphoreExt: SlotStore {
         lease: LeaseOptions,
         wait: Wait,
     ) -> Result<Slot, Error> {
-        acquire::lease_within(self, semaphore, &lease, wait)
+        acquire::acquire_timeout(self, semaphore, &lease, wait)
     }
 
     /// Renews the lease: it now expires `duration` after this call, by the database's clock. Returns whether the previous
@@ -197,9 +197,9 @@ pub trait SemaphoreExt: SlotStore {
         name::validate(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
-            let begun = Instant::now();
-            if Self::extend(self, slot, lease_us, expiry)? > 0 {
-                slot.deadline = begun + duration.saturating_sub(Self::CLOCK_STEP);
+            let started = Instant::now();
+            if Self::renew_one(self, slot, lease_us, expiry)? > 0 {
+                slot.deadline = started + duration.saturating_sub(Self::CLOCK_RESOLUTION);
                 return Ok(state);
             }
         }
@@ -228,14 +228,14 @@ pub trait SemaphoreExt: SlotStore {
         name::validate(NameKind::Semaphore, &slot.semaphore)?;
         assert_open_if_in_transaction(self)?;
         for (expiry, state) in STATES {
-            if Self::give_back(self, slot, expiry)? > 0 {
+            if Self::release(self, slot, expiry)? > 0 {
                 tracing::debug!(
                     semaphore = slot.semaphore,
                     number = slot.number,
                     "slot released"
                 );
                 if depth::depth(self)? == 0 {
-                    acquire::released(&slot.semaphore, 1, Some(slot.number));
+                    acquire::notify_released(&slot.semaphore, 1, Some(slot.number));
                 }
                 return Ok(state);
             }
@@ -260,8 +260,8 @@ pub trait SemaphoreExt: SlotStore {
         let name = semaphore.as_ref();
         name::validate(NameKind::Semaphore, name)?;
         assert_open_if_in_transaction(self)?;
-        let released = Self::give_all_back(self, name)?;
-        acquire::released(name, released, None);
+        let released = Self::release_all(self, name)?;
+        acquire::notify_released(name, released, None);
         tracing::warn!(semaphore = name, released, "all slots released by force");
         Ok(released)
     }
@@ -298,7 +298,7 @@ pub trait SemaphoreExt: SlotStore {
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
         let name = semaphore.as_ref();
         name::validate(NameKind::Semaphore, name)?;
-        let rows = Self::held(self, name)?;
+        let rows = Self::list_held(self, name)?;
         Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
     }
 
@@ -402,7 +402,7 @@ pub trait SemaphoreExt: SlotStore {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::hold_at_once(self, semaphore, work)
+        acquire::try_with_slot(self, semaphore, work)
     }
 
     /// Runs `work` in a transaction that holds a slot, like [`try_with_slot`](Self::try_with_slot), and waits while no slot
@@ -417,7 +417,7 @@ pub trait SemaphoreExt: SlotStore {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::hold_within(self, semaphore, wait, work)
+        acquire::with_slot(self, semaphore, wait, work)
     }
 
     /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).
@@ -461,7 +461,7 @@ pub trait SemaphoreExt: SlotStore {
         }
         outside(self, "register_semaphores", OTHERS_WAIT)?;
         for semaphore in &semaphores {
-            Self::add_slots(self, semaphore.borrow(), true)?;
+            Self::create_slots(self, semaphore.borrow(), true)?;
             Self::register(self, semaphore.borrow())?;
         }
         Ok(())
@@ -490,7 +490,7 @@ pub trait SemaphoreExt: SlotStore {
                 reason: "no slot can be unused for longer than the longest lease",
             });
         }
-        Self::purge_slots_older_than(self, lease::up_to_micros(unused_for))
+        Self::purge_unused_slots(self, lease::up_to_micros(unused_for))
     }
 
     /// Raises the fencing tokens of all future grants, of all semaphores, above all existing ones by at least `by` of the
@@ -531,25 +531,25 @@ pub trait SemaphoreExt: SlotStore {
         outside(self, "raise_fences", OTHERS_WAIT)?;
         loop {
             match Self::raise_fence_floor(self, by)? {
-                Raised::To(fence) => {
+                RaiseOutcome::RaisedTo(fence) => {
                     tracing::warn!(fence, "fences raised");
                     return Ok(fence);
                 }
-                Raised::TooFar => return Err(Error::FencesTooLarge { requested: by }),
-                Raised::NoFloor => Self::make_fence_floor(self)?,
+                RaiseOutcome::TooLarge => return Err(Error::FencesTooLarge { requested: by }),
+                RaiseOutcome::NoFenceFloor => Self::create_fence_floor(self)?,
             }
         }
     }
 }
 
-impl<C: SlotStore> SemaphoreExt for C {}
+impl<C: SemaphoreBackend> SemaphoreExt for C {}
 
 const OTHERS_WAIT: &str = "others would have to wait for its end";
 
 /// The common case comes first.
 const STATES: [(Expiry, LeaseState); 2] = [
     (Expiry::Unexpired, LeaseState::Unexpired),
-    (Expiry::Any, LeaseState::Expired),
+    (Expiry::IncludeExpired, LeaseState::Expired),
 ];
 
 fn lost(slot: &Slot) -> Error {
@@ -560,14 +560,14 @@ fn lost(slot: &Slot) -> Error {
 }
 
 /// Fails with [`Error::TransactionAborted`] in a transaction that the server has already ended.
-fn assert_open_if_in_transaction<C: SlotStore>(conn: &mut C) -> Result<(), Error> {
+fn assert_open_if_in_transaction<C: SemaphoreBackend>(conn: &mut C) -> Result<(), Error> {
     if depth::depth(conn)? > 0 {
         C::assert_open(conn)?;
     }
     Ok(())
 }
 
-fn outside<C: SlotStore>(
+fn outside<C: SemaphoreBackend>(
     conn: &mut C,
     method: &'static str,
     reason: &'static str,
@@ -580,16 +580,15 @@ fn outside<C: SlotStore>(
 }
 
 fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
-    let (number, token, holder, fence, acquired_us, expires_us, left_us) = row;
     HeldSlot {
         semaphore: name.to_owned(),
-        number: number.unsigned_abs(),
-        holder,
-        token: token.and_then(|token| Uuid::from_slice(&token).ok()),
-        fence,
-        acquired_at: time(acquired_us),
-        expires_at: time(expires_us),
-        remaining: Duration::from_micros(u64::try_from(left_us).unwrap_or(0)),
+        number: row.number.unsigned_abs(),
+        holder: row.holder,
+        token: row.token.and_then(|token| Uuid::from_slice(&token).ok()),
+        fence: row.fence,
+        acquired_at: time(row.acquired_us),
+        expires_at: time(row.expires_us),
+        remaining: Duration::from_micros(u64::try_from(row.remaining_us).unwrap_or(0)),
     }
 }
 

@@ -251,19 +251,19 @@ pub(in crate::engine) use slot_rows;
 macro_rules! locked_slot_rows {
     ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty, $if_free:expr) => {
         use crate::engine::slot_resize::to_add;
-        use crate::semaphore::backend::{Added, Raised};
+        use crate::semaphore::backend::{BatchOutcome, RaiseOutcome};
 
         /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
         /// floor locked.
-        pub(in crate::engine) fn add_batch(
+        pub(in crate::engine) fn create_batch(
             conn: &mut $conn,
             name: &$text,
             permits: i32,
-            waits: bool,
-        ) -> Result<Added, $failure> {
+            block: bool,
+        ) -> Result<BatchOutcome, $failure> {
             use $run as _;
 
-            let floor: Option<i64> = if waits {
+            let floor: Option<i64> = if block {
                 lock_fence_floor().load(conn)?.pop()
             } else {
                 $if_free.load(conn)?.pop()
@@ -271,9 +271,9 @@ macro_rules! locked_slot_rows {
             let Some(fence) = floor else {
                 let there: Vec<i64> = fence_floor().load(conn)?;
                 return Ok(if there.is_empty() {
-                    Added::NoFloor
+                    BatchOutcome::NoFenceFloor
                 } else {
-                    Added::Nothing
+                    BatchOutcome::Contended
                 });
             };
             let last: Option<i32> = last_number(name).load(conn)?.pop();
@@ -282,7 +282,11 @@ macro_rules! locked_slot_rows {
             if !numbers.is_empty() {
                 $count(insert(name, numbers, fence), conn)?;
             }
-            Ok(if is_last { Added::All } else { Added::Part })
+            Ok(if is_last {
+                BatchOutcome::Complete
+            } else {
+                BatchOutcome::Partial
+            })
         }
 
         /// Raises the floor, in the open transaction, above all fences by so much time, if there is a floor and it
@@ -290,18 +294,18 @@ macro_rules! locked_slot_rows {
         pub(in crate::engine) fn raise_fence_floor(
             conn: &mut $conn,
             by: std::time::Duration,
-        ) -> Result<Raised, $failure> {
+        ) -> Result<RaiseOutcome, $failure> {
             use $run as _;
 
             let Some(floor): Option<i64> = lock_fence_floor().load(conn)?.pop() else {
-                return Ok(Raised::NoFloor);
+                return Ok(RaiseOutcome::NoFenceFloor);
             };
             let Some(raised) = $crate::semaphore::fence::raised(last_of_all(conn)?.max(floor), by)
             else {
-                return Ok(Raised::TooFar);
+                return Ok(RaiseOutcome::TooLarge);
             };
             $count(set_fence_floor(raised), conn)?;
-            Ok(Raised::To(raised))
+            Ok(RaiseOutcome::RaisedTo(raised))
         }
 
         /// Whether somebody else has the floor locked. Outside of a transaction.

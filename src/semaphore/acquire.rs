@@ -1,4 +1,4 @@
-//! Attempts at a slot, one after the other, until one of them decides.
+//! Acquires slots: repeats attempts, waits in the process's queue, and retries until a time limit.
 
 use std::sync::LazyLock;
 use std::thread::sleep;
@@ -6,145 +6,150 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::semaphore::backend::{Attempt, Granted, Place, SlotStore, Wanted};
-use crate::semaphore::queue::{Freed, Next, Queues, Ticket};
+use crate::semaphore::backend::{
+    AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
+};
+use crate::semaphore::queue::{Queues, Released, Ticket, Turn};
 use crate::{
     Error, LeaseOptions, Semaphore, Slot, Wait, backoff, transaction::depth, transaction::run,
 };
 
-/// When a slot that is free but locked is asked for no more: its lock is taken for a holder's then.
+/// How long an acquisition retries a free slot that is locked before it counts the slot as held.
 #[derive(Clone, Copy)]
-pub(crate) struct Effort {
-    /// How often it is asked for: the lock of somebody who acquires, releases or purges lasts for one
-    /// statement or its commit.
-    looks: u32,
-    /// For how long somebody who adds or removes slots is waited for.
-    change: Duration,
-    /// A slot that is likely to be free.
-    likely: Option<u32>,
+pub(crate) struct RetryBudget {
+    /// The lock of a session that acquires, releases or purges a slot lasts for one statement or its COMMIT.
+    max_attempts: u32,
+    /// The time limit for waiting for a session that adds or removes slots.
+    resize_timeout: Duration,
+    /// A slot that is probably free.
+    preferred: Option<u32>,
 }
 
-/// Of somebody who does not wait.
-const ONCE: Effort = Effort {
-    looks: LOOKS,
-    change: LONGEST_CHANGE,
-    likely: None,
+/// The budget of an acquisition that does not wait.
+const NO_WAIT: RetryBudget = RetryBudget {
+    max_attempts: MAX_ATTEMPTS,
+    resize_timeout: MAX_RESIZE_WAIT,
+    preferred: None,
 };
 
-const LOOKS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
-/// The longest pause between two of them.
-const LONGEST_LOOK: Duration = Duration::from_millis(8);
+/// The longest pause between two attempts.
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(8);
 
-/// For how long slots that are being added or removed are waited for, at most: a batch of rows and its
-/// COMMIT. And at least, however short the wait that was asked for.
-const LONGEST_CHANGE: Duration = Duration::from_secs(2);
-const SHORTEST_CHANGE: Duration = Duration::from_millis(100);
+/// The limits of the wait for slots that are being added or removed: a batch of rows and its COMMIT. The lower limit
+/// applies however short the requested wait is.
+const MAX_RESIZE_WAIT: Duration = Duration::from_secs(2);
+const MIN_RESIZE_WAIT: Duration = Duration::from_millis(100);
 
-/// How long somebody who does not wait for a slot waits for its turn to ask: a few questions of others.
-const LONGEST_TURN: Duration = Duration::from_millis(10);
+/// How long an acquisition that does not wait for a slot waits for its turn to query: a few queries of others.
+const MAX_TURN_WAIT: Duration = Duration::from_millis(10);
 
-/// Those of this process who wait for slots, by the semaphore's name.
-static WAITING: LazyLock<Queues<String, Site>> = LazyLock::new(Queues::new);
+/// The waiters of this process by the semaphore's name.
+static QUEUES: LazyLock<Queues<String, Target>> = LazyLock::new(Queues::new);
 
-/// Where a name is one semaphore, and all who wait for it want the same.
+/// Waiters with the same name and the same target wait for the same slots.
 #[derive(Clone, PartialEq, Eq)]
-struct Site {
+struct Target {
     database: String,
     permits: u32,
 }
 
 /// Leases a slot; `None` when none is free.
-pub(crate) fn lease<C: SlotStore>(
+pub(crate) fn acquire<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
-    effort: Effort,
+    budget: RetryBudget,
 ) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
     let token = Uuid::new_v4();
-    let wanted = Wanted {
+    let request = LeaseRequest {
         semaphore,
         token: token.into_bytes(),
         holder: lease.holder_text(),
         lease_us: lease.micros()?,
-        at_least_us: lease.at_least_micros()?,
+        min_hold_us: lease.min_hold_micros()?,
     };
     let in_transaction = depth::depth(conn)? > 0;
     if in_transaction {
         C::assert_open(conn)?;
     }
-    let mut begun = Instant::now();
-    let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
-        begun = Instant::now();
-        C::try_lease(conn, &wanted, place)
+    let mut started = Instant::now();
+    let grant = acquire_loop(conn, semaphore, in_transaction, budget, |conn, context| {
+        started = Instant::now();
+        C::try_lease(conn, &request, context)
     })?;
-    Ok(granted.map(|granted| Slot {
+    Ok(grant.map(|grant| Slot {
         semaphore: semaphore.name().to_owned(),
-        number: granted.number.unsigned_abs(),
+        number: grant.number.unsigned_abs(),
         token,
-        fence: granted.fence,
-        deadline: begun + lease.duration().saturating_sub(C::CLOCK_STEP),
+        fence: grant.fence,
+        deadline: started + lease.duration().saturating_sub(C::CLOCK_RESOLUTION),
     }))
 }
 
-/// Repeats an attempt until it decides.
-fn decide<C: SlotStore>(
+/// Repeats an attempt until it is granted or refused.
+fn acquire_loop<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
     in_transaction: bool,
-    effort: Effort,
-    mut attempt: impl FnMut(&mut C, &Place) -> Result<Attempt, Error>,
-) -> Result<Option<Granted>, Error> {
-    let mut place = Place {
+    budget: RetryBudget,
+    mut attempt: impl FnMut(&mut C, &AttemptContext) -> Result<AttemptOutcome, Error>,
+) -> Result<Option<Grant>, Error> {
+    let preferred = budget.preferred;
+    let mut context = AttemptContext {
         in_transaction,
-        open: None,
-        likely: effort.likely.and_then(|number| i32::try_from(number).ok()),
+        candidates: None,
+        preferred: preferred.and_then(|number| i32::try_from(number).ok()),
     };
-    let mut looked = 0;
-    let begun = Instant::now();
+    let mut attempts = 0;
+    let started = Instant::now();
     loop {
-        match attempt(conn, &place)? {
-            Attempt::Granted(granted) => return Ok(Some(granted)),
-            Attempt::Full | Attempt::TableLocked => return Ok(None),
-            Attempt::Again => {}
-            Attempt::Locked => {
-                looked += 1;
-                if looked >= effort.looks {
-                    // Locked for longer: by transactions that hold slots, or by whoever changes rows.
-                    let others_turn = !in_transaction
-                        && begun.elapsed() < effort.change
-                        && C::slots_change(conn)?;
-                    if !others_turn {
+        match attempt(conn, &context)? {
+            AttemptOutcome::Granted(grant) => return Ok(Some(grant)),
+            AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(None),
+            AttemptOutcome::Retry => {}
+            AttemptOutcome::Locked => {
+                attempts += 1;
+                if attempts >= budget.max_attempts {
+                    // Locked for longer: by transactions that hold slots, or by a session that adds or removes rows.
+                    let resizing = !in_transaction
+                        && started.elapsed() < budget.resize_timeout
+                        && C::resize_in_progress(conn)?;
+                    if !resizing {
                         return Ok(None);
                     }
                 }
-                look_again_later(looked);
-                place.open = None;
+                back_off(attempts);
+                context.candidates = None;
             }
-            Attempt::Missing if in_transaction => return Err(not_registered(semaphore)),
-            Attempt::Missing => {
-                if C::add_slots(conn, semaphore, false)? {
-                    // What was locked has been purged.
-                    looked = 0;
+            AttemptOutcome::TooFewRows if in_transaction => return Err(not_registered(semaphore)),
+            AttemptOutcome::TooFewRows => {
+                if C::create_slots(conn, semaphore, false)? {
+                    // The locked rows have been purged.
+                    attempts = 0;
                 } else {
-                    looked += 1;
-                    if looked >= effort.looks && begun.elapsed() >= effort.change {
+                    attempts += 1;
+                    if attempts >= budget.max_attempts && started.elapsed() >= budget.resize_timeout
+                    {
                         return Ok(None);
                     }
-                    look_again_later(looked);
+                    back_off(attempts);
                 }
             }
-            Attempt::Surplus => place.open = Some(C::open_slots(conn, semaphore, in_transaction)?),
+            AttemptOutcome::TooManyRows => {
+                context.candidates = Some(C::grantable_slots(conn, semaphore, in_transaction)?);
+            }
         }
     }
 }
 
-fn look_again_later(looked: u32) {
-    // The first time at once: most of those who are in the way are gone by then.
-    if looked > 1 {
-        let longest = backoff::growing(looked - 2, Duration::from_micros(500), LONGEST_LOOK);
+fn back_off(attempts: u32) {
+    // The first retry follows at once: most locks have ended by then.
+    if attempts > 1 {
+        let longest = backoff::growing(attempts - 2, Duration::from_micros(500), MAX_RETRY_DELAY);
         sleep(backoff::jittered(longest));
     }
 }
@@ -156,45 +161,47 @@ fn not_registered(semaphore: &Semaphore) -> Error {
     }
 }
 
-/// Leases a slot, within a time.
-pub(crate) fn lease_within<C: SlotStore>(
+/// Leases a slot within a time limit.
+pub(crate) fn acquire_timeout<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
-    wanted: &LeaseOptions,
+    lease: &LeaseOptions,
     wait: Wait,
 ) -> Result<Slot, Error> {
-    within(&mut Connected(conn), semaphore, wait, |conn, effort| {
-        lease(&mut *conn.0, semaphore, wanted, effort)
+    poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
+        acquire(&mut *conn.0, semaphore, lease, budget)
     })
 }
 
-/// What those who wait ask the database with.
-pub(crate) trait Asker {
+/// How a waiter reaches the database.
+pub(crate) trait WaiterConnection {
     /// Whether a transaction is open on the connection.
     fn is_in_transaction(&mut self) -> Result<bool, Error>;
 
-    /// As [`SlotStore::database`].
-    fn database(&mut self) -> Result<Option<String>, Error>;
+    /// See [`SemaphoreBackend::database_id`].
+    fn database_id(&mut self) -> Result<Option<String>, Error>;
 }
 
-struct Connected<'a, C>(&'a mut C);
+/// The connection on which the method was called.
+struct OwnConnection<'a, C>(&'a mut C);
 
-impl<C: SlotStore> Asker for Connected<'_, C> {
+impl<C: SemaphoreBackend> WaiterConnection for OwnConnection<'_, C> {
     fn is_in_transaction(&mut self) -> Result<bool, Error> {
         Ok(depth::depth(self.0)? > 0)
     }
 
-    fn database(&mut self) -> Result<Option<String>, Error> {
-        C::database(self.0)
+    fn database_id(&mut self) -> Result<Option<String>, Error> {
+        C::database_id(self.0)
     }
 }
 
-/// Repeats `attempt` until it has something or the time is up, in turn with others of this process.
-pub(crate) fn within<A: Asker, T>(
-    asker: &mut A,
+/// Repeats `attempt` until it returns a value or the time limit has passed, in turn with other waiters of this
+/// process.
+pub(crate) fn poll_until<W: WaiterConnection, T>(
+    waiter: &mut W,
     semaphore: &Semaphore,
     wait: Wait,
-    mut attempt: impl FnMut(&mut A, Effort) -> Result<Option<T>, Error>,
+    mut attempt: impl FnMut(&mut W, RetryBudget) -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
     if let Wait::AtMost(requested) = wait
         && requested > Wait::LONGEST
@@ -202,202 +209,204 @@ pub(crate) fn within<A: Asker, T>(
         return Err(Error::InvalidWait { requested });
     }
     semaphore.validate()?;
-    let begun = Instant::now();
-    let what = || format!("a slot of {semaphore}");
-    let until = match wait {
-        Wait::AtMost(limit) => Some(begun + limit),
+    let started = Instant::now();
+    let resource = || format!("a slot of {semaphore}");
+    let deadline = match wait {
+        Wait::AtMost(limit) => Some(started + limit),
         Wait::No | Wait::Forever => None,
     };
     let (name, permits) = (semaphore.name().to_owned(), semaphore.permits());
-    // A transaction does not stand in its own way, but would in that of those who wait before it.
-    let mut ticket = if wait == Wait::No || asker.is_in_transaction()? {
-        WAITING.alone(name)
+    // Acquisition is re-entrant in a transaction; in the queue the transaction could wait for waiters that wait for it.
+    let mut ticket = if wait == Wait::No || waiter.is_in_transaction()? {
+        QUEUES.independent(name)
     } else {
-        WAITING.enter(name, most_at_once(semaphore), |site| {
-            site.permits == permits
+        QUEUES.join(name, max_concurrent(semaphore), |target| {
+            target.permits == permits
         })
     };
     let mut first = true;
     loop {
-        let told = match ticket.wait(until) {
-            Next::Ask { told } => told,
-            Next::Identify => {
-                ticket.is_at(site(asker, permits)?);
+        let notified = match ticket.wait(deadline) {
+            Turn::Query { notified } => notified,
+            Turn::Identify => {
+                ticket.set_target(target(waiter, permits)?);
                 continue;
             }
         };
-        let effort = Effort {
-            // Who asks again soon need not look often: what is locked is mostly being taken by another.
-            looks: match wait {
-                Wait::No => LOOKS,
-                Wait::AtMost(_) | Wait::Forever if first || told.is_some() => 3,
+        let budget = RetryBudget {
+            // A waiter that polls soon again needs few attempts: a locked slot is mostly being granted to another.
+            max_attempts: match wait {
+                Wait::No => MAX_ATTEMPTS,
+                Wait::AtMost(_) | Wait::Forever if first || notified.is_some() => 3,
                 Wait::AtMost(_) | Wait::Forever => 1,
             },
-            change: match wait {
+            resize_timeout: match wait {
                 Wait::AtMost(limit) => limit
-                    .saturating_sub(begun.elapsed())
-                    .clamp(SHORTEST_CHANGE, LONGEST_CHANGE),
-                Wait::No | Wait::Forever => LONGEST_CHANGE,
+                    .saturating_sub(started.elapsed())
+                    .clamp(MIN_RESIZE_WAIT, MAX_RESIZE_WAIT),
+                Wait::No | Wait::Forever => MAX_RESIZE_WAIT,
             },
-            likely: told.and_then(|Freed(which)| which),
+            preferred: notified.and_then(|Released(number)| number),
         };
         first = false;
-        if let Some(value) = attempt(asker, effort)? {
-            ticket.served();
+        if let Some(value) = attempt(waiter, budget)? {
+            ticket.finish();
             return Ok(value);
         }
         if wait == Wait::No {
-            return Err(Error::Unavailable { resource: what() });
+            return Err(Error::Unavailable {
+                resource: resource(),
+            });
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(Error::LockTimeout {
-                resource: what(),
-                waited: begun.elapsed(),
+                resource: resource(),
+                waited: started.elapsed(),
                 source: None,
             });
         }
-        if ticket.is_unknown() {
-            ticket.is_at(site(asker, permits)?);
+        if ticket.needs_target() {
+            ticket.set_target(target(waiter, permits)?);
         }
-        ticket.refused();
+        ticket.record_refusal();
     }
 }
 
-/// So many may ask for the first time at once: more would be in each other's way.
-fn most_at_once(semaphore: &Semaphore) -> usize {
+/// The number of threads that may query at once for the first time: more would contend for the same slots.
+fn max_concurrent(semaphore: &Semaphore) -> usize {
     usize::try_from(semaphore.permits()).unwrap_or(usize::MAX)
 }
 
-fn site(asker: &mut impl Asker, permits: u32) -> Result<Option<Site>, Error> {
-    let database = asker.database()?;
-    Ok(database.map(|database| Site { database, permits }))
+fn target(waiter: &mut impl WaiterConnection, permits: u32) -> Result<Option<Target>, Error> {
+    let database = waiter.database_id()?;
+    Ok(database.map(|database| Target { database, permits }))
 }
 
-/// So many slots of the semaphore have been released in this process, and this one among them: those who wait here
-/// ask for them.
-pub(crate) fn released(semaphore: &str, count: usize, number: Option<u32>) {
-    WAITING.freed(semaphore, count, number);
+/// Notifies waiters of this process that `count` slots of the semaphore were released, among them `number` if it is
+/// known.
+pub(crate) fn notify_released(semaphore: &str, count: usize, number: Option<u32>) {
+    QUEUES.notify_released(semaphore, count, number);
 }
 
-/// Tells of a slot when the transaction that holds it has ended, however that ended.
-struct Freeing<'a>(Option<&'a Semaphore>);
+/// Notifies waiters when the transaction that holds a slot has ended, whatever its outcome.
+struct NotifyOnDrop<'a>(Option<&'a Semaphore>);
 
-impl Drop for Freeing<'_> {
+impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(semaphore) = self.0 {
-            released(semaphore.name(), 1, None);
+            notify_released(semaphore.name(), 1, None);
         }
     }
 }
 
 /// Runs `work` in the transaction, or savepoint, that holds a slot, and ends it.
-fn finish_holding<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
+fn finish_with_slot<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
 where
-    C: SlotStore,
+    C: SemaphoreBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
     let outermost = depth::depth(conn)? == 1;
-    let _freeing = Freeing(outermost.then_some(semaphore));
+    let _notify = NotifyOnDrop(outermost.then_some(semaphore));
     run::commit_or_rollback(conn, work)
 }
 
-/// The looks of somebody who does not wait.
-pub(crate) fn lease_at_once<C: SlotStore>(
+/// Leases a slot without waiting; `None` when none is free.
+pub(crate) fn try_acquire<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
-    wanted: &LeaseOptions,
+    lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
-    let _turn = turn_to_try(conn, semaphore)?;
-    lease(conn, semaphore, wanted, ONCE)
+    let _turn = wait_for_turn(conn, semaphore)?;
+    acquire(conn, semaphore, lease, NO_WAIT)
 }
 
-/// The turn of somebody who asks once.
-fn turn_to_try<C: SlotStore>(
+/// Waits for the turn of an acquisition that queries once.
+fn wait_for_turn<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
-) -> Result<Ticket<'static, String, Site>, Error> {
+) -> Result<Ticket<'static, String, Target>, Error> {
     semaphore.validate()?;
     let name = semaphore.name().to_owned();
     if depth::depth(conn)? > 0 {
-        return Ok(WAITING.alone(name));
+        return Ok(QUEUES.independent(name));
     }
-    let mut ticket = WAITING.enter_once(name, most_at_once(semaphore));
-    ticket.wait(Some(Instant::now() + LONGEST_TURN));
+    let mut ticket = QUEUES.join_once(name, max_concurrent(semaphore));
+    ticket.wait(Some(Instant::now() + MAX_TURN_WAIT));
     Ok(ticket)
 }
 
-/// Runs `work` in a transaction that holds a slot; `None`, and `work` not run, when none is free.
-pub(crate) fn hold_at_once<C, T, E, F>(
+/// Runs `work` in a transaction that holds a slot; returns `None`, without running `work`, when none is free.
+pub(crate) fn try_with_slot<C, T, E, F>(
     conn: &mut C,
     semaphore: &Semaphore,
     work: F,
 ) -> Result<Option<T>, E>
 where
-    C: SlotStore,
+    C: SemaphoreBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    let turn = turn_to_try(conn, semaphore)?;
-    let begun = begin_holding(conn, semaphore, ONCE)?;
+    let turn = wait_for_turn(conn, semaphore)?;
+    let started = begin_with_slot(conn, semaphore, NO_WAIT)?;
     drop(turn);
-    if begun {
-        finish_holding(conn, semaphore, work).map(Some)
+    if started {
+        finish_with_slot(conn, semaphore, work).map(Some)
     } else {
         Ok(None)
     }
 }
 
-/// The same, within a time.
-pub(crate) fn hold_within<C, T, E, F>(
+/// Runs `work` in a transaction that holds a slot, which it acquires within a time limit.
+pub(crate) fn with_slot<C, T, E, F>(
     conn: &mut C,
     semaphore: &Semaphore,
     wait: Wait,
     work: F,
 ) -> Result<T, E>
 where
-    C: SlotStore,
+    C: SemaphoreBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    within(&mut Connected(conn), semaphore, wait, |conn, effort| {
-        Ok(begin_holding(&mut *conn.0, semaphore, effort)?.then_some(()))
+    poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
+        Ok(begin_with_slot(&mut *conn.0, semaphore, budget)?.then_some(()))
     })?;
-    finish_holding(conn, semaphore, work)
+    finish_with_slot(conn, semaphore, work)
 }
 
-/// Opens a transaction, or a savepoint, and locks a slot in it. `false`, and nothing open, when none is
-/// free.
-fn begin_holding<C: SlotStore>(
+/// Begins a transaction, or a savepoint, and locks a slot in it. Returns `false`, and leaves nothing open, when no
+/// slot is free.
+fn begin_with_slot<C: SemaphoreBackend>(
     conn: &mut C,
     semaphore: &Semaphore,
-    effort: Effort,
+    budget: RetryBudget,
 ) -> Result<bool, Error> {
     semaphore.validate()?;
     let in_transaction = depth::depth(conn)? > 0;
-    let mut started_over = 0;
-    let granted = decide(conn, semaphore, in_transaction, effort, |conn, place| {
-        let begun = if in_transaction {
+    let mut restarts = 0;
+    let grant = acquire_loop(conn, semaphore, in_transaction, budget, |conn, context| {
+        let started = if in_transaction {
             run::begin_savepoint(conn)?;
             true
         } else {
-            C::begin_to_hold(conn)?
+            C::begin_hold(conn)?
         };
-        if !begun {
-            return Ok(Attempt::Locked);
+        if !started {
+            return Ok(AttemptOutcome::Locked);
         }
-        let attempt = C::try_hold(conn, semaphore, place);
-        if !matches!(attempt, Ok(Attempt::Granted(_))) {
+        let outcome = C::try_hold(conn, semaphore, context);
+        if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
             run::roll_back(conn);
         }
-        match attempt {
-            // A transaction that has done nothing else starts over unseen.
-            Err(error) if error.is_retryable() && !in_transaction && started_over < LOOKS => {
-                started_over += 1;
-                Ok(Attempt::Again)
+        match outcome {
+            // A transaction that has done nothing else can be restarted without effect.
+            Err(error) if error.is_retryable() && !in_transaction && restarts < MAX_ATTEMPTS => {
+                restarts += 1;
+                Ok(AttemptOutcome::Retry)
             }
-            attempt => attempt,
+            outcome => outcome,
         }
     })?;
-    Ok(granted.is_some())
+    Ok(grant.is_some())
 }

@@ -1,188 +1,220 @@
-//! What differs per engine for semaphores.
+//! What an engine implements for semaphores.
 //!
-//! A slot is a row. It is free when its lease has ended and no transaction has the row locked; it is taken
-//! by an update that skips locked rows, so that nobody waits for anybody.
+//! A slot is a row. It is free when its lease has expired and no transaction has locked the row. A slot is acquired by
+//! an update that skips locked rows, so that acquirers do not wait for each other.
 
 use std::time::Duration;
 
+use crate::engine::Engine;
 use crate::{Error, Semaphore, Slot};
 
-use crate::engine::Engine;
+/// The semaphores of an engine. Sealed, as [`Engine`] is.
+pub trait SemaphoreBackend: Engine {
+    /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its
+    /// lease then expires earlier than its holder would expect.
+    const CLOCK_RESOLUTION: Duration = Duration::ZERO;
 
-/// The slot store of an engine. Sealed, as [`Engine`] is.
-pub trait SlotStore: Engine {
-    /// What the database's clock counts in, if that is coarse: when it is read, it may be so much later
-    /// already, and a lease ends so much earlier than its holder would think.
-    const CLOCK_STEP: Duration = Duration::ZERO;
+    /// Identifies the database: the same text for all connections to it, and different texts for different databases.
+    /// `None` when no other connection can access the database.
+    fn database_id(conn: &mut Self) -> Result<Option<String>, Error>;
 
-    /// Which database this is: the same text from every connection to it, and another from one to another.
-    /// `None` when no other connection can see it.
-    fn database(conn: &mut Self) -> Result<Option<String>, Error>;
+    /// Makes one attempt to lease a free slot. Never waits for another session's transaction.
+    fn try_lease(
+        conn: &mut Self,
+        request: &LeaseRequest<'_>,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error>;
 
-    /// Leases a free slot, if there is one. One attempt; never waits for another session's transaction.
-    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error>;
+    /// Begins a transaction for [`try_hold`](Self::try_hold). Returns `false` when another connection writes and the
+    /// engine allows one writer.
+    fn begin_hold(conn: &mut Self) -> Result<bool, Error>;
 
-    /// Opens a transaction for [`try_hold`](Self::try_hold). `false` when another writes and the engine
-    /// has one writer.
-    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error>;
+    /// Makes one attempt to lock a free slot until the open transaction ends.
+    fn try_hold(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error>;
 
-    /// Locks a free slot until the open transaction ends, if there is one. One attempt.
-    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error>;
-
-    /// After [`Attempt::Surplus`]: the slots that may be taken although slots above the number of
+    /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of
     /// permits may be held.
     ///
-    /// Every holder, wherever, leaves one slot fewer. Of the free ones only the lowest are open, so that
-    /// two who count at the same time can't both take what only one may.
-    fn open_slots(
+    /// Each held slot, whatever its number, reduces them by one. Only the lowest free slots may be granted, so that two
+    /// sessions that count at the same time compete for the same slots.
+    fn grantable_slots(
         conn: &mut Self,
         semaphore: &Semaphore,
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error>;
 
-    /// Whether somebody adds or removes slots at this moment, and may have them locked for as long as a
-    /// COMMIT takes. Outside of a transaction.
-    fn slots_change(conn: &mut Self) -> Result<bool, Error>;
+    /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
+    /// a transaction.
+    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error>;
 
-    /// Makes the slots up to the number of permits that are not there yet, in transactions of its own. One
-    /// who adds or removes slots at this moment is waited for, or not: then the answer is `false`.
-    fn add_slots(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<bool, Error> {
+    /// Creates the missing slots up to the number of permits, in transactions of its own. When another session is
+    /// adding or removing slots, waits for it if `block` is set, and returns `false` otherwise.
+    fn create_slots(conn: &mut Self, semaphore: &Semaphore, block: bool) -> Result<bool, Error> {
         loop {
-            match Self::add_batch(conn, semaphore, waits)? {
-                Added::All => return Ok(true),
-                Added::Part => {}
-                Added::Nothing => return Ok(false),
-                Added::NoFloor => Self::make_fence_floor(conn)?,
+            match Self::create_batch(conn, semaphore, block)? {
+                BatchOutcome::Complete => return Ok(true),
+                BatchOutcome::Partial => {}
+                BatchOutcome::Contended => return Ok(false),
+                BatchOutcome::NoFenceFloor => Self::create_fence_floor(conn)?,
             }
         }
     }
 
-    /// Makes the next of them, in one transaction.
-    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error>;
+    /// Creates the next batch of missing slots in one transaction.
+    fn create_batch(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        block: bool,
+    ) -> Result<BatchOutcome, Error>;
 
-    /// Makes the row of `diesel_locks_fences` if somebody has removed it: not below any fence that is known. Others
-    /// may make it at the same moment.
-    fn make_fence_floor(conn: &mut Self) -> Result<(), Error>;
+    /// Creates the row of `diesel_locks_fences` after it was deleted, with a value not below any existing fence. Other
+    /// sessions may create it at the same time.
+    fn create_fence_floor(conn: &mut Self) -> Result<(), Error>;
 
-    /// Raises the floor above all fences by so much time, as far as [`Raised`] says.
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error>;
+    /// Raises the floor by `by` above all fences.
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error>;
 
-    /// Notes that the slots of the semaphore are to stay.
+    /// Stores the number of permits below which slots are not purged.
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error>;
 
-    /// Gives the slot another end, if it is still that of this token; says how many rows that were.
-    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error>;
+    /// Sets a new expiry if the token still matches; returns the number of rows updated.
+    fn renew_one(
+        conn: &mut Self,
+        slot: &Slot,
+        lease_us: i64,
+        expiry: Expiry,
+    ) -> Result<usize, Error>;
 
-    /// Frees the slot, or has it end when it need not be kept any longer; as [`extend`](Self::extend).
-    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error>;
+    /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the
+    /// number of rows updated.
+    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
 
-    /// Keeps the slot from being granted to another until the transaction ends; `false` when it is not
-    /// of this token any more.
+    /// Prevents the slot from being granted to another holder until the transaction ends. Returns `false` when the
+    /// token does not match.
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
 
-    /// Whether the slot is of this token, its lease ended or not. Changes and locks nothing.
-    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
+    /// Whether the token still matches, whether the lease has expired or not. Locks nothing.
+    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
 
-    /// The slots that are held.
-    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
+    /// Lists the held slots.
+    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
 
-    /// Takes every slot from its holder; says how many there were.
-    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error>;
+    /// Releases every leased slot; returns how many were held.
+    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error>;
 
-    /// Removes slots that have been free since `age_us` ago and that nobody has registered.
-    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error>;
+    /// Deletes slots that have been free for `age_us` and are not registered; returns how many were deleted.
+    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error>;
 
-    /// Gives back many slots in one statement, which waits for nobody. The answer has the tokens of those
-    /// that are still theirs because another session had the row locked.
-    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error>;
+    /// Releases many slots in one statement, which does not wait. Returns the tokens of those that were not released
+    /// because another session has locked their rows.
+    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Renews many leases in one statement. The answer has, for each that is still its token's, how long
-    /// it lasts from now on.
-    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error>;
+    /// Renews many leases in one statement. Returns the remaining time of each whose token still matches.
+    fn renew_batch(conn: &mut Self, leases: &[RenewalRequest])
+    -> Result<Vec<RenewalResult>, Error>;
 }
 
-/// A lease that is asked for, checked.
+/// A validated request for a lease.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct LeaseRequest<'a> {
     pub(crate) semaphore: &'a Semaphore,
     pub(crate) token: [u8; 16],
     pub(crate) holder: Option<&'a str>,
     pub(crate) lease_us: i64,
-    pub(crate) at_least_us: i64,
+    pub(crate) min_hold_us: i64,
 }
 
-/// Where an attempt is made.
+/// What an attempt depends on besides its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// In a transaction of the application's, or of ours that is open.
+pub struct AttemptContext {
+    /// Whether a transaction is open, of the application or of this crate.
     pub(crate) in_transaction: bool,
-    /// Only among these slots, after [`Attempt::Surplus`].
-    pub(crate) open: Option<Vec<i32>>,
-    /// A slot that was released a moment ago.
-    pub(crate) likely: Option<i32>,
+    /// The only slots that may be granted, after [`AttemptOutcome::TooManyRows`].
+    pub(crate) candidates: Option<Vec<i32>>,
+    /// A slot that was just released.
+    pub(crate) preferred: Option<i32>,
 }
 
-/// What a batch has made of the slots that were missing.
+/// The outcome of creating a batch of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    All,
-    Part,
-    /// Somebody else adds or removes slots at this moment, and is not waited for.
-    Nothing,
+pub enum BatchOutcome {
+    /// All slots exist.
+    Complete,
+    /// More slots are missing.
+    Partial,
+    /// Another session is adding or removing slots, and was not waited for.
+    Contended,
     /// The row of `diesel_locks_fences` is missing.
-    NoFloor,
+    NoFenceFloor,
 }
 
-/// What became of the floor of all fences that is to be raised.
+/// The outcome of raising the floor of all fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Raised {
-    To(i64),
-    /// That would leave no years of grants.
-    TooFar,
+pub enum RaiseOutcome {
+    RaisedTo(i64),
+    /// The floor would be later than the year 2100.
+    TooLarge,
     /// The row of `diesel_locks_fences` is missing.
-    NoFloor,
+    NoFenceFloor,
 }
 
-/// How an attempt ended.
+/// The outcome of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    Granted(Granted),
+pub enum AttemptOutcome {
+    Granted(Grant),
     /// All slots are leased.
-    Full,
-    /// Another got in the way, and the transaction is to be begun again.
-    Again,
-    /// One is not leased, and locked by another session: by an acquirer, for a moment, or by a
-    /// transaction that holds it.
+    AllLeased,
+    /// The transaction was aborted by a conflict, and can be restarted.
+    Retry,
+    /// A slot is not leased, but locked by another session: for a moment by one that acquires it, or until its end by
+    /// a transaction that holds it.
     Locked,
-    /// Another session has the whole table locked.
+    /// Another session has locked the whole table.
     #[allow(dead_code, reason = "not without an engine that locks tables")]
     TableLocked,
-    /// There are fewer slots than permits, and none was to be had.
-    Missing,
-    /// There are more slots than permits, so that some above may be held.
-    Surplus,
+    /// There are fewer slots than permits, and none was granted.
+    TooFewRows,
+    /// There are more slots than permits, and those above may be held.
+    TooManyRows,
 }
 
-/// The grant.
+/// A granted slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct Grant {
     pub(crate) number: i32,
     pub(crate) fence: i64,
 }
 
-/// Whether only a lease that has not ended is meant.
+/// Whether a statement also affects expired leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     Unexpired,
-    Any,
+    IncludeExpired,
 }
 
-/// A row of a held slot, and what is left of it in microseconds.
-pub(crate) type HeldRow = (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64);
-
-/// A lease to renew.
+/// The row of a held slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewal {
+#[cfg_attr(
+    any(feature = "postgres", feature = "sqlite"),
+    derive(diesel::Queryable)
+)]
+pub struct HeldRow {
+    pub(crate) number: i32,
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) holder: Option<String>,
+    pub(crate) fence: i64,
+    pub(crate) acquired_us: i64,
+    pub(crate) expires_us: i64,
+    pub(crate) remaining_us: i64,
+}
+
+/// A lease to renew or release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalRequest {
     pub(crate) semaphore: String,
     pub(crate) number: i32,
     pub(crate) token: [u8; 16],
@@ -190,9 +222,8 @@ pub struct Renewal {
 }
 
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
-impl Renewal {
-    /// Many leases as one value to bind. Names and tokens are hexadecimal digits, so that nothing has to
-    /// be escaped.
+impl RenewalRequest {
+    /// Writes many leases as one JSON value to bind. Names and tokens are hexadecimal digits, which need no escapes.
     pub(crate) fn as_json(leases: &[Self]) -> String {
         use std::fmt::Write;
 
@@ -217,69 +248,74 @@ impl Renewal {
     }
 }
 
-/// A lease that is still its token's: renewed, or not because another session had the row locked.
+/// A lease whose token still matches: renewed, or not renewed because another session has locked the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
+pub struct RenewalResult {
     pub(crate) token: Vec<u8>,
-    pub(crate) left_us: i64,
+    pub(crate) remaining_us: i64,
 }
 
-/// The slots of which one is asked for by its number.
-const OPEN_AT_MOST: usize = 1000;
+/// The most slots that one statement names.
+const MAX_CANDIDATES: usize = 1000;
 
-/// The answer to "what is there", which decides an attempt that granted nothing.
-pub(crate) fn judge(slots: Option<i32>, permits: i32, any_free: bool, place: &Place) -> Attempt {
+/// Classifies an attempt that was not granted, by the number of the last slot and whether any slot is free.
+pub(crate) fn classify_refusal(
+    slots: Option<i32>,
+    permits: i32,
+    any_free: bool,
+    context: &AttemptContext,
+) -> AttemptOutcome {
     let slots = slots.unwrap_or(0);
-    if let Some(open) = &place.open {
-        if open.is_empty() {
-            Attempt::Full
+    if let Some(candidates) = &context.candidates {
+        if candidates.is_empty() {
+            AttemptOutcome::AllLeased
         } else {
-            Attempt::Locked
+            AttemptOutcome::Locked
         }
     } else if slots > permits {
-        Attempt::Surplus
+        AttemptOutcome::TooManyRows
     } else if slots < permits {
-        Attempt::Missing
+        AttemptOutcome::TooFewRows
     } else if any_free {
-        Attempt::Locked
+        AttemptOutcome::Locked
     } else {
-        Attempt::Full
+        AttemptOutcome::AllLeased
     }
 }
 
-/// The slots of a semaphore that are open when `free` of its `slots` are.
+/// Returns the slots that may be granted when `free` of the `slots` are free.
 ///
-/// `slots` was counted before `free` was looked at: slots that were removed between the two count as held,
-/// those that were added do not count.
+/// `slots` is counted before `free` is read: slots that were removed in between count as held, those that were added
+/// are ignored.
 ///
-/// Not more than a statement has bound values for: the lowest of the open ones will do.
-pub(crate) fn open_among(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
+/// Returns at most as many as a statement can bind; the lowest suffice.
+pub(crate) fn lowest_grantable(mut free: Vec<i32>, slots: i64, permits: i32) -> Vec<i32> {
     free.retain(|number| i64::from(*number) <= slots);
     free.sort_unstable();
     let free_slots = i64::try_from(free.len()).unwrap_or(i64::MAX);
-    let holders = slots - free_slots;
-    let open = usize::try_from(i64::from(permits) - holders).unwrap_or(0);
+    let held = slots - free_slots;
+    let grantable = usize::try_from(i64::from(permits) - held).unwrap_or(0);
     let within = free.iter().copied().filter(|number| *number <= permits);
-    within.take(open.min(OPEN_AT_MOST)).collect()
+    within.take(grantable.min(MAX_CANDIDATES)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::open_among;
+    use super::lowest_grantable;
 
     #[test]
-    fn holders_above_the_number_of_permits_close_slots_below() {
-        assert_eq!(open_among(vec![5, 4, 3, 2, 1], 5, 3), [1, 2, 3]);
-        assert_eq!(open_among(vec![1, 2, 3], 5, 3), [1]);
-        assert_eq!(open_among(vec![1, 3, 5], 5, 3), [1]);
-        assert_eq!(open_among(vec![2, 5], 5, 3), [0; 0]);
-        assert_eq!(open_among(vec![4, 5], 5, 3), [0; 0]);
+    fn holders_above_the_permits_reduce_grantable_slots() {
+        assert_eq!(lowest_grantable(vec![5, 4, 3, 2, 1], 5, 3), [1, 2, 3]);
+        assert_eq!(lowest_grantable(vec![1, 2, 3], 5, 3), [1]);
+        assert_eq!(lowest_grantable(vec![1, 3, 5], 5, 3), [1]);
+        assert_eq!(lowest_grantable(vec![2, 5], 5, 3), [0; 0]);
+        assert_eq!(lowest_grantable(vec![4, 5], 5, 3), [0; 0]);
     }
 
     #[test]
-    fn slots_that_come_or_go_between_the_looks_open_nothing() {
+    fn slots_added_or_removed_between_reads_are_not_grantable() {
         let most_of_a_hundred: Vec<i32> = (3..50).chain(51..=100).collect();
-        assert_eq!(open_among(most_of_a_hundred, 50, 3), [0; 0]);
-        assert_eq!(open_among(vec![3, 4, 5, 6], 3, 3), [3]);
+        assert_eq!(lowest_grantable(most_of_a_hundred, 50, 3), [0; 0]);
+        assert_eq!(lowest_grantable(vec![3, 4, 5, 6], 3, 3), [3]);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
-use crate::semaphore::acquire::Asker;
-use crate::semaphore::backend::SlotStore;
+use crate::semaphore::acquire::WaiterConnection;
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::{
     Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait, semaphore::acquire,
 };
@@ -124,7 +124,7 @@ impl SlotGuard {
         C: SemaphoreExt + R2D2Connection + Send + 'static,
     {
         let mut conn = pool.get()?;
-        let slot = acquire::lease_at_once(&mut *conn, semaphore, &lease)?;
+        let slot = acquire::try_acquire(&mut *conn, semaphore, &lease)?;
         slot.map(|slot| registry::guard(pool, conn, slot, &lease))
             .transpose()
     }
@@ -156,9 +156,9 @@ impl SlotGuard {
             Wait::Forever | Wait::No => pool.connection_timeout(),
         };
         let mut pooled = Pooled { pool, patience };
-        let (conn, slot) = acquire::within(&mut pooled, semaphore, wait, |pooled, effort| {
+        let (conn, slot) = acquire::poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
             let mut conn = pooled.pool.get_timeout(pooled.patience)?;
-            let slot = acquire::lease(&mut *conn, semaphore, &lease, effort)?;
+            let slot = acquire::acquire(&mut *conn, semaphore, &lease, budget)?;
             Ok(slot.map(|slot| (conn, slot)))
         })?;
         registry::guard(pool, conn, slot, &lease)
@@ -250,13 +250,13 @@ struct Pooled<'a, C: R2D2Connection + 'static> {
     patience: Duration,
 }
 
-impl<C: SlotStore + R2D2Connection + 'static> Asker for Pooled<'_, C> {
+impl<C: SemaphoreBackend + R2D2Connection + 'static> WaiterConnection for Pooled<'_, C> {
     fn is_in_transaction(&mut self) -> Result<bool, Error> {
         Ok(false)
     }
 
-    fn database(&mut self) -> Result<Option<String>, Error> {
-        C::database(&mut *self.pool.get_timeout(self.patience)?)
+    fn database_id(&mut self) -> Result<Option<String>, Error> {
+        C::database_id(&mut *self.pool.get_timeout(self.patience)?)
     }
 }
 

@@ -81,7 +81,7 @@ impl LeaseOptions {
         micros(self.duration)
     }
 
-    pub(crate) fn at_least_micros(&self) -> Result<i64, Error> {
+    pub(crate) fn min_hold_micros(&self) -> Result<i64, Error> {
         if self.hold_at_least > self.duration {
             return Err(Error::InvalidLease {
                 requested: self.hold_at_least,
@@ -94,7 +94,7 @@ impl LeaseOptions {
     /// Checks all options.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.micros()?;
-        self.at_least_micros()?;
+        self.min_hold_micros()?;
         Ok(name::validate(
             NameKind::Holder,
             self.holder.as_deref().unwrap_or_default(),

@@ -10,7 +10,9 @@ use super::retry::unless_locked;
 use super::slot_sql;
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
-use crate::semaphore::backend::{Attempt, Granted, Place, Wanted, judge};
+use crate::semaphore::backend::{
+    AttemptContext, AttemptOutcome, Grant, LeaseRequest, classify_refusal,
+};
 use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
 
 thread_local! {
@@ -44,22 +46,30 @@ impl Seen {
         self.free.extend(number.zip(fence));
     }
 
-    pub(super) fn judged(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
-        judge(self.slots, semaphore.permits_i32(), false, place)
+    pub(super) fn judged(&self, semaphore: &Semaphore, context: &AttemptContext) -> AttemptOutcome {
+        classify_refusal(self.slots, semaphore.permits_i32(), false, context)
     }
 
     /// The judgement when there were free slots, all locked.
-    pub(super) fn nothing_to_be_had(&self, semaphore: &Semaphore, place: &Place) -> Attempt {
-        judge(self.slots, semaphore.permits_i32(), true, place)
+    pub(super) fn nothing_to_be_had(
+        &self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> AttemptOutcome {
+        classify_refusal(self.slots, semaphore.permits_i32(), true, context)
     }
 }
 
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
 /// same time do not all go for the same.
-fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Result<Seen, Failure> {
+fn look(
+    conn: &mut MysqlConnection,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+) -> Result<Seen, Failure> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let mut seen = Seen::default();
-    match &place.open {
+    match &context.candidates {
         None if permits <= FEW_SLOTS => {
             let rows: Vec<slot_sql::FewRow> = slot_sql::LookAtFew { name, permits }.load(conn)?;
             for (number, fence, expires_us, now_us, floor, flags) in rows {
@@ -88,10 +98,10 @@ fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Res
             }
         }
     }
-    if place.open.is_none() && seen.slots > Some(permits) {
+    if context.candidates.is_none() && seen.slots > Some(permits) {
         seen.free.clear();
     }
-    let again = place.likely.unwrap_or_else(|| LAST_TAKEN.get());
+    let again = context.preferred.unwrap_or_else(|| LAST_TAKEN.get());
     let chosen = seen
         .free
         .iter()
@@ -105,12 +115,14 @@ fn look(conn: &mut MysqlConnection, semaphore: &Semaphore, place: &Place) -> Res
 pub(super) fn look_unless_locked(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
-    place: &Place,
-) -> Result<Result<Seen, Attempt>, Error> {
-    match look(conn, semaphore, place) {
+    context: &AttemptContext,
+) -> Result<Result<Seen, AttemptOutcome>, Error> {
+    match look(conn, semaphore, context) {
         // MariaDB has not waited.
-        Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(Attempt::Locked)),
-        Err(failure) if failure.class == ErrorClass::StatementTimeout => Ok(Err(Attempt::Full)),
+        Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(AttemptOutcome::Locked)),
+        Err(failure) if failure.class == ErrorClass::StatementTimeout => {
+            Ok(Err(AttemptOutcome::AllLeased))
+        }
         seen => Ok(Ok(seen?)),
     }
 }
@@ -120,12 +132,12 @@ pub(super) fn look_unless_locked(
 pub(super) fn lock_one(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
-    place: &Place,
+    context: &AttemptContext,
     seen: &Seen,
 ) -> Result<Option<slot_sql::LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let seen: Vec<i32> = seen.free.iter().map(|(number, _)| *number).collect();
-    let named = match &place.open {
+    let named = match &context.candidates {
         None => &seen[..seen.len().min(1)],
         Some(open) => open,
     };
@@ -135,7 +147,7 @@ pub(super) fn lock_one(
                 return Ok(Some(locked));
             }
         }
-        if place.open.is_some() {
+        if context.candidates.is_some() {
             return Ok(None);
         }
         slot_sql::FirstUnlocked { name, permits }.get_if_any(conn)
@@ -150,19 +162,19 @@ pub(super) fn lock_one(
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
 pub(super) fn take(
     conn: &mut MysqlConnection,
-    wanted: &Wanted<'_>,
+    request: &LeaseRequest<'_>,
     seen: &Seen,
     number: i32,
     last: i64,
-) -> Result<Option<Granted>, Error> {
-    let granted = Granted {
+) -> Result<Option<Grant>, Error> {
+    let granted = Grant {
         number,
         fence: fence::next(last.max(seen.fence), seen.now_us, number),
     };
-    let holder = wanted.holder.map(str::as_bytes);
+    let holder = request.holder.map(str::as_bytes);
     let taken = if seen.mariadb && depth::depth(conn)? == 0 {
         let take = slot_sql::TakeOrFail {
-            wanted,
+            request,
             holder,
             granted,
             last,
@@ -170,7 +182,7 @@ pub(super) fn take(
         unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
     } else {
         let take = slot_sql::Take {
-            wanted,
+            request,
             holder,
             granted,
             last,

@@ -10,7 +10,7 @@ use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::{locked_slot_rows, slot_rows};
 use crate::limits::FEW_SLOTS;
-use crate::semaphore::backend::{Granted, Wanted};
+use crate::semaphore::backend::{Grant, LeaseRequest};
 
 slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary, Run, Failure);
 locked_slot_rows!(
@@ -133,26 +133,26 @@ statement! {
     /// locks in a part of a statement. The derived table comes first (`STRAIGHT_JOIN`), and the key is
     /// named in it alone: a row that the update found by itself it would wait for.
     Take<'a> {
-        wanted: &'a Wanted<'a>,
+        request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
-        granted: Granted,
+        granted: Grant,
         last: i64,
     } -> Integer,
     |self, out| {
         push!(out;
             {UNLESS_TABLE_LOCKED}; "UPDATE (SELECT name, number FROM diesel_locks_slots WHERE name = ",
-                Binary = self.wanted.semaphore.name().as_bytes();
+                Binary = self.request.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= "; {Mysql::NOW};
             " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
              ON slot.name = free.name AND slot.number = free.number \
-             SET slot.token = ", Binary = self.wanted.token.as_slice();
+             SET slot.token = ", Binary = self.request.token.as_slice();
             ", slot.holder = ", Nullable<Binary> = &self.holder;
             ", slot.fence = ", BigInt = &self.granted.fence;
             ", slot.acquired_us = "; {Mysql::NOW};
-            ", slot.expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
-            ", slot.hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
+            ", slot.expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.request.lease_us;
+            ", slot.hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.request.min_hold_us;
         );
     }
 }
@@ -163,21 +163,21 @@ statement! {
     /// has the row locked, and for that some servers roll back the whole transaction: not for one that is
     /// open.
     TakeOrFail<'a> {
-        wanted: &'a Wanted<'a>,
+        request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
-        granted: Granted,
+        granted: Grant,
         last: i64,
     } -> Integer,
     |self, out| {
         push!(out;
             "SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0 FOR UPDATE diesel_locks_slots \
-             SET token = ", Binary = self.wanted.token.as_slice();
+             SET token = ", Binary = self.request.token.as_slice();
             ", holder = ", Nullable<Binary> = &self.holder;
             ", fence = ", BigInt = &self.granted.fence;
             ", acquired_us = "; {Mysql::NOW};
-            ", expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.lease_us;
-            ", hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.wanted.at_least_us;
-            " WHERE name = ", Binary = self.wanted.semaphore.name().as_bytes();
+            ", expires_us = "; {Mysql::NOW}; " + ", BigInt = &self.request.lease_us;
+            ", hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &self.request.min_hold_us;
+            " WHERE name = ", Binary = self.request.semaphore.name().as_bytes();
             " AND number = ", Integer = &self.granted.number;
             " AND fence = ", BigInt = &self.last;
             " AND expires_us <= "; {Mysql::NOW};

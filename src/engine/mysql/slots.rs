@@ -19,70 +19,78 @@ use super::{
 use crate::engine::active_isolation::Begun;
 use crate::engine::slot_resize::{AT_ONCE, to_remove};
 use crate::semaphore::backend::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
-    open_among,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
+    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
 };
 use crate::{Error, IsolationLevel, Semaphore, Slot};
 
 /// Slots that are gone for without looking at locks.
 const TRIES: usize = 4;
 
-impl SlotStore for MysqlConnection {
-    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+impl SemaphoreBackend for MysqlConnection {
+    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
         let (first, second): (i64, i64) = slot_sql::Database {}.get_result(conn)?;
         Ok(Some(format!("mysql {first} {second}")))
     }
 
-    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
-        if place.in_transaction {
-            assert_fresh(conn, wanted.semaphore)?;
-            return try_once(conn, wanted, place);
+    fn try_lease(
+        conn: &mut Self,
+        request: &LeaseRequest<'_>,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
+        if context.in_transaction {
+            assert_fresh(conn, request.semaphore)?;
+            return try_once(conn, request, context);
         }
         loop {
             // On Galera each of its statements may lose against one of another node's.
-            match try_once(conn, wanted, place) {
+            match try_once(conn, request, context) {
                 Err(error) if error.is_retryable() => {}
                 result => return result,
             }
         }
     }
 
-    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
+    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
         session::begin(conn, sql::BEGIN_MARKED)?;
         Ok(true)
     }
 
-    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        if place.in_transaction {
+    fn try_hold(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
+        if context.in_transaction {
             assert_fresh(conn, semaphore)?;
         }
-        let seen = match look_unless_locked(conn, semaphore, place)? {
+        let seen = match look_unless_locked(conn, semaphore, context)? {
             Ok(seen) => seen,
             Err(attempt) => return Ok(attempt),
         };
         writers::ensure_one(conn, seen.writer_unknown)?;
         if seen.free.is_empty() {
-            return Ok(seen.judged(semaphore, place));
+            return Ok(seen.judged(semaphore, context));
         }
-        let Some((number, fence, leased)) = lock_one(conn, semaphore, place, &seen)? else {
-            return Ok(seen.nothing_to_be_had(semaphore, place));
+        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &seen)? else {
+            return Ok(seen.nothing_to_be_had(semaphore, context));
         };
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
             let clear = slot_sql::clear_token(semaphore.name().as_bytes(), number);
             clear.execute(conn)?;
         }
-        Ok(Attempt::Granted(Granted { number, fence }))
+        Ok(AttemptOutcome::Granted(Grant { number, fence }))
     }
 
-    fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+    fn grantable_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
         let slots: i64 = slot_sql::count(name).get_result(conn)?;
         let free: Vec<i32> = slot_sql::FreeAndUnlocked { name }.load(conn)?;
-        Ok(open_among(free, slots, semaphore.permits_i32()))
+        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
     }
 
-    fn slots_change(conn: &mut Self) -> Result<bool, Error> {
+    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
         match slot_sql::floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
             // The table is locked: for who knows how long.
@@ -91,17 +99,21 @@ impl SlotStore for MysqlConnection {
         }
     }
 
-    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
+    fn create_batch(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        block: bool,
+    ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
         at_read_committed(conn, |conn| {
-            match slot_sql::add_batch(conn, name, permits, waits) {
-                Err(failure) if failure.is_end_of_wait() && !waits => Ok(Added::Nothing),
+            match slot_sql::create_batch(conn, name, permits, block) {
+                Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
             }
         })
     }
 
-    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
         let last = slot_sql::last_of_all(conn)?;
         counted(conn, |conn| {
             slot_sql::insert_fence_floor(last).execute(conn)
@@ -109,7 +121,7 @@ impl SlotStore for MysqlConnection {
         Ok(())
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
         at_read_committed(conn, |conn| slot_sql::raise_fence_floor(conn, by))
     }
 
@@ -123,14 +135,19 @@ impl SlotStore for MysqlConnection {
         Ok(())
     }
 
-    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+    fn renew_one(
+        conn: &mut Self,
+        slot: &Slot,
+        lease_us: i64,
+        state: Expiry,
+    ) -> Result<usize, Error> {
         counted(conn, |conn| match state {
             Expiry::Unexpired => slot_sql::ExtendUnexpired {
                 key: key(slot),
                 lease_us,
             }
             .execute(conn),
-            Expiry::Any => slot_sql::Extend {
+            Expiry::IncludeExpired => slot_sql::Extend {
                 key: key(slot),
                 lease_us,
             }
@@ -138,10 +155,10 @@ impl SlotStore for MysqlConnection {
         })
     }
 
-    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         counted(conn, |conn| match state {
             Expiry::Unexpired => slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
-            Expiry::Any => slot_sql::GiveBack { key: key(slot) }.execute(conn),
+            Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 
@@ -167,12 +184,12 @@ impl SlotStore for MysqlConnection {
         Ok(true)
     }
 
-    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
-    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
+    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
         let rows: Vec<Row> = slot_sql::held(name.as_bytes()).load(conn)?;
         // A holder may be empty, and a slot without a token be kept.
@@ -185,21 +202,19 @@ impl SlotStore for MysqlConnection {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(rows
             .into_iter()
-            .map(|row| {
-                (
-                    row.0,
-                    row.1.map(|token| token.0),
-                    row.2.map(text),
-                    row.3,
-                    row.4,
-                    row.5,
-                    row.6,
-                )
+            .map(|row| HeldRow {
+                number: row.0,
+                token: row.1.map(|token| token.0),
+                holder: row.2.map(text),
+                fence: row.3,
+                acquired_us: row.4,
+                expires_us: row.5,
+                remaining_us: row.6,
             })
             .collect())
     }
 
-    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
+    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
         let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
         let mut held = 0;
@@ -210,7 +225,7 @@ impl SlotStore for MysqlConnection {
         Ok(held)
     }
 
-    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         // Whoever adds slots elsewhere is not kept from it.
         writers::ensure_one(conn, true)?;
         let semaphores: Vec<(Bytes, Option<i32>)> = slot_sql::semaphores().load(conn)?;
@@ -221,7 +236,7 @@ impl SlotStore for MysqlConnection {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 match removed {
-                    None => Self::make_fence_floor(conn)?,
+                    None => Self::create_fence_floor(conn)?,
                     Some(0) => break,
                     Some(removed) => purged += removed,
                 }
@@ -230,11 +245,14 @@ impl SlotStore for MysqlConnection {
         Ok(purged)
     }
 
-    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
         in_parts(leases, |leases| give_back_part(conn, leases))
     }
 
-    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    fn renew_batch(
+        conn: &mut Self,
+        leases: &[RenewalRequest],
+    ) -> Result<Vec<RenewalResult>, Error> {
         in_parts(leases, |leases| renew_part(conn, leases))
     }
 }
@@ -244,15 +262,18 @@ impl SlotStore for MysqlConnection {
 const NAMED_AT_ONCE: usize = 1000;
 
 fn in_parts<T>(
-    leases: &[Renewal],
-    part: impl FnMut(&[Renewal]) -> Result<Vec<T>, Error>,
+    leases: &[RenewalRequest],
+    part: impl FnMut(&[RenewalRequest]) -> Result<Vec<T>, Error>,
 ) -> Result<Vec<T>, Error> {
     let parts: Result<Vec<_>, _> = leases.chunks(NAMED_AT_ONCE).map(part).collect();
     Ok(parts?.into_iter().flatten().collect())
 }
 
-fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
-    let asked = Renewal::as_json(leases);
+fn give_back_part(
+    conn: &mut MysqlConnection,
+    leases: &[RenewalRequest],
+) -> Result<Vec<Vec<u8>>, Error> {
+    let asked = RenewalRequest::as_json(leases);
     let freed = counted(conn, |conn| {
         slot_sql::GiveBackMany { asked: &asked }.execute(conn)
     })?;
@@ -263,15 +284,18 @@ fn give_back_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<
     Ok(mine.into_iter().map(|lease| lease.token).collect())
 }
 
-fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-    let asked = Renewal::as_json(leases);
+fn renew_part(
+    conn: &mut MysqlConnection,
+    leases: &[RenewalRequest],
+) -> Result<Vec<RenewalResult>, Error> {
+    let asked = RenewalRequest::as_json(leases);
     let renewed = counted(conn, |conn| slot_sql::Renew { asked: &asked }.execute(conn))?;
     if renewed == leases.len() {
         return Ok(leases
             .iter()
-            .map(|lease| Renewed {
+            .map(|lease| RenewalResult {
                 token: lease.token.to_vec(),
-                left_us: lease.lease_us,
+                remaining_us: lease.lease_us,
             })
             .collect());
     }
@@ -282,15 +306,15 @@ fn renew_part(conn: &mut MysqlConnection, leases: &[Renewal]) -> Result<Vec<Rene
 /// Those of the leases that are still their tokens'.
 fn mine_among(
     conn: &mut MysqlConnection,
-    leases: &[Renewal],
+    leases: &[RenewalRequest],
     asked: &str,
-) -> Result<Vec<Renewed>, Error> {
+) -> Result<Vec<RenewalResult>, Error> {
     let rows: Vec<(i64, i64)> = slot_sql::Mine { asked }.load(conn)?;
-    let mine = rows.into_iter().filter_map(|(position, left_us)| {
+    let mine = rows.into_iter().filter_map(|(position, remaining_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
-        Some(Renewed {
+        Some(RenewalResult {
             token: lease.token.to_vec(),
-            left_us,
+            remaining_us,
         })
     });
     Ok(mine.collect())
@@ -298,29 +322,29 @@ fn mine_among(
 
 fn try_once(
     conn: &mut MysqlConnection,
-    wanted: &Wanted<'_>,
-    place: &Place,
-) -> Result<Attempt, Error> {
-    let seen = match look_unless_locked(conn, wanted.semaphore, place)? {
+    request: &LeaseRequest<'_>,
+    context: &AttemptContext,
+) -> Result<AttemptOutcome, Error> {
+    let seen = match look_unless_locked(conn, request.semaphore, context)? {
         Ok(seen) => seen,
         Err(attempt) => return Ok(attempt),
     };
     if seen.free.is_empty() {
-        return Ok(seen.judged(wanted.semaphore, place));
+        return Ok(seen.judged(request.semaphore, context));
     }
     // What the look saw may be old: the update asks for the same fence.
     for &(number, last) in seen.free.iter().take(TRIES) {
-        if let Some(granted) = take(conn, wanted, &seen, number, last)? {
-            return Ok(Attempt::Granted(granted));
+        if let Some(granted) = take(conn, request, &seen, number, last)? {
+            return Ok(AttemptOutcome::Granted(granted));
         }
     }
     // Many are locked, or many want one. Which free slot is not locked?
-    if let Some((number, last, _)) = lock_one(conn, wanted.semaphore, place, &seen)?
-        && let Some(granted) = take(conn, wanted, &seen, number, last)?
+    if let Some((number, last, _)) = lock_one(conn, request.semaphore, context, &seen)?
+        && let Some(granted) = take(conn, request, &seen, number, last)?
     {
-        return Ok(Attempt::Granted(granted));
+        return Ok(AttemptOutcome::Granted(granted));
     }
-    Ok(seen.nothing_to_be_had(wanted.semaphore, place))
+    Ok(seen.nothing_to_be_had(request.semaphore, context))
 }
 
 /// In a transaction that reads from an old snapshot, a look would show old slots. Outside of one that is
@@ -394,7 +418,7 @@ mod tests {
     /// Each statement has to fit into `max_allowed_packet`.
     #[test]
     fn many_leases_are_named_in_several_statements() {
-        let lease = Renewal {
+        let lease = RenewalRequest {
             semaphore: "🔒".repeat(MAX_NAME_CHARS),
             number: i32::MAX,
             token: [255; 16],
@@ -403,7 +427,7 @@ mod tests {
         let leases = vec![lease; 2 * NAMED_AT_ONCE + 1];
         let mut parts = Vec::new();
         let named = in_parts(&leases, |leases| {
-            assert!(Renewal::as_json(leases).len() < 4 * 1024 * 1024);
+            assert!(RenewalRequest::as_json(leases).len() < 4 * 1024 * 1024);
             parts.push(leases.len());
             Ok(vec![(); leases.len()])
         });

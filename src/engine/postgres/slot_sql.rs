@@ -9,7 +9,7 @@ use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::{locked_slot_rows, slot_rows};
 use crate::limits::FEW_SLOTS;
-use crate::semaphore::backend::{Renewal, Wanted};
+use crate::semaphore::backend::{LeaseRequest, RenewalRequest};
 use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
 
 slot_rows!(
@@ -95,12 +95,12 @@ fn push_candidates<'b>(
     Ok(())
 }
 
-fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, wanted: &'b Wanted<'_>) -> QueryResult<()> {
+fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, request: &'b LeaseRequest<'_>) -> QueryResult<()> {
     push!(out;
-        ", ", Binary = wanted.token.as_slice();
-        ", ", Nullable<Text> = &wanted.holder;
-        ", ", BigInt = &wanted.lease_us;
-        ", ", BigInt = &wanted.at_least_us;
+        ", ", Binary = request.token.as_slice();
+        ", ", Nullable<Text> = &request.holder;
+        ", ", BigInt = &request.lease_us;
+        ", ", BigInt = &request.min_hold_us;
         ")";
     );
     Ok(())
@@ -110,23 +110,23 @@ fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, wanted: &'b Wanted<'_>) -> Quer
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in a transaction of its own; see the migration.
-    AcquireSlot<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlot<'a> { request: &'a LeaseRequest<'a>, candidates: Candidates<'a> } -> AnswerSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
         push_candidates(&mut out, &self.candidates)?;
         out.push_sql(", false");
-        push_lease(&mut out, self.wanted)?;
+        push_lease(&mut out, self.request)?;
     }
 }
 
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in the open transaction.
-    AcquireSlotInTransaction<'a> { wanted: &'a Wanted<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlotInTransaction<'a> { request: &'a LeaseRequest<'a>, candidates: Candidates<'a> } -> AnswerSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot_in_transaction");
         push_candidates(&mut out, &self.candidates)?;
-        push_lease(&mut out, self.wanted)?;
+        push_lease(&mut out, self.request)?;
     }
 }
 
@@ -256,7 +256,7 @@ statement! {
             " + locked.lease_us) FROM locked \
              WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence \
              RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
-            " AS left_us) SELECT token, left_us FROM renewed UNION ALL \
+            " AS remaining_us) SELECT token, remaining_us FROM renewed UNION ALL \
              SELECT token, expires_us - "; {Pg::NOW};
             " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
         );
@@ -264,7 +264,7 @@ statement! {
 }
 
 impl<'a> Renew<'a> {
-    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+    pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
         Self {
             names: leases
                 .iter()
@@ -305,7 +305,7 @@ statement! {
 }
 
 impl<'a> GiveBackMany<'a> {
-    pub(super) fn of(leases: &'a [Renewal]) -> Self {
+    pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
         let Renew {
             names,
             numbers,

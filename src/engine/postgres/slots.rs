@@ -13,43 +13,60 @@ use super::{isolation_of, sql};
 use crate::engine::slot_resize::{AT_ONCE, to_remove};
 use crate::error::classify::{ErrorClass, classify};
 use crate::semaphore::backend::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
-    judge, open_among,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
+    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal,
+    lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 
-impl SlotStore for PgConnection {
-    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+impl SemaphoreBackend for PgConnection {
+    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
         let (name, table, started) = alone(conn, |conn| {
             slot_sql::Database {}.get_result::<(String, i64, i64)>(conn)
         })?;
         Ok(Some(format!("postgres {name} {table} {started}")))
     }
 
-    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+    fn try_lease(
+        conn: &mut Self,
+        request: &LeaseRequest<'_>,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
         let answer = alone(conn, |conn| {
-            let candidates = candidates(wanted.semaphore, place);
-            if place.in_transaction {
-                slot_sql::AcquireSlotInTransaction { wanted, candidates }.get_result(conn)
+            let candidates = candidates(request.semaphore, context);
+            if context.in_transaction {
+                slot_sql::AcquireSlotInTransaction {
+                    request,
+                    candidates,
+                }
+                .get_result(conn)
             } else {
-                slot_sql::AcquireSlot { wanted, candidates }.get_result(conn)
+                slot_sql::AcquireSlot {
+                    request,
+                    candidates,
+                }
+                .get_result(conn)
             }
         });
-        attempt(answer, wanted.semaphore, place)
+        attempt(answer, request.semaphore, context)
     }
 
-    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
+    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
         super::begin(conn, sql::BEGIN)?;
         Ok(true)
     }
 
-    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
-        let candidates = candidates(semaphore, place);
+    fn try_hold(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
+        let candidates = candidates(semaphore, context);
         let answer = slot_sql::HoldSlot { candidates }.get_result(conn);
-        attempt(answer.map_err(Error::from), semaphore, place)
+        attempt(answer.map_err(Error::from), semaphore, context)
     }
 
-    fn open_slots(
+    fn grantable_slots(
         conn: &mut Self,
         semaphore: &Semaphore,
         in_transaction: bool,
@@ -61,7 +78,7 @@ impl SlotStore for PgConnection {
         let looked = alone(conn, |conn| {
             let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
             let free: Vec<i32> = slot_sql::free_and_unlocked(semaphore.name()).load(conn)?;
-            Ok(open_among(free, slots, semaphore.permits_i32()))
+            Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
         });
         if in_transaction {
             conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
@@ -69,16 +86,22 @@ impl SlotStore for PgConnection {
         looked
     }
 
-    fn slots_change(conn: &mut Self) -> Result<bool, Error> {
+    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
         alone(conn, slot_sql::floor_is_locked)
     }
 
-    fn add_batch(conn: &mut Self, semaphore: &Semaphore, waits: bool) -> Result<Added, Error> {
+    fn create_batch(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        block: bool,
+    ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| slot_sql::add_batch(conn, name, permits, waits))
+        at_read_committed(conn, |conn| {
+            slot_sql::create_batch(conn, name, permits, block)
+        })
     }
 
-    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
         let last = alone(conn, slot_sql::last_of_all)?;
         alone(conn, |conn| {
             conn.execute_returning_count(&slot_sql::insert_fence_floor(last))
@@ -86,7 +109,7 @@ impl SlotStore for PgConnection {
         Ok(())
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
         at_read_committed(conn, |conn| slot_sql::raise_fence_floor(conn, by))
     }
 
@@ -100,14 +123,19 @@ impl SlotStore for PgConnection {
         Ok(())
     }
 
-    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+    fn renew_one(
+        conn: &mut Self,
+        slot: &Slot,
+        lease_us: i64,
+        state: Expiry,
+    ) -> Result<usize, Error> {
         alone(conn, |conn| match state {
             Expiry::Unexpired => slot_sql::ExtendUnexpired {
                 key: key(slot),
                 lease_us,
             }
             .execute(conn),
-            Expiry::Any => slot_sql::Extend {
+            Expiry::IncludeExpired => slot_sql::Extend {
                 key: key(slot),
                 lease_us,
             }
@@ -115,14 +143,14 @@ impl SlotStore for PgConnection {
         })
     }
 
-    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         let own_transaction = depth::depth(conn)? == 0;
         alone(conn, |conn| match state {
             Expiry::Unexpired if own_transaction => {
                 slot_sql::GiveBackAlone { key: key(slot) }.execute(conn)
             }
             Expiry::Unexpired => slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
-            Expiry::Any => slot_sql::GiveBack { key: key(slot) }.execute(conn),
+            Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn),
         })
     }
 
@@ -132,18 +160,18 @@ impl SlotStore for PgConnection {
         Ok(pinned.is_some())
     }
 
-    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = alone(conn, |conn| {
             slot_sql::IsOfToken { key: key(slot) }.get_result(conn)
         })?;
         Ok(mine == 1)
     }
 
-    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
+    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         alone(conn, |conn| slot_sql::held(name).load(conn))
     }
 
-    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
+    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let taken: Vec<(i32, bool)> = alone(conn, |conn| slot_sql::taken_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
@@ -155,7 +183,7 @@ impl SlotStore for PgConnection {
         Ok(held)
     }
 
-    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         let semaphores: Vec<(String, Option<i32>)> =
             alone(conn, |conn| slot_sql::semaphores().load(conn))?;
         let mut purged = 0;
@@ -165,7 +193,7 @@ impl SlotStore for PgConnection {
                     remove_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 match removed {
-                    None => Self::make_fence_floor(conn)?,
+                    None => Self::create_fence_floor(conn)?,
                     Some(0) => break,
                     Some(removed) => purged += removed,
                 }
@@ -174,15 +202,21 @@ impl SlotStore for PgConnection {
         Ok(purged)
     }
 
-    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
         alone(conn, |conn| slot_sql::GiveBackMany::of(leases).load(conn))
     }
 
-    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    fn renew_batch(
+        conn: &mut Self,
+        leases: &[RenewalRequest],
+    ) -> Result<Vec<RenewalResult>, Error> {
         let rows: Vec<(Vec<u8>, i64)> = alone(conn, |conn| slot_sql::Renew::of(leases).load(conn))?;
         Ok(rows
             .into_iter()
-            .map(|(token, left_us)| Renewed { token, left_us })
+            .map(|(token, remaining_us)| RenewalResult {
+                token,
+                remaining_us,
+            })
             .collect())
     }
 }
@@ -270,38 +304,46 @@ fn random_first() -> i32 {
     i32::try_from(backoff::random_below(100)).map_or(1, |below| below + 1)
 }
 
-fn candidates<'a>(semaphore: &'a Semaphore, place: &'a Place) -> slot_sql::Candidates<'a> {
+fn candidates<'a>(
+    semaphore: &'a Semaphore,
+    context: &'a AttemptContext,
+) -> slot_sql::Candidates<'a> {
     let permits = semaphore.permits_i32();
-    let first = place.likely.unwrap_or_else(|| LAST_ACQUIRED.get());
+    let first = context.preferred.unwrap_or_else(|| LAST_ACQUIRED.get());
     slot_sql::Candidates {
         semaphore: semaphore.name(),
         permits,
         first: 1 + (first.max(1) - 1) % permits.max(1),
-        among: place.open.as_deref(),
+        among: context.candidates.as_deref(),
     }
 }
 
 fn attempt(
     answer: Result<slot_sql::Answer, Error>,
     semaphore: &Semaphore,
-    place: &Place,
-) -> Result<Attempt, Error> {
+    context: &AttemptContext,
+) -> Result<AttemptOutcome, Error> {
     let (number, fence, slots, any_free, level) = match answer {
-        Err(error) if is_lock_timeout(&error) => return Ok(Attempt::TableLocked),
+        Err(error) if is_lock_timeout(&error) => return Ok(AttemptOutcome::TableLocked),
         answer => answer?,
     };
     if let (Some(number), Some(fence)) = (number, fence) {
         LAST_ACQUIRED.set(number);
-        return Ok(Attempt::Granted(Granted { number, fence }));
+        return Ok(AttemptOutcome::Granted(Grant { number, fence }));
     }
     let Some(any_free) = any_free else {
-        return Ok(Attempt::TableLocked);
+        return Ok(AttemptOutcome::TableLocked);
     };
     match level {
         Some(level) => Err(Error::UnsuitableIsolation {
             resource: semaphore.to_string(),
             reason: isolation_of(&level),
         }),
-        None => Ok(judge(slots, semaphore.permits_i32(), any_free, place)),
+        None => Ok(classify_refusal(
+            slots,
+            semaphore.permits_i32(),
+            any_free,
+            context,
+        )),
     }
 }

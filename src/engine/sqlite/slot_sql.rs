@@ -6,7 +6,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 use crate::engine::clock::{After, Clock};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::slot_rows;
-use crate::semaphore::backend::{Granted, Wanted};
+use crate::semaphore::backend::{Grant, LeaseRequest};
 
 slot_rows!(
     sqlite,
@@ -80,17 +80,17 @@ pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
 }
 
 /// The row is known to be free: we are the only one who writes.
-pub(super) fn grant<'a>(wanted: &'a Wanted<'a>, grant: &Granted) -> impl Counted + 'a {
-    diesel::update(slots::table.find((wanted.semaphore.name(), grant.number))).set((
-        slots::token.eq(Some(wanted.token.as_slice())),
-        slots::holder.eq(wanted.holder),
+pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl Counted + 'a {
+    diesel::update(slots::table.find((request.semaphore.name(), grant.number))).set((
+        slots::token.eq(Some(request.token.as_slice())),
+        slots::holder.eq(request.holder),
         slots::fence.eq(grant.fence),
         slots::acquired_us.eq(Now {}),
         slots::expires_us.eq(After {
-            micros: wanted.lease_us,
+            micros: request.lease_us,
         }),
         slots::hold_until_us.eq(After {
-            micros: wanted.at_least_us,
+            micros: request.min_hold_us,
         }),
     ))
 }

@@ -8,82 +8,95 @@ use diesel::prelude::*;
 
 use super::slot_sql;
 use super::{STEP, become_writer, begin_immediate, in_turn, nothing, sql, with_busy_timeout};
-use crate::engine::Grant;
+use crate::engine::Grant as LockGrant;
 use crate::object_lock::acquire::Request;
 use crate::semaphore::backend::{
-    Added, Attempt, Expiry, Granted, HeldRow, Place, Raised, Renewal, Renewed, SlotStore, Wanted,
-    judge, open_among,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
+    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal,
+    lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
 /// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl SlotStore for SqliteConnection {
-    const CLOCK_STEP: Duration = Duration::from_millis(1);
+impl SemaphoreBackend for SqliteConnection {
+    const CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 
     /// The file. One that is in memory has none.
-    fn database(conn: &mut Self) -> Result<Option<String>, Error> {
+    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
         let file: String = slot_sql::Database {}.get_result(conn)?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
     }
 
-    fn try_lease(conn: &mut Self, wanted: &Wanted<'_>, place: &Place) -> Result<Attempt, Error> {
+    fn try_lease(
+        conn: &mut Self,
+        request: &LeaseRequest<'_>,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
         // Full costs no write. In a transaction that is open a look would come at a price: one that has
         // read can't wait for another that writes.
-        if !place.in_transaction {
-            let seen = attempt(conn, wanted.semaphore, place, |_, free| Ok(free))?;
-            if !matches!(seen, Attempt::Granted(_)) {
+        if !context.in_transaction {
+            let seen = attempt(conn, request.semaphore, context, |_, free| Ok(free))?;
+            if !matches!(seen, AttemptOutcome::Granted(_)) {
                 return Ok(seen);
             }
         }
         write(conn, |conn| {
-            attempt(conn, wanted.semaphore, place, |conn, free| {
+            attempt(conn, request.semaphore, context, |conn, free| {
                 // The clock counts milliseconds, in which there may be several grants. One writer at a time
                 // can count fences in their order.
                 let last = fence_floor(conn)?;
                 let now_us = slot_sql::now().get_result(conn)?;
-                let grant = Granted {
+                let grant = Grant {
                     number: free.number,
                     fence: fence::next(last.max(free.fence), now_us, free.number),
                 };
-                conn.execute_returning_count(&slot_sql::grant(wanted, &grant))?;
+                conn.execute_returning_count(&slot_sql::grant(request, &grant))?;
                 conn.execute_returning_count(&slot_sql::set_fence_floor(grant.fence))?;
                 Ok(grant)
             })
         })
     }
 
-    fn begin_to_hold(conn: &mut Self) -> Result<bool, Error> {
+    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
         let request = nothing(Wait::No)?;
         let grant =
             with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
-        Ok(grant == Grant::Locked)
+        Ok(grant == LockGrant::Locked)
     }
 
     /// Whoever has the right to write is alone, so that any free slot will do.
-    fn try_hold(conn: &mut Self, semaphore: &Semaphore, place: &Place) -> Result<Attempt, Error> {
+    fn try_hold(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
         if depth::depth(conn)? > 1 {
             become_sole_writer(conn)?;
         }
-        attempt(conn, semaphore, place, |conn, free| {
+        attempt(conn, semaphore, context, |conn, free| {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
             conn.execute_returning_count(&slot_sql::clear_token(semaphore.name(), free.number))?;
             Ok(free)
         })
     }
 
-    fn open_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+    fn grantable_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
         let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
         let free: Vec<i32> = slot_sql::free(semaphore.name()).load(conn)?;
-        Ok(open_among(free, slots, semaphore.permits_i32()))
+        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
     }
 
-    fn slots_change(_: &mut Self) -> Result<bool, Error> {
+    fn resize_in_progress(_: &mut Self) -> Result<bool, Error> {
         Ok(false)
     }
 
-    fn add_batch(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Added, Error> {
+    fn create_batch(
+        conn: &mut Self,
+        semaphore: &Semaphore,
+        _: bool,
+    ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
         write(conn, |conn| {
             let fence = fence_floor(conn)?;
@@ -91,22 +104,22 @@ impl SlotStore for SqliteConnection {
             for number in last.unwrap_or(0) + 1..=permits {
                 conn.execute_returning_count(&slot_sql::insert(name, number, fence))?;
             }
-            Ok(Added::All)
+            Ok(BatchOutcome::Complete)
         })
     }
 
-    fn make_fence_floor(conn: &mut Self) -> Result<(), Error> {
+    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
         write(conn, |conn| fence_floor(conn).map(drop))
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<Raised, Error> {
+    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
         write(conn, |conn| {
             let last = fence_floor(conn)?.max(slot_sql::last_of_all(conn)?);
             let Some(raised) = fence::raised(last, by) else {
-                return Ok(Raised::TooFar);
+                return Ok(RaiseOutcome::TooLarge);
             };
             conn.execute_returning_count(&slot_sql::set_fence_floor(raised))?;
-            Ok(Raised::To(raised))
+            Ok(RaiseOutcome::RaisedTo(raised))
         })
     }
 
@@ -120,7 +133,12 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn extend(conn: &mut Self, slot: &Slot, lease_us: i64, state: Expiry) -> Result<usize, Error> {
+    fn renew_one(
+        conn: &mut Self,
+        slot: &Slot,
+        lease_us: i64,
+        state: Expiry,
+    ) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
                 Expiry::Unexpired => slot_sql::ExtendUnexpired {
@@ -128,7 +146,7 @@ impl SlotStore for SqliteConnection {
                     lease_us,
                 }
                 .execute(conn)?,
-                Expiry::Any => slot_sql::Extend {
+                Expiry::IncludeExpired => slot_sql::Extend {
                     key: key(slot),
                     lease_us,
                 }
@@ -137,32 +155,32 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn give_back(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
                 Expiry::Unexpired => {
                     slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?
                 }
-                Expiry::Any => slot_sql::GiveBack { key: key(slot) }.execute(conn)?,
+                Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn)?,
             })
         })
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         become_sole_writer(conn)?;
-        Self::is_of_token(conn, slot)
+        Self::owns(conn, slot)
     }
 
-    fn is_of_token(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
-    fn held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
+    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         Ok(slot_sql::held(name).load(conn)?)
     }
 
-    fn give_all_back(conn: &mut Self, name: &str) -> Result<usize, Error> {
+    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         write(conn, |conn| {
             let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
             for (number, _) in &taken {
@@ -172,7 +190,7 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn purge_slots_older_than(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         write(conn, |conn| {
             let semaphores: Vec<(String, Option<i32>)> = slot_sql::semaphores().load(conn)?;
             let mut purged = 0;
@@ -195,24 +213,27 @@ impl SlotStore for SqliteConnection {
         })
     }
 
-    fn give_back_many(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Vec<u8>>, Error> {
+    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
         write(conn, |conn| {
-            let asked = Renewal::as_json(leases);
+            let asked = RenewalRequest::as_json(leases);
             slot_sql::GiveBackMany { asked: &asked }.execute(conn)?;
             Ok(Vec::new())
         })
     }
 
-    fn renew(conn: &mut Self, leases: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    fn renew_batch(
+        conn: &mut Self,
+        leases: &[RenewalRequest],
+    ) -> Result<Vec<RenewalResult>, Error> {
         write(conn, |conn| {
-            let asked = Renewal::as_json(leases);
+            let asked = RenewalRequest::as_json(leases);
             let rows: Vec<(Option<Vec<u8>>, i64)> = slot_sql::Renew { asked: &asked }.load(conn)?;
             Ok(rows
                 .into_iter()
-                .filter_map(|(token, left_us)| {
-                    Some(Renewed {
+                .filter_map(|(token, remaining_us)| {
+                    Some(RenewalResult {
                         token: token?,
-                        left_us,
+                        remaining_us,
                     })
                 })
                 .collect())
@@ -234,12 +255,12 @@ fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
 fn attempt(
     conn: &mut SqliteConnection,
     semaphore: &Semaphore,
-    place: &Place,
-    take: impl FnOnce(&mut SqliteConnection, Granted) -> Result<Granted, Error>,
-) -> Result<Attempt, Error> {
+    context: &AttemptContext,
+    take: impl FnOnce(&mut SqliteConnection, Grant) -> Result<Grant, Error>,
+) -> Result<AttemptOutcome, Error> {
     let (name, permits) = (semaphore.name(), semaphore.permits_i32());
     // In one statement: between two, another may add slots or remove them.
-    let (slots, free) = match &place.open {
+    let (slots, free) = match &context.candidates {
         None => {
             let look = slot_sql::Look { name, permits };
             let (slots, number, fence): slot_sql::LookRow = look.get_result(conn)?;
@@ -251,9 +272,9 @@ fn attempt(
         }
     };
     match free {
-        Some((number, fence)) => take(conn, Granted { number, fence }).map(Attempt::Granted),
+        Some((number, fence)) => take(conn, Grant { number, fence }).map(AttemptOutcome::Granted),
         // Free rows can't be locked here: those above the number of permits do not count.
-        None => Ok(judge(slots, permits, false, place)),
+        None => Ok(classify_refusal(slots, permits, false, context)),
     }
 }
 

@@ -10,7 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use super::pool_tag::Mark;
 use super::renewer::Keeper;
 use crate::Slot;
-use crate::semaphore::backend::SlotStore;
+use crate::semaphore::backend::SemaphoreBackend;
 
 /// How long one pool that has no connection left is waited for at a time.
 const AT_A_POOL: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ pub(super) fn find<C>(
     until: Instant,
 ) -> Result<Option<Arc<Keeper<C>>>, Stuck>
 where
-    C: SlotStore + R2D2Connection + Send + 'static,
+    C: SemaphoreBackend + R2D2Connection + Send + 'static,
 {
     // Once per pool: others take and return connections meanwhile.
     keepers.sort_by_cached_key(|keeper| !looks_the_same(keeper.pool(), pool));
@@ -90,7 +90,7 @@ enum Look {
     GivenUp,
 }
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Search<C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Search<C> {
     fn run(mut self) -> Option<Arc<Keeper<C>>> {
         let mut idle_only = true;
         while !self.keepers.is_empty() {
@@ -139,7 +139,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Search<C> {
             return Look::GivenUp;
         }
         // Read, not renewed: nobody may hold the slot any more when the answer comes.
-        if C::is_of_token(&mut conn, &self.slot).unwrap_or(false) {
+        if C::owns(&mut conn, &self.slot).unwrap_or(false) {
             Look::Found
         } else {
             Look::NotThere
@@ -165,7 +165,7 @@ impl<C: R2D2Connection + Send + 'static> Default for At<C> {
     }
 }
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Progress<C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Progress<C> {
     fn lock(&self) -> MutexGuard<'_, At<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,9 +190,9 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Progress<C> {
 }
 
 /// Of a keeper's pool, until it is dropped.
-struct Visit<'a, C: SlotStore + R2D2Connection + Send + 'static>(&'a Progress<C>);
+struct Visit<'a, C: SemaphoreBackend + R2D2Connection + Send + 'static>(&'a Progress<C>);
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Drop for Visit<'_, C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Drop for Visit<'_, C> {
     fn drop(&mut self) {
         let mut at = self.0.lock();
         let keeper = at.keeper.take();

@@ -16,7 +16,7 @@ use super::pool_tag::Mark;
 use super::renewer::{Keep, Keeper};
 use super::state::State;
 use super::{SlotGuard, expiry_watcher, pool_lookup};
-use crate::semaphore::backend::SlotStore;
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::{Error, LeaseOptions, Slot};
 
 /// A `Keeper<C>`, for those who know `C`.
@@ -37,7 +37,7 @@ pub(super) fn guard<C>(
     lease: &LeaseOptions,
 ) -> Result<SlotGuard, Error>
 where
-    C: SlotStore + R2D2Connection + Send + 'static,
+    C: SemaphoreBackend + R2D2Connection + Send + 'static,
 {
     let lease_us = lease.micros()?;
     let keeper = keeper_of(pool, conn, &slot, lease_us);
@@ -67,7 +67,7 @@ fn keeper_of<C>(
     lease_us: i64,
 ) -> Arc<Keeper<C>>
 where
-    C: SlotStore + R2D2Connection + Send + 'static,
+    C: SemaphoreBackend + R2D2Connection + Send + 'static,
 {
     let mark = Mark::of(&mut conn);
     if let Some(keeper) = mark.keeper() {
@@ -112,7 +112,7 @@ fn new_unless_others<C>(
     asked: &[Arc<Keeper<C>>],
 ) -> Result<Arc<Keeper<C>>, Vec<Arc<Keeper<C>>>>
 where
-    C: SlotStore + R2D2Connection + Send + 'static,
+    C: SemaphoreBackend + R2D2Connection + Send + 'static,
 {
     let mut registered = lock();
     registered.retain(|registered| registered.typed.strong_count() > 0);
@@ -155,7 +155,7 @@ fn register_new<C>(
     pool: &Pool<ConnectionManager<C>>,
 ) -> Arc<Keeper<C>>
 where
-    C: SlotStore + R2D2Connection + Send + 'static,
+    C: SemaphoreBackend + R2D2Connection + Send + 'static,
 {
     let keeper = Arc::new(Keeper::new(pool.clone()));
     let typed: Arc<Typed> = Arc::clone(&keeper) as _;

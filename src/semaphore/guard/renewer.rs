@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::state::State;
 use crate::semaphore::SemaphoreExt;
-use crate::semaphore::backend::{Renewal, SlotStore};
+use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::{Error, LeaseState, Slot};
 
 mod release;
@@ -62,7 +62,7 @@ pub(super) struct Keeper<C: R2D2Connection + Send + 'static> {
     stuck: AtomicUsize,
 }
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Keeper<C> {
     pub(super) fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Self {
             pool,
@@ -182,7 +182,7 @@ impl<C: R2D2Connection + Send + 'static> Drop for Stopped<'_, C> {
     }
 }
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
     fn forget(&self, slot: &Slot) {
         self.lock().kept.remove(&slot.token);
     }
@@ -210,8 +210,8 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keep for Arc<Keeper<C>> {
     }
 }
 
-fn renewal(kept: &Kept) -> Renewal {
-    Renewal {
+fn renewal(kept: &Kept) -> RenewalRequest {
+    RenewalRequest {
         semaphore: kept.slot.semaphore.clone(),
         number: kept.slot.number_i32(),
         token: kept.slot.token.into_bytes(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::R2D2Connection;
 
 use super::{Keeper, Kept, renewal};
-use crate::semaphore::backend::{Renewal, SlotStore};
+use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::{Error, Slot, semaphore::acquire};
 
 /// When a slot that could not be released is tried again.
@@ -20,15 +20,15 @@ pub(super) struct Leaving {
     pub(super) _done: Sender<()>,
 }
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Keeper<C> {
     /// One statement for all; those that another session has locked, or all when it fails, are tried again.
     pub(super) fn release_those(&self, mut leaving: Vec<Leaving>) {
-        let slots: Vec<Renewal> = leaving.iter().map(|one| asked(&one.slot)).collect();
+        let slots: Vec<RenewalRequest> = leaving.iter().map(|one| asked(&one.slot)).collect();
         let still_ours = self
             .pool
             .get_timeout(Duration::from_millis(50))
             .map_err(Error::from)
-            .and_then(|mut conn| C::give_back_many(&mut conn, &slots));
+            .and_then(|mut conn| C::release_batch(&mut conn, &slots));
         match still_ours {
             Ok(still_ours) => {
                 leaving.retain(|one| {
@@ -36,7 +36,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
                         .iter()
                         .any(|token| token == one.slot.token.as_bytes());
                     if !is_ours {
-                        acquire::released(&one.slot.semaphore, 1, Some(one.slot.number));
+                        acquire::notify_released(&one.slot.semaphore, 1, Some(one.slot.number));
                     }
                     is_ours
                 });
@@ -65,12 +65,12 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
         if all.is_empty() {
             return 0;
         }
-        let slots: Vec<Renewal> = all.iter().map(|(_, kept)| renewal(kept)).collect();
+        let slots: Vec<RenewalRequest> = all.iter().map(|(_, kept)| renewal(kept)).collect();
         let still_ours = self
             .pool
             .get()
             .map_err(Error::from)
-            .and_then(|mut conn| C::give_back_many(&mut conn, &slots));
+            .and_then(|mut conn| C::release_batch(&mut conn, &slots));
         match still_ours {
             Ok(still_ours) => all
                 .iter()
@@ -78,7 +78,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
                     let token = kept.slot.token.as_bytes();
                     let is_free = !still_ours.iter().any(|left| left == token);
                     if is_free {
-                        acquire::released(&kept.slot.semaphore, 1, Some(kept.slot.number));
+                        acquire::notify_released(&kept.slot.semaphore, 1, Some(kept.slot.number));
                     }
                     *held && is_free
                 })
@@ -92,8 +92,8 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
 }
 
 /// What is asked of the database when no new lease is wanted.
-fn asked(slot: &Slot) -> Renewal {
-    Renewal {
+fn asked(slot: &Slot) -> RenewalRequest {
+    RenewalRequest {
         semaphore: slot.semaphore.clone(),
         number: slot.number_i32(),
         token: slot.token.into_bytes(),

@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use super::{Inner, Keeper, renewal};
 use crate::Error;
-use crate::semaphore::backend::{Renewal, SlotStore};
+use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::semaphore::guard::state::State;
 
 /// A renewal that failed is tried again after a tenth of the shortest lease, within these bounds.
 const SOONEST_RETRY: Duration = Duration::from_millis(10);
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
-impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Keeper<C> {
     /// One statement for all guards.
     pub(super) fn renew_all(&self) {
         let states = |inner: &Inner| -> Vec<(Uuid, Arc<State>)> {
@@ -37,7 +37,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             for token in ended {
                 inner.kept.remove(&token);
             }
-            let leases: Vec<Renewal> = inner.kept.values().map(renewal).collect();
+            let leases: Vec<RenewalRequest> = inner.kept.values().map(renewal).collect();
             let shortest = inner.kept.values().map(|kept| kept.lease).min();
             let patience = inner.kept.values().map(|kept| kept.state.remaining()).min();
             let Some(shortest) = shortest else {
@@ -66,14 +66,14 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
     }
 
     /// Whether all that are still ours have a new lease.
-    fn renew(&self, leases: &[Renewal], patience: Duration) -> Result<bool, Error> {
+    fn renew(&self, leases: &[RenewalRequest], patience: Duration) -> Result<bool, Error> {
         let mut conn = self.pool.get_timeout(patience)?;
         let begun = Instant::now();
-        let answers = C::renew(&mut conn, leases)?;
+        let answers = C::renew_batch(&mut conn, leases)?;
         drop(conn);
         let mut left: HashMap<Vec<u8>, i64> = answers
             .into_iter()
-            .map(|renewed| (renewed.token, renewed.left_us))
+            .map(|renewed| (renewed.token, renewed.remaining_us))
             .collect();
         let mut confirmed = Vec::new();
         let mut lost = Vec::new();
@@ -89,7 +89,7 @@ impl<C: SlotStore + R2D2Connection + Send + 'static> Keeper<C> {
             if let Some(left) = left.and_then(|left| u64::try_from(left).ok()) {
                 let left = left.min(lease.lease_us.unsigned_abs());
                 all &= left > lease.lease_us.unsigned_abs() / 4 * 3;
-                let left = Duration::from_micros(left).saturating_sub(C::CLOCK_STEP);
+                let left = Duration::from_micros(left).saturating_sub(C::CLOCK_RESOLUTION);
                 confirmed.push((Arc::clone(&kept.state), begun + left));
             } else {
                 lost.extend(inner.kept.remove(&token));

@@ -1,0 +1,228 @@
+//! The waiters of one name, in one queue per target.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar};
+use std::time::Instant;
+
+use super::{FairShare, MAX_POLL_INTERVAL, RELEASES_PER_YIELD, Released, YIELD_TIME_DIVISOR};
+use crate::backoff;
+
+/// The queues of one name.
+pub(super) struct NameQueues<T> {
+    /// The number of the next ticket.
+    pub(super) next_number: u64,
+    /// The number of tickets that query without having waited.
+    pub(super) immediate: usize,
+    /// The number of releases since the first queries began, of which a refused first query does not know.
+    pub(super) missed: usize,
+    pub(super) by_target: Vec<Queue<T>>,
+}
+
+/// One queue.
+pub(super) struct Queue<T> {
+    /// `None` for waiters that have not queried yet, and wait until the number of first queries allows it.
+    pub(super) target: Option<T>,
+    /// The waiters in the order in which they came.
+    pub(super) waiters: BTreeMap<u64, Waiter>,
+    /// The number of releases while the queries of all waiters were running.
+    pub(super) missed: usize,
+    /// The end of the present yield to other processes.
+    pub(super) yield_until: Option<Instant>,
+}
+
+pub(super) struct Waiter {
+    /// The waiter queries once, and waits only for its turn.
+    pub(super) once: bool,
+    pub(super) state: State,
+    pub(super) wake: Arc<Condvar>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Sleeping,
+    /// A release was handed over to it.
+    Notified(Released),
+    Querying,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Position {
+    /// Queries without having waited.
+    Immediate {
+        number: u64,
+    },
+    Queued {
+        number: u64,
+    },
+    /// In no queue: polls on its own.
+    Independent,
+}
+
+impl<T> NameQueues<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            next_number: 0,
+            immediate: 0,
+            missed: 0,
+            by_target: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.immediate == 0 && self.by_target.is_empty()
+    }
+
+    /// The number of first queries that are running, or were notified to start.
+    pub(super) fn first_queries(&self) -> usize {
+        let unidentified = self.by_target.iter().filter(|queue| queue.target.is_none());
+        let notified = unidentified
+            .flat_map(|queue| queue.waiters.values())
+            .filter(|waiter| waiter.state != State::Sleeping);
+        self.immediate + notified.count()
+    }
+}
+
+impl<T: PartialEq> NameQueues<T> {
+    pub(super) fn admit(&mut self, max_concurrent: usize, once: bool) -> Position {
+        let number = self.next_number;
+        self.next_number += 1;
+        if self.first_queries() < max_concurrent.max(1) {
+            self.immediate += 1;
+            return Position::Immediate { number };
+        }
+        let queue = self.queue_for(None);
+        queue.waiters.insert(number, Waiter::new(once));
+        Position::Queued { number }
+    }
+
+    /// The queue of a target, created if needed.
+    pub(super) fn queue_for(&mut self, target: Option<T>) -> &mut Queue<T> {
+        let found = self.by_target.iter();
+        let found = found
+            .map(|queue| &queue.target)
+            .position(|it| *it == target);
+        let position = found.unwrap_or_else(|| {
+            self.by_target.push(Queue::new(target));
+            self.by_target.len() - 1
+        });
+        &mut self.by_target[position]
+    }
+
+    /// The queue that contains the ticket `number`.
+    pub(super) fn queue_of(&mut self, number: u64) -> Option<&mut Queue<T>> {
+        self.by_target
+            .iter_mut()
+            .find(|queue| queue.waiters.contains_key(&number))
+    }
+
+    /// Removes a ticket from its position.
+    pub(super) fn remove(&mut self, position: Position) {
+        match position {
+            Position::Immediate { .. } => {
+                self.immediate -= 1;
+                self.missed = self.missed.min(self.first_queries());
+                // The next first query may start.
+                let mut queues = self.by_target.iter_mut();
+                if let Some(queue) = queues.find(|queue| queue.target.is_none()) {
+                    queue.notify_first(Released(None));
+                }
+            }
+            Position::Queued { number } => {
+                let Some(queue) = self.queue_of(number) else {
+                    return;
+                };
+                match queue.waiters.remove(&number) {
+                    _ if queue.waiters.is_empty() => {
+                        self.by_target.retain(|queue| !queue.waiters.is_empty());
+                    }
+                    Some(Waiter {
+                        state: State::Notified(released),
+                        ..
+                    }) => queue.notify_first(released),
+                    _ => queue.wake_first(),
+                }
+            }
+            Position::Independent => {}
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    fn new(target: Option<T>) -> Self {
+        Self {
+            target,
+            waiters: BTreeMap::new(),
+            missed: 0,
+            yield_until: None,
+        }
+    }
+
+    pub(super) fn first_sleeping(&mut self) -> Option<(&u64, &mut Waiter)> {
+        self.waiters
+            .iter_mut()
+            .find(|(_, waiter)| waiter.state == State::Sleeping)
+    }
+
+    /// Wakes the first sleeping waiter, which watches the time for the others.
+    pub(super) fn wake_first(&mut self) {
+        if let Some((_, waiter)) = self.first_sleeping() {
+            waiter.wake.notify_one();
+        }
+    }
+
+    /// Hands a release over to the first sleeping waiter.
+    pub(super) fn notify_first(&mut self, released: Released) {
+        match self.first_sleeping() {
+            Some((_, waiter)) => {
+                waiter.state = State::Notified(released);
+                waiter.wake.notify_one();
+            }
+            None => self.missed = self.waiters.len().min(self.missed + 1),
+        }
+    }
+
+    /// Ends the query of a waiter: it sleeps, or queries once more when there was a release meanwhile.
+    pub(super) fn sleep_or_query(&mut self, number: u64) {
+        let missed = self.missed > 0;
+        self.missed = self.missed.saturating_sub(1);
+        if let Some(waiter) = self.waiters.get_mut(&number) {
+            waiter.state = if missed {
+                State::Notified(Released(None))
+            } else {
+                State::Sleeping
+            };
+        }
+    }
+
+    /// Hands a release over to a waiter, or yields it to other processes. Their waiters poll every 50 to 100 ms, as each
+    /// of the `n` waiters here would without a queue: the slot would stay free for that time divided by `n`.
+    pub(super) fn hand_over_or_yield(
+        &mut self,
+        now: Instant,
+        released: Released,
+        share: &mut FairShare,
+    ) {
+        share.handed_over = share.handed_over.saturating_add(1);
+        let too_soon = share.next_yield.is_some_and(|time| now < time);
+        if share.handed_over < RELEASES_PER_YIELD || too_soon || self.yield_until.is_some() {
+            self.notify_first(released);
+            return;
+        }
+        let waiting = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
+        let time = backoff::jittered(MAX_POLL_INTERVAL) / waiting.max(1);
+        share.handed_over = 0;
+        share.next_yield = Some(now + time * YIELD_TIME_DIVISOR);
+        self.yield_until = Some(now + time);
+        self.wake_first();
+    }
+}
+
+impl Waiter {
+    pub(super) fn new(once: bool) -> Self {
+        Self {
+            once,
+            state: State::Sleeping,
+            wake: Arc::default(),
+        }
+    }
+}
