@@ -47,16 +47,19 @@ pub trait Engine: Connection<TransactionManager = AnsiTransactionManager> {
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error>;
 
     /// What a transaction changes in the session while it runs.
-    type Before;
+    type SessionChange;
 
     /// [`Error::Unsupported`] for what the engine does not have.
     fn check(transaction: &TransactionOptions) -> Result<(), Error>;
 
     /// Opens a transaction that has been checked.
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<Self::Before, Error>;
+    fn begin(
+        conn: &mut Self,
+        transaction: &TransactionOptions,
+    ) -> Result<Self::SessionChange, Error>;
 
     /// Sets back what [`begin`](Self::begin) has changed, when the transaction has ended.
-    fn set_back(conn: &mut Self, before: Self::Before) -> Result<(), Error>;
+    fn restore_session(conn: &mut Self, before: Self::SessionChange) -> Result<(), Error>;
 
     /// Makes the connection fit for another attempt, after one that the database gave up.
     fn before_retry(conn: &mut Self);

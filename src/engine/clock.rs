@@ -16,11 +16,11 @@ pub(in crate::engine) trait Clock: Backend {
     /// The function that gives the larger of two values.
     const GREATEST: &'static str;
     /// Whether the index may be full of what a row was before: then the row is found as the last of them.
-    const OLD_ROWS_STAY: bool = false;
+    const STALE_INDEX_ENTRIES: bool = false;
 }
 
 /// An expression without columns, in the DSL's eyes, of the type BIGINT.
-macro_rules! expression {
+macro_rules! clock_expression {
     (
         $(#[$doc:meta])*
         $name:ident $(($field:ident))?, |$self:ident, $out:ident| $walk:block
@@ -56,34 +56,34 @@ macro_rules! expression {
     };
 }
 
-expression! {
+clock_expression! {
     /// The clock.
-    Now, |self, out| {
+    DbNow, |self, out| {
         out.push_sql(DB::NOW);
     }
 }
 
-expression! {
+clock_expression! {
     /// The clock so many microseconds ago.
-    Ago(micros), |self, out| {
+    DbNowMinus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" - ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
     }
 }
 
-expression! {
+clock_expression! {
     /// The clock in so many microseconds.
-    After(micros), |self, out| {
+    DbNowPlus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
     }
 }
 
-expression! {
+clock_expression! {
     /// What is left of a lease.
-    Left, |self, out| {
+    LeaseRemaining, |self, out| {
         out.push_sql("expires_us - ");
         out.push_sql(DB::NOW);
     }

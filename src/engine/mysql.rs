@@ -32,47 +32,46 @@ mod sql;
 mod writers;
 
 use bytes::{Bytes, check_client_library};
-use execute::{Failure, Run};
-use object_lock::Refusal;
+use execute::{MysqlError, Run};
+use object_lock::AcquireError;
 use writers::Cluster;
 
 /// How often a step of the migrations is tried on Galera, and the pause before the next time, at most.
-const MIGRATION_TRIES: i32 = 20;
+const MAX_MIGRATION_ATTEMPTS: i32 = 20;
 const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 
 /// Rows that one transaction of a purge removes.
-const PURGED_AT_ONCE: i64 = 500;
+const PURGE_BATCH: i64 = 500;
 
 impl Engine for MysqlConnection {
     type Scope = active_isolation::Scope;
 
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let rides_with_begin = !request.is_kept()
-            && request.wait != Wait::No
-            && request.ids.len() <= sql::LOCKED_AT_ONCE;
-        if rides_with_begin && begin_if_free(conn, request)? {
+        let rides_with_begin =
+            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCK_BATCH;
+        if rides_with_begin && try_begin_fast(conn, request)? {
             return Ok(Grant::Locked);
         }
         // A kept row is usually there: one round trip. Behind the gate after it was missing once.
-        let mut gate = !request.is_kept();
+        let mut named_lock = !request.is_kept();
         loop {
             session::begin(conn, sql::BEGIN_MARKED)?;
-            let transaction = object_lock::TxContext::Begun { gate };
+            let transaction = object_lock::TxContext::Begun { named_lock };
             let refusal = match object_lock::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(Grant::Locked),
                 Err(refusal) => refusal,
             };
             run::roll_back(conn);
             match refusal {
-                Refusal::Held => return Ok(Grant::Held),
-                Refusal::NoRow => gate = true,
+                AcquireError::Unavailable => return Ok(Grant::Held),
+                AcquireError::NoRow => named_lock = true,
                 // It has done nothing yet and may start over without anyone noticing.
-                Refusal::Failed(Error::Deadlock { source }) => {
+                AcquireError::Failed(Error::Deadlock { source }) => {
                     if request.is_expired() {
                         return Err(request.timed_out(Some(source)));
                     }
                 }
-                Refusal::Failed(error) => return Err(error),
+                AcquireError::Failed(error) => return Err(error),
             }
         }
     }
@@ -83,12 +82,12 @@ impl Engine for MysqlConnection {
         };
         match object_lock::acquire(conn, request, transaction) {
             Ok(()) => Ok(Grant::Locked),
-            Err(Refusal::Held | Refusal::NoRow) => Ok(Grant::Held),
-            Err(Refusal::Failed(error)) => Err(error),
+            Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(Grant::Held),
+            Err(AcquireError::Failed(error)) => Err(error),
         }
     }
 
-    type Before = ();
+    type SessionChange = ();
 
     fn check(transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
@@ -105,13 +104,13 @@ impl Engine for MysqlConnection {
         Ok(session::begin(conn, &sql::begin(transaction))?)
     }
 
-    fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
+    fn restore_session(_: &mut Self, (): ()) -> Result<(), Error> {
         Ok(())
     }
 
     /// The statement that failed may be one of the closure's.
     fn before_retry(conn: &mut Self) {
-        execute::forget_statements(conn);
+        execute::reset_statement_cache(conn);
     }
 
     fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
@@ -138,7 +137,7 @@ impl Engine for MysqlConnection {
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
         let begun = conn.batch_execute(sql::ROLLBACK_BEGUN).is_ok();
         if !begun {
-            session::set_back_by_text(conn, sql::ROLLBACK)?;
+            session::restore_by_text(conn, sql::ROLLBACK)?;
         }
         Ok(begun)
     }
@@ -160,7 +159,7 @@ impl Engine for MysqlConnection {
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            match purge_some(conn) {
+            match purge_batch(conn) {
                 Ok(0) => return Ok(purged),
                 Ok(removed) => purged += removed,
                 Err(failure) if failure.is_retryable() => {}
@@ -177,27 +176,28 @@ impl Engine for MysqlConnection {
         // Diesel reads which migrations have run, as texts.
         check_client_library(conn)?;
         let cluster = writers::find(conn)?;
-        let mut tries_left = match cluster {
+        let mut attempts_left = match cluster {
             None => 1,
             // Its lock is one node's: another may be at it at the same time.
-            Some(Cluster::Galera) => MIGRATION_TRIES,
+            Some(Cluster::Galera) => MAX_MIGRATION_ATTEMPTS,
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
         };
         depth::break_on_panic(conn, |conn| {
             let forever = i32::MAX;
-            while (sql::TakeMigrations { seconds: forever }).get_result::<Option<i64>>(conn)?
+            while (sql::AcquireMigrationLock { seconds: forever })
+                .get_result::<Option<i64>>(conn)?
                 != Some(1)
             {}
             let mut ran = Vec::new();
             let done = loop {
-                tries_left -= 1;
+                attempts_left -= 1;
                 match migrations::run_next(conn, migrations::MYSQL) {
                     Ok(Some(version)) => ran.push(version),
                     Ok(None) => break Ok(ran),
                     Err(error) => {
-                        execute::forget_statements(conn);
-                        if tries_left <= 0 {
+                        execute::reset_statement_cache(conn);
+                        if attempts_left <= 0 {
                             break Err(error);
                         }
                         // Another node was first, or is about to be: each migration can run again.
@@ -205,7 +205,7 @@ impl Engine for MysqlConnection {
                     }
                 }
             };
-            session::set_back(conn, &sql::LeaveMigrations {})?;
+            session::restore(conn, &sql::ReleaseMigrationLock {})?;
             done
         })
     }
@@ -229,19 +229,19 @@ fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Resul
 
 /// Everything in the message that carries BEGIN. `false` when somebody or something is in the way: the
 /// way step by step waits, or tells what it is.
-fn begin_if_free(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
+fn try_begin_fast(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
     let batch = sql::begin_and_acquire(request);
     if depth::begin(conn, &batch).is_ok() {
         return Ok(true);
     }
-    session::set_back_by_text(conn, &sql::undo(request))?;
+    session::restore_by_text(conn, &sql::undo(request))?;
     Ok(false)
 }
 
 /// At READ COMMITTED, and so without locks on the gaps between the rows.
-fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
+fn purge_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
     session::begin(conn, sql::BEGIN)?;
-    match delete_some(conn) {
+    match delete_batch(conn) {
         Ok(removed) => {
             AnsiTransactionManager::commit_transaction(conn)?;
             Ok(removed)
@@ -253,8 +253,8 @@ fn purge_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
     }
 }
 
-fn delete_some(conn: &mut MysqlConnection) -> Result<usize, Failure> {
-    let ids: Vec<Bytes> = sql::free_kept(PURGED_AT_ONCE).load(conn)?;
+fn delete_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
+    let ids: Vec<Bytes> = sql::free_kept(PURGE_BATCH).load(conn)?;
     let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
     if ids.is_empty() {
         return Ok(0);
@@ -271,7 +271,7 @@ const LEVELS: [&str; 4] = [
 ];
 
 /// The levels at which a statement sees what was committed before it.
-fn reads_what_is_committed(level: i64) -> bool {
+fn is_read_committed(level: i64) -> bool {
     matches!(level, 1 | 2)
 }
 
@@ -281,14 +281,14 @@ fn level_named(level: i64) -> &'static str {
     name.copied().unwrap_or("an unknown level")
 }
 
-fn isolation(request: &Request, level: &str) -> Error {
+fn unsuitable_isolation(request: &Request, level: &str) -> Error {
     Error::UnsuitableIsolation {
         resource: request.resource(),
-        reason: isolation_of(level),
+        reason: isolation_reason(level),
     }
 }
 
-fn isolation_of(level: &str) -> String {
+fn isolation_reason(level: &str) -> String {
     format!(
         "the transaction is at {level}, whose snapshot may be older than the lock; call the method outside \
          a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED on the connection (a \

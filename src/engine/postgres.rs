@@ -20,7 +20,7 @@ use sql::ids;
 
 /// Rows that one transaction of a purge removes. Each takes a place in the server's table of locks, which
 /// has 6400 by default.
-const PURGED_AT_ONCE: i64 = 100;
+const PURGE_BATCH: i64 = 100;
 
 impl Engine for PgConnection {
     type Scope = ();
@@ -44,8 +44,8 @@ impl Engine for PgConnection {
                 }
                 // It has done nothing yet and may start over without anyone noticing.
                 Err(error) if classify(&error) == ErrorClass::Deadlock => {}
-                Err(error) if ends_the_wait(request, &error) && !time_is_up => {}
-                Err(error) => return Err(failed(request, error)),
+                Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
+                Err(error) => return Err(map_error(request, error)),
             }
         }
     }
@@ -53,18 +53,18 @@ impl Engine for PgConnection {
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let refusal = match request.wait {
             Wait::Forever => acquire(conn, request),
-            Wait::AtMost(_) => acquire_in_time(conn, request),
+            Wait::AtMost(_) => acquire_with_timeout(conn, request),
             Wait::No => {
-                return try_acquire(conn, request).map_err(|error| failed(request, error));
+                return try_acquire(conn, request).map_err(|error| map_error(request, error));
             }
         };
-        match refusal.map_err(|error| failed(request, error))? {
+        match refusal.map_err(|error| map_error(request, error))? {
             None => Ok(Grant::Locked),
-            Some(level) => Err(isolation(request, &level)),
+            Some(level) => Err(unsuitable_isolation(request, &level)),
         }
     }
 
-    type Before = ();
+    type SessionChange = ();
 
     fn check(_: &TransactionOptions) -> Result<(), Error> {
         Ok(())
@@ -74,7 +74,7 @@ impl Engine for PgConnection {
         Ok(begin(conn, &sql::begin(transaction))?)
     }
 
-    fn set_back(_: &mut Self, (): ()) -> Result<(), Error> {
+    fn restore_session(_: &mut Self, (): ()) -> Result<(), Error> {
         Ok(())
     }
 
@@ -103,19 +103,19 @@ impl Engine for PgConnection {
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
         let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
         // An aborted transaction can't be asked.
-        let begun =
+        let started =
             counted && (depth::is_aborted(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
-        if !begun || depth::depth(conn).is_ok_and(|depth| depth > 0) {
+        if !started || depth::depth(conn).is_ok_and(|depth| depth > 0) {
             conn.batch_execute("ROLLBACK")?;
         }
-        Ok(begun)
+        Ok(started)
     }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
             let (found, removed) = conn.build_transaction().read_committed().run(|conn| {
-                let free: Vec<(String, i32)> = sql::free_kept(PURGED_AT_ONCE).load(conn)?;
+                let free: Vec<(String, i32)> = sql::free_kept(PURGE_BATCH).load(conn)?;
                 let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
                 let removed = sql::delete(&ids, &keys).execute(conn)?;
                 QueryResult::Ok((ids.len(), removed))
@@ -163,14 +163,14 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 /// statement of the batch has failed, so that it is ended here. A connection on which that fails is marked as
 /// broken, also when an application's instrumentation panics.
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
-    let begun = depth::begin(conn, batch);
-    if begun.is_err() {
+    let started = depth::begin(conn, batch);
+    if started.is_err() {
         let ended = depth::break_on_panic(conn, |conn| conn.batch_execute("ROLLBACK"));
         if ended.is_err() {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
         }
     }
-    begun
+    started
 }
 
 /// In a transaction of our own, which ends with an error.
@@ -187,7 +187,7 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant>
     match answer.as_str() {
         "locked" => Ok(Grant::Locked),
         "held" => Ok(Grant::Held),
-        level => Err(isolation(request, level).into()),
+        level => Err(unsuitable_isolation(request, level).into()),
     }
 }
 
@@ -201,7 +201,7 @@ fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<Str
 /// A savepoint, the locks and the time-outs around them in one message; an error rolls back to the
 /// savepoint, so that the transaction survives it. `Some` is the transaction's unfit isolation level,
 /// asked for beforehand because the batch has no result to read.
-fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
+fn acquire_with_timeout(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
     let refusal: Option<String> = sql::acquire(Vec::new(), false).get_result(conn)?;
     if refusal.is_some() {
         return Ok(refusal);
@@ -212,7 +212,7 @@ fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Op
             return Ok(None);
         };
         conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
-        if time_is_up || !ends_the_wait(request, &error) {
+        if time_is_up || !is_wait_timeout(request, &error) {
             return Err(error);
         }
     }
@@ -220,25 +220,25 @@ fn acquire_in_time(conn: &mut PgConnection, request: &Request) -> QueryResult<Op
 
 /// The limit that [`statements`] have set. The lock may be free all the same, on a busy server or with a
 /// function that is yet to be planned: it is asked for once more, without waiting.
-fn ends_the_wait(request: &Request, error: &diesel::result::Error) -> bool {
+fn is_wait_timeout(request: &Request, error: &diesel::result::Error) -> bool {
     matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
 }
 
-fn failed(request: &Request, error: diesel::result::Error) -> Error {
+fn map_error(request: &Request, error: diesel::result::Error) -> Error {
     match classify(&error) {
         ErrorClass::LockTimeout | ErrorClass::StatementTimeout => request.timed_out(Some(error)),
         _ => error.into(),
     }
 }
 
-fn isolation(request: &Request, level: &str) -> Error {
+fn unsuitable_isolation(request: &Request, level: &str) -> Error {
     Error::UnsuitableIsolation {
         resource: request.resource(),
-        reason: isolation_of(level),
+        reason: isolation_reason(level),
     }
 }
 
-fn isolation_of(level: &str) -> String {
+fn isolation_reason(level: &str) -> String {
     format!(
         "it is at {}, whose snapshot is older than the lock; begin it at READ COMMITTED \
          (build_transaction().read_committed()), or call the method outside a transaction",

@@ -2,7 +2,7 @@
 
 /// `$text`, `$sql_text`: how the engine's names are bound. `$run`: the trait with `load`, by which the engine
 /// runs statements; `$failure`: what it fails with.
-macro_rules! slot_rows {
+macro_rules! slot_queries {
     ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty, $run:path, $failure:ty) => {
         // Without `RunQueryDsl`: MySQL has its own way to run statements.
         use diesel::prelude::{
@@ -10,18 +10,18 @@ macro_rules! slot_rows {
         };
         use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
-        use crate::engine::clock::{Ago, Left, Now};
+        use crate::engine::clock::{DbNowMinus, LeaseRemaining, DbNow};
         use crate::schema::$schema::{diesel_locks_fences, diesel_locks_semaphores, diesel_locks_slots as slots};
 
         /// The one row of `diesel_locks_fences`.
-        const FENCES: i32 = 1;
+        const FENCE_ROW_ID: i32 = 1;
 
         /// A statement that is run for its count of rows.
-        pub(in crate::engine) trait Counted:
+        pub(in crate::engine) trait ExecutableQuery:
             QueryFragment<$db> + QueryId
         {
         }
-        impl<T: QueryFragment<$db> + QueryId> Counted for T {}
+        impl<T: QueryFragment<$db> + QueryId> ExecutableQuery for T {}
 
         /// The row of a slot that is still this token's.
         pub(in crate::engine) struct Key<'a> {
@@ -31,7 +31,7 @@ macro_rules! slot_rows {
         }
 
         /// Another end, not before the slot need not be kept any longer.
-        fn set_end<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
+        fn push_renew<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
             push!(out;
                 "UPDATE diesel_locks_slots SET expires_us = "; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW};
                 " + ", BigInt = lease_us;
@@ -41,20 +41,20 @@ macro_rules! slot_rows {
         }
 
         /// Free at once, unless it is to be kept longer.
-        fn set_free(out: &mut AstPass<'_, '_, $db>) {
+        fn push_release(out: &mut AstPass<'_, '_, $db>) {
             push!(out;
                 "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
                 " THEN hold_until_us ELSE 0 END";
             );
         }
 
-        fn where_key<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
+        fn push_key_filter<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
             push!(out;
                 " WHERE name = ", $sql_text = key.name;
                 " AND number = ", Integer = &key.number;
                 " AND token = ", Binary = key.token;
             );
-            if <$db>::OLD_ROWS_STAY {
+            if <$db>::STALE_INDEX_ENTRIES {
                 push!(out;
                     " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", $sql_text = key.name;
                     " AND number BETWEEN ", Integer = &key.number;
@@ -65,7 +65,7 @@ macro_rules! slot_rows {
             Ok(())
         }
 
-        fn and_unexpired(out: &mut AstPass<'_, '_, $db>) {
+        fn push_unexpired_filter(out: &mut AstPass<'_, '_, $db>) {
             push!(out; " AND expires_us > "; {<$db>::NOW});
         }
 
@@ -73,50 +73,50 @@ macro_rules! slot_rows {
         statement! {
             $db, $conn;
             /// Gives the slot another end.
-            Extend<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
+            Renew<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
-                set_end(&mut out, &self.lease_us)?;
-                where_key(&mut out, &self.key)?;
+                push_renew(&mut out, &self.lease_us)?;
+                push_key_filter(&mut out, &self.key)?;
             }
         }
 
         statement! {
             $db, $conn;
             /// The same, if its lease has not ended.
-            ExtendUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
+            RenewUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
-                set_end(&mut out, &self.lease_us)?;
-                where_key(&mut out, &self.key)?;
-                and_unexpired(&mut out);
+                push_renew(&mut out, &self.lease_us)?;
+                push_key_filter(&mut out, &self.key)?;
+                push_unexpired_filter(&mut out);
             }
         }
 
         statement! {
             $db, $conn;
             /// Frees the slot.
-            GiveBack<'a> { key: Key<'a> } -> Integer,
+            Release<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                set_free(&mut out);
-                where_key(&mut out, &self.key)?;
+                push_release(&mut out);
+                push_key_filter(&mut out, &self.key)?;
             }
         }
 
         statement! {
             $db, $conn;
             /// The same, if its lease has not ended.
-            GiveBackUnexpired<'a> { key: Key<'a> } -> Integer,
+            ReleaseUnexpired<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                set_free(&mut out);
-                where_key(&mut out, &self.key)?;
-                and_unexpired(&mut out);
+                push_release(&mut out);
+                push_key_filter(&mut out, &self.key)?;
+                push_unexpired_filter(&mut out);
             }
         }
 
         /// What `held_slots` shows.
         #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn held<'a>(name: &'a $text) -> _ {
-            let left: Left = Left {};
-            let now: Now = Now {};
+        pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {
+            let left: LeaseRemaining = LeaseRemaining {};
+            let now: DbNow = DbNow {};
             slots::table
                 .filter(slots::name.eq(name))
                 .filter(slots::expires_us.gt(now))
@@ -135,17 +135,17 @@ macro_rules! slot_rows {
         statement! {
             $db, $conn;
             /// Whether the slot is still this token's: 1 or 0. Raw for the condition on the fence.
-            IsOfToken<'a> { key: Key<'a> } -> BigInt,
+            OwnsSlot<'a> { key: Key<'a> } -> BigInt,
             |self, out| {
                 out.push_sql("SELECT count(*) FROM diesel_locks_slots");
-                where_key(&mut out, &self.key)?;
+                push_key_filter(&mut out, &self.key)?;
             }
         }
 
         /// The slots that somebody holds or that are kept.
         #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn taken_numbers<'a>(name: &'a $text) -> _ {
-            let now: Now = Now {};
+        pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {
+            let now: DbNow = DbNow {};
             slots::table
                 .filter(slots::name.eq(name))
                 .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
@@ -154,7 +154,7 @@ macro_rules! slot_rows {
         }
 
         /// Takes a slot from whoever has it.
-        pub(in crate::engine) fn take_away<'a>(name: &'a $text, number: i32) -> impl Counted + 'a {
+        pub(in crate::engine) fn force_release<'a>(name: &'a $text, number: i32) -> impl ExecutableQuery + 'a {
             let slot = slots::table
                 .filter(slots::name.eq(name))
                 .filter(slots::number.eq(number));
@@ -176,7 +176,7 @@ macro_rules! slot_rows {
 
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn fence_floor() -> _ {
-            let fences: i32 = FENCES;
+            let fences: i32 = FENCE_ROW_ID;
             diesel_locks_fences::table
                 .filter(diesel_locks_fences::id.eq(fences))
                 .select(diesel_locks_fences::fence)
@@ -184,12 +184,12 @@ macro_rules! slot_rows {
 
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn now() -> _ {
-            let now: Now = Now {};
+            let now: DbNow = DbNow {};
             diesel::dsl::select(now)
         }
 
         /// The largest fence of all slots, or the clock if that is later.
-        pub(in crate::engine) fn last_of_all(conn: &mut $conn) -> Result<i64, $failure> {
+        pub(in crate::engine) fn largest_fence(conn: &mut $conn) -> Result<i64, $failure> {
             use $run as _;
 
             let last_fence = slots::table.select(diesel::dsl::max(slots::fence));
@@ -198,8 +198,8 @@ macro_rules! slot_rows {
             Ok(last.unwrap_or(0).max($crate::semaphore::fence::at(now_us)))
         }
 
-        pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl Counted {
-            diesel::update(diesel_locks_fences::table.find(FENCES)).set(diesel_locks_fences::fence.eq(fence))
+        pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl ExecutableQuery {
+            diesel::update(diesel_locks_fences::table.find(FENCE_ROW_ID)).set(diesel_locks_fences::fence.eq(fence))
         }
 
         /// The semaphores that have slots, registered or not, with the number of permits registered.
@@ -213,9 +213,9 @@ macro_rules! slot_rows {
 
         /// The last slot that is not to be removed.
         #[diesel::dsl::auto_type]
-        pub(in crate::engine) fn last_to_stay<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
-            let now: Now = Now {};
-            let ago: Ago = Ago { micros: age_us };
+        pub(in crate::engine) fn last_retained<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
+            let now: DbNow = DbNow {};
+            let ago: DbNowMinus = DbNowMinus { micros: age_us };
             slots::table
                 .filter(slots::name.eq(name))
                 .filter(
@@ -230,10 +230,10 @@ macro_rules! slot_rows {
         }
 
         #[allow(dead_code, reason = "InnoDB would lock the next row too")]
-        pub(in crate::engine) fn remove_above<'a>(
+        pub(in crate::engine) fn delete_above<'a>(
             name: &'a $text,
             number: i32,
-        ) -> impl Counted + 'a {
+        ) -> impl ExecutableQuery + 'a {
             diesel::delete(
                 slots::table
                     .filter(slots::name.eq(name))
@@ -242,15 +242,15 @@ macro_rules! slot_rows {
         }
     };
 }
-pub(in crate::engine) use slot_rows;
+pub(in crate::engine) use slot_queries;
 
 /// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
 /// and locks on rows. `$count`: how the engine runs a statement without rows.
 /// `$if_free`: locks the floor unless another has it locked.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-macro_rules! locked_slot_rows {
+macro_rules! locking_slot_queries {
     ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty, $if_free:expr) => {
-        use crate::engine::slot_resize::to_add;
+        use crate::engine::slot_resize::slots_to_add;
         use crate::semaphore::backend::{BatchOutcome, RaiseOutcome};
 
         /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
@@ -277,10 +277,10 @@ macro_rules! locked_slot_rows {
                 });
             };
             let last: Option<i32> = last_number(name).load(conn)?.pop();
-            let numbers = to_add(last, permits);
+            let numbers = slots_to_add(last, permits);
             let is_last = *numbers.end() == permits;
             if !numbers.is_empty() {
-                $count(insert(name, numbers, fence), conn)?;
+                $count(insert_slots(name, numbers, fence), conn)?;
             }
             Ok(if is_last {
                 BatchOutcome::Complete
@@ -300,7 +300,8 @@ macro_rules! locked_slot_rows {
             let Some(floor): Option<i64> = lock_fence_floor().load(conn)?.pop() else {
                 return Ok(RaiseOutcome::NoFenceFloor);
             };
-            let Some(raised) = $crate::semaphore::fence::raised(last_of_all(conn)?.max(floor), by)
+            let Some(raised) =
+                $crate::semaphore::fence::raised(largest_fence(conn)?.max(floor), by)
             else {
                 return Ok(RaiseOutcome::TooLarge);
             };
@@ -320,18 +321,18 @@ macro_rules! locked_slot_rows {
             Ok(!there.is_empty())
         }
 
-        fn insert<'a>(
+        fn insert_slots<'a>(
             name: &'a $text,
             numbers: std::ops::RangeInclusive<i32>,
             fence: i64,
-        ) -> impl Counted + 'a {
+        ) -> impl ExecutableQuery + 'a {
             let rows: Vec<_> = numbers
                 .map(|number| {
                     (
                         slots::name.eq(name),
                         slots::number.eq(number),
                         slots::fence.eq(fence),
-                        slots::acquired_us.eq(Now {}),
+                        slots::acquired_us.eq(DbNow {}),
                         slots::expires_us.eq(0_i64),
                         slots::hold_until_us.eq(0_i64),
                     )
@@ -342,7 +343,7 @@ macro_rules! locked_slot_rows {
 
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn lock_fence_floor() -> _ {
-            let fences: i32 = FENCES;
+            let fences: i32 = FENCE_ROW_ID;
             diesel_locks_fences::table
                 .filter(diesel_locks_fences::id.eq(fences))
                 .select(diesel_locks_fences::fence)
@@ -351,4 +352,4 @@ macro_rules! locked_slot_rows {
     };
 }
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(in crate::engine) use locked_slot_rows;
+pub(in crate::engine) use locking_slot_queries;

@@ -22,11 +22,11 @@ mod slots;
 mod sql;
 
 /// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
-const STEP: Duration = Duration::from_millis(10);
+const BUSY_STEP: Duration = Duration::from_millis(10);
 
 /// The first pause between two attempts to begin, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(8);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
 impl Engine for SqliteConnection {
     type Scope = active_isolation::Scope;
@@ -34,7 +34,7 @@ impl Engine for SqliteConnection {
     fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
         if grant == Grant::Locked
-            && let Err(error) = touch(conn, request)
+            && let Err(error) = record_lock(conn, request)
         {
             AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error);
@@ -45,20 +45,20 @@ impl Engine for SqliteConnection {
     fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
         let step = request
             .remaining()
-            .unwrap_or(STEP)
-            .clamp(Duration::from_millis(2), STEP);
+            .unwrap_or(BUSY_STEP)
+            .clamp(Duration::from_millis(2), BUSY_STEP);
         // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let grant = with_busy_timeout(conn, step, |conn| become_writer(conn, request, step))?;
+        let grant = with_busy_timeout(conn, step, |conn| upgrade_to_writer(conn, request, step))?;
         if grant == Grant::Locked {
-            touch(conn, request)?;
+            record_lock(conn, request)?;
         }
         Ok(grant)
     }
 
     /// Whether `query_only` is to be switched off again.
-    type Before = bool;
+    type SessionChange = bool;
 
     fn check(transaction: &TransactionOptions) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
@@ -94,7 +94,7 @@ impl Engine for SqliteConnection {
         Ok(!already)
     }
 
-    fn set_back(conn: &mut Self, switch_off: bool) -> Result<(), Error> {
+    fn restore_session(conn: &mut Self, switch_off: bool) -> Result<(), Error> {
         if switch_off {
             conn.batch_execute("PRAGMA query_only = 0")?;
         }
@@ -142,13 +142,13 @@ impl Engine for SqliteConnection {
     }
 
     fn purge(conn: &mut Self) -> Result<usize, Error> {
-        in_turn(conn, &nothing(Wait::Forever)?, |conn| {
+        with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
             Ok(sql::delete_kept().execute(conn)?)
         })
     }
 
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        in_turn(conn, &nothing(Wait::Forever)?, |conn| {
+        with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
         })
     }
@@ -160,7 +160,7 @@ fn nothing(wait: Wait) -> Result<Request, Error> {
 }
 
 /// Runs `work` in a transaction of its own, after those that write now.
-fn in_turn<T>(
+fn with_write_lock<T>(
     conn: &mut SqliteConnection,
     request: &Request,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
@@ -219,7 +219,7 @@ fn pause_while_held(
     if request.wait == Wait::No {
         return Ok(Grant::Held);
     }
-    let longest = backoff::growing(attempt, FIRST_PAUSE, LONGEST_PAUSE);
+    let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
     match request.remaining() {
         None => std::thread::sleep(pause),
@@ -238,14 +238,14 @@ fn pause_while_held(
 ///
 /// Connections that share a cache say so by `SQLITE_LOCKED`, always at once. What one of them has read no other can
 /// change before its transaction ends, so that there is nothing to compare: it waits.
-fn become_writer(
+fn upgrade_to_writer(
     conn: &mut SqliteConnection,
     request: &Request,
     step: Duration,
 ) -> Result<Grant, Error> {
     for attempt in 0.. {
         let begun = std::time::Instant::now();
-        let Err(error) = sql::become_writer().execute(conn) else {
+        let Err(error) = sql::upgrade_to_writer().execute(conn) else {
             return Ok(Grant::Locked);
         };
         if classify(&error) != ErrorClass::Busy {
@@ -285,13 +285,13 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
 
 /// Writes kept rows. For the others it touches the table all the same: a missing table is an error on
 /// every engine.
-fn touch(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
+fn record_lock(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
     if request.is_kept() {
         for id in &request.ids {
             sql::insert_kept(id.as_str()).execute(conn)?;
         }
     } else {
-        sql::become_writer().execute(conn)?;
+        sql::upgrade_to_writer().execute(conn)?;
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ where
 {
     let before = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
     commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
-        if let Err(error) = C::set_back(conn, before) {
+        if let Err(error) = C::restore_session(conn, before) {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
             tracing::warn!(%error, "the connection can't be used any more");
         }

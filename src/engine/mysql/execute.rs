@@ -15,14 +15,14 @@ use crate::Error;
 use crate::error::classify::{self, ErrorClass, classify};
 
 /// A statement's error and what it means.
-pub(super) struct Failure {
+pub(super) struct MysqlError {
     pub(super) class: ErrorClass,
     pub(super) number: Option<i64>,
     pub(super) error: diesel::result::Error,
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<MysqlError> for Error {
+    fn from(failure: MysqlError) -> Self {
         match failure.class {
             // It may be one of this crate's, in Diesel's.
             ErrorClass::Other => failure.error.into(),
@@ -32,7 +32,7 @@ impl From<Failure> for Error {
 }
 
 /// Of BEGIN, COMMIT and ROLLBACK: known by its text alone.
-impl From<diesel::result::Error> for Failure {
+impl From<diesel::result::Error> for MysqlError {
     fn from(error: diesel::result::Error) -> Self {
         Self {
             class: classify(&error),
@@ -42,7 +42,7 @@ impl From<diesel::result::Error> for Failure {
     }
 }
 
-impl Failure {
+impl MysqlError {
     pub(super) fn is_retryable(&self) -> bool {
         matches!(
             self.class,
@@ -87,24 +87,24 @@ impl Failure {
 /// How this engine runs a statement. The error has its number asked for, and hangs no later statement.
 pub(super) trait Run: Sized {
     /// All rows.
-    fn load<'q, T>(self, conn: &mut MysqlConnection) -> Result<Vec<T>, Failure>
+    fn load<'q, T>(self, conn: &mut MysqlConnection) -> Result<Vec<T>, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
     {
         let rows = diesel::RunQueryDsl::load(self, conn);
-        rows.map_err(|error| forgotten(conn, error))
+        rows.map_err(|error| with_reset_cache(conn, error))
     }
 
     /// The first row; without one [`NotFound`](diesel::result::Error::NotFound).
-    fn get_result<'q, T>(self, conn: &mut MysqlConnection) -> Result<T, Failure>
+    fn get_result<'q, T>(self, conn: &mut MysqlConnection) -> Result<T, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
     {
-        Run::get_if_any(self, conn)?.ok_or_else(|| diesel::result::Error::NotFound.into())
+        Run::get_optional(self, conn)?.ok_or_else(|| diesel::result::Error::NotFound.into())
     }
 
     /// The first row, if there is one.
-    fn get_if_any<'q, T>(self, conn: &mut MysqlConnection) -> Result<Option<T>, Failure>
+    fn get_optional<'q, T>(self, conn: &mut MysqlConnection) -> Result<Option<T>, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
     {
@@ -112,22 +112,22 @@ pub(super) trait Run: Sized {
     }
 
     /// The number of rows that a statement has changed.
-    fn execute(self, conn: &mut MysqlConnection) -> Result<usize, Failure>
+    fn execute(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
     where
         Self: QueryFragment<Mysql> + QueryId,
     {
         let count = conn.execute_returning_count(&self);
-        count.map_err(|error| forgotten(conn, error))
+        count.map_err(|error| with_reset_cache(conn, error))
     }
 
     /// The same for a statement that returns no rows on any server and whose failure is nothing unusual: all
     /// others stay prepared.
-    fn execute_without_rows(self, conn: &mut MysqlConnection) -> Result<usize, Failure>
+    fn execute_cached(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
     where
         Self: QueryFragment<Mysql> + QueryId,
     {
         let count = conn.execute_returning_count(&self);
-        count.map_err(|error| numbered(conn, error))
+        count.map_err(|error| with_errno(conn, error))
     }
 }
 
@@ -137,8 +137,8 @@ impl<T> Run for T {}
 pub(super) fn within<T>(
     conn: &mut MysqlConnection,
     limit: Option<i32>,
-    statement: impl FnOnce(&mut MysqlConnection) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    statement: impl FnOnce(&mut MysqlConnection) -> Result<T, MysqlError>,
+) -> Result<T, MysqlError> {
     let Some(millis) = limit else {
         return statement(conn);
     };
@@ -149,7 +149,7 @@ pub(super) fn within<T>(
         statement(conn)
     }));
     // Also when the limit could not be set: it may have been all the same.
-    let restored = session::set_back(conn, &sql::RestoreLimit {});
+    let restored = session::restore(conn, &sql::RestoreLimit {});
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     restored?;
     result
@@ -165,21 +165,21 @@ pub(super) fn within<T>(
 /// transaction comes in place of the row all the same.
 ///
 /// Diesel can't forget one statement alone, nor tell how many it was to remember: it remembers all again.
-pub(super) fn forget_statements(conn: &mut MysqlConnection) {
+pub(super) fn reset_statement_cache(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
 
-fn forgotten(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+fn with_reset_cache(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
     // The number is to be asked for before the next statement.
-    let failure = numbered(conn, error);
+    let failure = with_errno(conn, error);
     if let diesel::result::Error::DatabaseError(..) = failure.error {
-        forget_statements(conn);
+        reset_statement_cache(conn);
     }
     failure
 }
 
-pub(super) fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error) -> Failure {
+pub(super) fn with_errno(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
     let class = classify(&error);
     // The server is asked about texts that are not known: asking takes four round trips.
     let (number, class) = match &error {
@@ -190,7 +190,7 @@ pub(super) fn numbered(conn: &mut MysqlConnection, error: diesel::result::Error)
         }
         _ => (None, class),
     };
-    Failure {
+    MysqlError {
         class,
         number,
         error,
@@ -203,7 +203,7 @@ fn number(conn: &mut MysqlConnection) -> Option<i64> {
     // Not by `Run`, which would ask for the number of this statement's error.
     let number = diesel::RunQueryDsl::get_result(sql::ErrorNumber {}, conn);
     number.unwrap_or_else(|_| {
-        forget_statements(conn);
+        reset_statement_cache(conn);
         None
     })
 }

@@ -1,7 +1,7 @@
 //! The steps from a request to a locked row.
 //!
 //! Who waits on the row waits inside InnoDB, which finds cycles. Who waits at the gate does not, so
-//! that a transaction that may hold other locks leaves the gate alone after [`AT_THE_GATE`] and waits
+//! that a transaction that may hold other locks leaves the gate alone after [`NAMED_LOCK_TIMEOUT`] and waits
 //! on the row itself.
 
 use std::time::{Duration, Instant};
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
-use super::execute::{Failure, Run, numbered, within};
+use super::execute::{MysqlError, Run, with_errno, within};
 use super::{
-    assert_in_transaction, isolation, level_named, reads_what_is_committed, session, sql, writers,
+    assert_in_transaction, is_read_committed, level_named, session, sql, unsuitable_isolation,
+    writers,
 };
 use crate::engine::active_isolation::Begun;
 use crate::error::classify::ErrorClass;
@@ -19,16 +20,16 @@ use crate::object_lock::acquire::Request;
 use crate::{Error, IsolationLevel, ObjectId, Wait, transaction::depth};
 
 /// Seconds that a transaction which may hold other locks waits at a gate at a time.
-const AT_THE_GATE: i32 = 1;
+const NAMED_LOCK_TIMEOUT: i32 = 1;
 
 /// The shortest limit of a statement that waits, in milliseconds. The time is up after it, so that it is
 /// waited for once and not with each id. On MariaDB what asks for the error's number is under the limit
 /// too, and has to be done in this time.
-const SHORTEST_LIMIT: i32 = 10;
+const MIN_LIMIT_MS: i32 = 10;
 
 /// The limit, in milliseconds, of a statement that does not wait for locks, once the time is up: MySQL
 /// makes it wait for who changes users or rights. Far more than it takes on a busy server.
-const WITHOUT_WAITING: i32 = 200;
+const GRACE_MS: i32 = 200;
 
 /// The transaction in which the locks are to be had.
 #[derive(Clone, Copy)]
@@ -36,7 +37,7 @@ pub(super) enum TxContext {
     /// Begun for the purpose, at READ COMMITTED; it may be rolled back and begun again.
     Begun {
         /// Whether a row is likely to be missing.
-        gate: bool,
+        named_lock: bool,
     },
     Open {
         /// When this crate has begun it; its level counts, whatever the session's is.
@@ -45,21 +46,21 @@ pub(super) enum TxContext {
 }
 
 /// Why the locks were not had.
-pub(super) enum Refusal {
-    Held,
+pub(super) enum AcquireError {
+    Unavailable,
     /// A kept row is missing; the transaction is to be begun again and to go through the gate.
     NoRow,
     Failed(Error),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for AcquireError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
+impl From<MysqlError> for AcquireError {
+    fn from(failure: MysqlError) -> Self {
         Self::Failed(failure.into())
     }
 }
@@ -69,7 +70,7 @@ pub(super) fn acquire(
     conn: &mut MysqlConnection,
     request: &Request,
     transaction: TxContext,
-) -> Result<(), Refusal> {
+) -> Result<(), AcquireError> {
     let unknown = match transaction {
         TxContext::Begun { .. }
         | TxContext::Open {
@@ -77,20 +78,20 @@ pub(super) fn acquire(
         } => None,
         TxContext::Open {
             begun: Some(Begun(Some(level))),
-        } => return Err(isolation(request, level.sql()).into()),
+        } => return Err(unsuitable_isolation(request, level.sql()).into()),
         TxContext::Open {
             begun: Some(Begun(None)),
         } => Some(Unknown::Level),
         TxContext::Open { begun: None } => Some(Unknown::TxContext),
     };
-    if request.is_kept() || request.ids.len() <= sql::LOCKED_AT_ONCE {
+    if request.is_kept() || request.ids.len() <= sql::LOCK_BATCH {
         return acquire_each(conn, request, &request.ids, transaction, unknown);
     }
     if let Some(unknown) = unknown {
         unknown.ask(conn, request)?;
     }
-    for ids in request.ids.chunks(sql::LOCKED_AT_ONCE) {
-        if !acquire_if_free(conn, ids, request.wait)? {
+    for ids in request.ids.chunks(sql::LOCK_BATCH) {
+        if !try_acquire_fast(conn, ids, request.wait)? {
             let transaction = TxContext::Open {
                 begun: Some(Begun(Some(IsolationLevel::ReadCommitted))),
             };
@@ -101,23 +102,23 @@ pub(super) fn acquire(
 }
 
 /// Transient locks in one message. `false`, and none of them had, when somebody is in the way.
-fn acquire_if_free(
+fn try_acquire_fast(
     conn: &mut MysqlConnection,
     ids: &[ObjectId],
     wait: Wait,
-) -> Result<bool, Refusal> {
+) -> Result<bool, AcquireError> {
     let message = sql::acquire_in_savepoint(ids, wait);
     // It may leave the gates taken.
     let Err(error) = depth::break_on_panic(conn, |conn| conn.batch_execute(&message)) else {
         return Ok(true);
     };
-    let failure = numbered(conn, error);
+    let failure = with_errno(conn, error);
     // It fails when InnoDB has rolled back the transaction.
     if conn.batch_execute(&sql::undo_savepoint(ids)).is_ok() {
         return Ok(false);
     }
     for id in ids {
-        leave_gate(conn, id)?;
+        release_named_lock(conn, id)?;
     }
     Err(failure.into())
 }
@@ -129,13 +130,13 @@ fn acquire_each(
     ids: &[ObjectId],
     transaction: TxContext,
     mut unknown: Option<Unknown>,
-) -> Result<(), Refusal> {
+) -> Result<(), AcquireError> {
     for (position, id) in ids.iter().enumerate() {
-        let gate_first = match transaction {
-            TxContext::Begun { gate } => gate,
+        let named_lock_first = match transaction {
+            TxContext::Begun { named_lock } => named_lock,
             TxContext::Open { .. } => !request.is_kept(),
         };
-        if !gate_first {
+        if !named_lock_first {
             match lock_row(conn, request, id)? {
                 Some(session) => {
                     if let Some(unknown) = unknown.take() {
@@ -144,7 +145,7 @@ fn acquire_each(
                     continue;
                 }
                 None if matches!(transaction, TxContext::Begun { .. }) => {
-                    return Err(Refusal::NoRow);
+                    return Err(AcquireError::NoRow);
                 }
                 None => {}
             }
@@ -152,8 +153,10 @@ fn acquire_each(
         if let Some(unknown) = unknown.take() {
             unknown.ask(conn, request)?;
         }
-        let alone = matches!(transaction, TxContext::Begun { .. }) && position == 0;
-        depth::break_on_panic(conn, |conn| acquire_through_gate(conn, request, id, alone))?;
+        let holds_no_locks = matches!(transaction, TxContext::Begun { .. }) && position == 0;
+        depth::break_on_panic(conn, |conn| {
+            acquire_with_named_lock(conn, request, id, holds_no_locks)
+        })?;
     }
     Ok(())
 }
@@ -171,8 +174,8 @@ enum Unknown {
 }
 
 impl Unknown {
-    fn ask(self, conn: &mut MysqlConnection, request: &Request) -> Result<(), Refusal> {
-        let session = sql::Surroundings {}.get_result(conn)?;
+    fn ask(self, conn: &mut MysqlConnection, request: &Request) -> Result<(), AcquireError> {
+        let session = sql::SessionState {}.get_result(conn)?;
         self.check(conn, request, session)
     }
 
@@ -181,29 +184,29 @@ impl Unknown {
         conn: &mut MysqlConnection,
         request: &Request,
         (level, in_transaction): Session,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AcquireError> {
         if let Self::TxContext = self {
             assert_in_transaction(conn, in_transaction)?;
         }
-        if reads_what_is_committed(level) {
+        if is_read_committed(level) {
             Ok(())
         } else {
-            Err(isolation(request, level_named(level)).into())
+            Err(unsuitable_isolation(request, level_named(level)).into())
         }
     }
 }
 
-/// `alone`: the transaction holds nothing yet, and so can't be part of a cycle.
-fn acquire_through_gate(
+/// `holds_no_locks`: the transaction holds nothing yet, and so can't be part of a cycle.
+fn acquire_with_named_lock(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-    alone: bool,
-) -> Result<(), Refusal> {
+    holds_no_locks: bool,
+) -> Result<(), AcquireError> {
     loop {
-        if take_gate(conn, request, id, alone)? {
-            let locked = lock_or_make_row(conn, request, id);
-            leave_gate(conn, id)?;
+        if acquire_named_lock(conn, request, id, holds_no_locks)? {
+            let locked = lock_or_insert_row(conn, request, id);
+            release_named_lock(conn, id)?;
             return locked;
         }
         if lock_row(conn, request, id)?.is_some() {
@@ -211,20 +214,20 @@ fn acquire_through_gate(
         }
         // Having waited for a row that is gone, we still hold the lock on its place: whoever has the
         // gate waits for us. Or nobody holds the place, and the worst is a deadlock that InnoDB breaks.
-        if make_row(conn, request, id)? {
+        if insert_row(conn, request, id)? {
             return Ok(());
         }
     }
 }
 
 /// Behind the gate, where nobody else makes a row of this id.
-fn lock_or_make_row(
+fn lock_or_insert_row(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-) -> Result<(), Refusal> {
+) -> Result<(), AcquireError> {
     while lock_row(conn, request, id)?.is_none() {
-        if make_row(conn, request, id)? {
+        if insert_row(conn, request, id)? {
             break;
         }
     }
@@ -236,24 +239,24 @@ fn lock_row(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-) -> Result<Option<Session>, Refusal> {
+) -> Result<Option<Session>, AcquireError> {
     let id = id.as_str().as_bytes();
     loop {
         let left = request.remaining_millis();
         let waits = left != Some(0);
         let limit = match request.wait {
-            Wait::AtMost(_) if waits => left.map(|left| left.max(SHORTEST_LIMIT)),
-            Wait::AtMost(_) => Some(WITHOUT_WAITING),
+            Wait::AtMost(_) if waits => left.map(|left| left.max(MIN_LIMIT_MS)),
+            Wait::AtMost(_) => Some(GRACE_MS),
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(Session, i64)>, Failure> = within(conn, limit, |conn| {
+        let row: Result<Option<(Session, i64)>, MysqlError> = within(conn, limit, |conn| {
             // The statement alone: the limit is not one of those around it.
             let begun = Instant::now();
             let row = if waits {
-                sql::lock_row(id).get_if_any(conn)
+                sql::lock_row(id).get_optional(conn)
             } else {
-                sql::LockRowNow { id }.get_if_any(conn)
+                sql::LockRowNow { id }.get_optional(conn)
             };
             took = begun.elapsed();
             row
@@ -284,15 +287,15 @@ fn is_over(limit: Option<i32>, took: Duration) -> bool {
 fn after_wait(
     conn: &mut MysqlConnection,
     request: &Request,
-    failure: Failure,
+    failure: MysqlError,
     time_is_up: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), AcquireError> {
     match failure.class {
         // The last when the table is locked.
         ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
             if request.wait == Wait::No =>
         {
-            Err(Refusal::Held)
+            Err(AcquireError::Unavailable)
         }
         ErrorClass::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
         ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
@@ -304,16 +307,20 @@ fn after_wait(
 }
 
 /// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
-pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, Failure> {
+pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, MysqlError> {
     let set: i64 = sql::RollbackOnTimeout {}.get_result(conn)?;
     Ok(set == 1)
 }
 
 /// Makes the row and, for a transient lock, deletes it: the lock on its place stays until the
 /// transaction ends. `false` when a row was there after all.
-fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Result<bool, Refusal> {
+fn insert_row(
+    conn: &mut MysqlConnection,
+    request: &Request,
+    id: &ObjectId,
+) -> Result<bool, AcquireError> {
     let id = id.as_str().as_bytes();
-    let made = sql::insert(id, request.is_kept()).execute_without_rows(conn);
+    let made = sql::insert(id, request.is_kept()).execute_cached(conn);
     match made {
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),
@@ -329,34 +336,38 @@ fn make_row(conn: &mut MysqlConnection, request: &Request, id: &ObjectId) -> Res
 }
 
 /// `false` when it is time to leave the gate alone.
-fn take_gate(
+fn acquire_named_lock(
     conn: &mut MysqlConnection,
     request: &Request,
     id: &ObjectId,
-    alone: bool,
-) -> Result<bool, Refusal> {
+    holds_no_locks: bool,
+) -> Result<bool, AcquireError> {
     let name = id.as_str().as_bytes();
     loop {
         let (seconds, limit) = match request.remaining_millis() {
             Some(0) => (0, None),
             left => (
-                if alone { i32::MAX } else { AT_THE_GATE },
-                left.map(|left| left.max(SHORTEST_LIMIT)),
+                if holds_no_locks {
+                    i32::MAX
+                } else {
+                    NAMED_LOCK_TIMEOUT
+                },
+                left.map(|left| left.max(MIN_LIMIT_MS)),
             ),
         };
-        let taken: Result<(Option<i64>, i64), Failure> = within(conn, limit, |conn| {
-            sql::TakeGate { id: name, seconds }.get_result(conn)
+        let taken: Result<(Option<i64>, i64), MysqlError> = within(conn, limit, |conn| {
+            sql::AcquireNamedLock { id: name, seconds }.get_result(conn)
         });
         let error = match taken {
             Ok((taken, unknown)) => {
                 let one_writer = writers::ensure_one(conn, unknown == 1);
                 if one_writer.is_err() && taken == Some(1) {
-                    leave_gate(conn, id)?;
+                    release_named_lock(conn, id)?;
                 }
                 one_writer?;
                 match taken {
                     Some(1) => return Ok(true),
-                    _ if request.wait == Wait::No => return Err(Refusal::Held),
+                    _ if request.wait == Wait::No => return Err(AcquireError::Unavailable),
                     // MariaDB ends the wait without an error when the time of the statement is up.
                     _ => None,
                 }
@@ -364,7 +375,7 @@ fn take_gate(
             Err(failure) => {
                 if failure.is_interrupted() {
                     // It may have had the gate.
-                    leave_gate(conn, id)?;
+                    release_named_lock(conn, id)?;
                 }
                 if failure.class != ErrorClass::StatementTimeout {
                     return Err(failure.into());
@@ -377,14 +388,14 @@ fn take_gate(
         }
         // When the time is up the gate is asked once more: past it, a row that is not there could only be
         // made by waiting for who makes it.
-        if !alone && !request.is_expired() {
+        if !holds_no_locks && !request.is_expired() {
             return Ok(false);
         }
     }
 }
 
-fn leave_gate(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), Refusal> {
+fn release_named_lock(conn: &mut MysqlConnection, id: &ObjectId) -> Result<(), AcquireError> {
     let id = id.as_str().as_bytes();
-    session::set_back(conn, &sql::LeaveGate { id }).map_err(Error::from)?;
+    session::restore(conn, &sql::ReleaseNamedLock { id }).map_err(Error::from)?;
     Ok(())
 }

@@ -3,37 +3,37 @@
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
-use super::execute::Failure;
+use super::execute::MysqlError;
 use super::{session, sql};
 use crate::error::classify::ErrorClass;
 use crate::{Error, transaction::depth};
 
 /// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
-pub(super) fn counted(
+pub(super) fn execute_retrying(
     conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
 ) -> Result<usize, Error> {
-    let alone = depth::depth(conn)? == 0;
+    let holds_no_locks = depth::depth(conn)? == 0;
     loop {
         match statement(conn) {
             Ok(rows) => return Ok(rows),
-            Err(failure) if failure.is_retryable() && alone => {}
+            Err(failure) if failure.is_retryable() && holds_no_locks => {}
             Err(failure) => return Err(failure.into()),
         }
     }
 }
 
-/// Like [`counted`], for a statement that fails instead of waiting: then it has changed nothing.
-pub(super) fn unless_locked(
+/// Like [`execute_retrying`], for a statement that fails instead of waiting: then it has changed nothing.
+pub(super) fn execute_nowait(
     conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> Result<usize, Failure>,
+    statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
 ) -> Result<usize, Error> {
-    let alone = depth::depth(conn)? == 0;
+    let holds_no_locks = depth::depth(conn)? == 0;
     loop {
         match statement(conn) {
             Ok(rows) => return Ok(rows),
             Err(failure) if failure.class == ErrorClass::LockTimeout => return Ok(0),
-            Err(failure) if failure.is_retryable() && alone => {}
+            Err(failure) if failure.is_retryable() && holds_no_locks => {}
             Err(failure) => return Err(failure.into()),
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn unless_locked(
 /// made the same row first: it locks no gaps, and sees what was committed before each of its statements.
 pub(super) fn at_read_committed<T>(
     conn: &mut MysqlConnection,
-    work: impl Fn(&mut MysqlConnection) -> Result<T, Failure>,
+    work: impl Fn(&mut MysqlConnection) -> Result<T, MysqlError>,
 ) -> Result<T, Error> {
     loop {
         session::begin(conn, sql::BEGIN)?;
@@ -51,7 +51,7 @@ pub(super) fn at_read_committed<T>(
         let done = match work(conn) {
             Ok(value) => AnsiTransactionManager::commit_transaction(conn)
                 .map(|()| value)
-                .map_err(Failure::from),
+                .map_err(MysqlError::from),
             Err(failure) => {
                 AnsiTransactionManager::rollback_transaction(conn)?;
                 Err(failure)

@@ -12,7 +12,7 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
-use super::execute::{Failure, Run};
+use super::execute::{MysqlError, Run};
 use super::writers::UNKNOWN;
 use super::{active_isolation, assert_in_transaction, session, sql, writers};
 use crate::engine::raw_sql::{push, statement};
@@ -23,10 +23,10 @@ use crate::{Error, Sequence, transaction::depth, transaction::run};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
 /// on the places beside it. No object's id has a NUL.
-const GATE: &[u8] = b"sequences\0";
+const NAMED_LOCK: &[u8] = b"sequences\0";
 
 /// Seconds at the gate. It is not a row's lock, so that InnoDB sees no cycle through it.
-const AT_THE_GATE: i32 = 5;
+const NAMED_LOCK_TIMEOUT: i32 = 5;
 
 /// A value is out of range: the sum is larger than a BIGINT.
 const OUT_OF_RANGE: i64 = 1690;
@@ -36,21 +36,21 @@ const NULL: i64 = 1048;
 
 impl SequenceStore for MysqlConnection {
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-        let last = if is_known(draw.sequence) {
+        let last = if is_seen(draw.sequence) {
             add(conn, draw)?
         } else {
-            depth::break_on_panic(conn, |conn| add_behind_gate(conn, draw))?
+            depth::break_on_panic(conn, |conn| add_with_named_lock(conn, draw))?
         };
         // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
         if last != Some(draw.initial_last) {
-            know(draw.sequence);
+            mark_seen(draw.sequence);
         }
         Ok(last)
     }
 
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
-        Ok(last.get_if_any(conn)?)
+        Ok(last.get_optional(conn)?)
     }
 }
 
@@ -91,7 +91,7 @@ fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>
     match added {
         Ok((last, unknown)) => {
             if let Err(error) = writers::ensure_one(conn, unknown == 1) {
-                take_back(conn, draw, last)?;
+                undo_draw(conn, draw, last)?;
                 return Err(error);
             }
             Ok(Some(last))
@@ -103,7 +103,10 @@ fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>
 }
 
 /// The number drawn last, and [`UNKNOWN`].
-fn add_and_read(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<(i64, i64), Failure> {
+fn add_and_read(
+    conn: &mut MysqlConnection,
+    draw: &DrawRequest<'_>,
+) -> Result<(i64, i64), MysqlError> {
     Add { draw }.execute(conn)?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // A plain read would begin the snapshot of the transaction's later reads.
@@ -113,11 +116,11 @@ fn add_and_read(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<(i
 }
 
 /// A closure may ignore the error and commit: without a gap.
-fn take_back(
+fn undo_draw(
     conn: &mut MysqlConnection,
     draw: &DrawRequest<'_>,
     last: i64,
-) -> Result<usize, Failure> {
+) -> Result<usize, MysqlError> {
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
     if last == draw.initial_last {
@@ -129,15 +132,15 @@ fn take_back(
         .execute(conn)
 }
 
-fn add_behind_gate(
+fn add_with_named_lock(
     conn: &mut MysqlConnection,
     draw: &DrawRequest<'_>,
 ) -> Result<Option<i64>, Error> {
-    let take = sql::TakeGate {
-        id: GATE,
-        seconds: AT_THE_GATE,
+    let take = sql::AcquireNamedLock {
+        id: NAMED_LOCK,
+        seconds: NAMED_LOCK_TIMEOUT,
     };
-    let taken: Result<(Option<i64>, i64), Failure> = take.get_result(conn);
+    let taken: Result<(Option<i64>, i64), MysqlError> = take.get_result(conn);
     let leave = match &taken {
         Ok((taken, _)) => *taken == Some(1),
         // It may have had the gate.
@@ -148,7 +151,7 @@ fn add_behind_gate(
         add(conn, draw)
     });
     if leave {
-        let left = session::set_back(conn, &sql::LeaveGate { id: GATE });
+        let left = session::restore(conn, &sql::ReleaseNamedLock { id: NAMED_LOCK });
         // The draw's error says more.
         if added.is_ok() {
             left?;
@@ -160,19 +163,19 @@ fn add_behind_gate(
 /// Sequences whose rows were there when this process drew from them, as hashes. A guess, which is wrong
 /// for another database, for a row that was deleted, and when who made the row drew once more and rolled
 /// back: Diesel does not tell whether it was in one transaction. Then a deadlock is possible.
-static KNOWN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+static SEEN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
 /// Beyond that it starts anew.
-const KNOWN_AT_MOST: usize = 100_000;
+const MAX_SEEN: usize = 100_000;
 
-fn is_known(sequence: &Sequence) -> bool {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+fn is_seen(sequence: &Sequence) -> bool {
+    let known = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     known.contains(&hash(sequence))
 }
 
-fn know(sequence: &Sequence) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= KNOWN_AT_MOST {
+fn mark_seen(sequence: &Sequence) {
+    let mut known = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MAX_SEEN {
         known.clear();
     }
     known.insert(hash(sequence));

@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 20;
 
 /// Runs a statement that returns no rows, until it succeeds. When it does not, the connection is marked as
 /// broken: a pool discards it, and the server ends the session.
-pub(super) fn set_back<S>(conn: &mut MysqlConnection, statement: &S) -> QueryResult<()>
+pub(super) fn restore<S>(conn: &mut MysqlConnection, statement: &S) -> QueryResult<()>
 where
     S: QueryFragment<Mysql> + QueryId,
 {
@@ -30,8 +30,8 @@ where
     })
 }
 
-/// [`set_back`] with several statements as one text.
-pub(super) fn set_back_by_text(conn: &mut MysqlConnection, statements: &str) -> QueryResult<()> {
+/// [`restore`] with several statements as one text.
+pub(super) fn restore_by_text(conn: &mut MysqlConnection, statements: &str) -> QueryResult<()> {
     repeat(conn, |conn| conn.batch_execute(statements))
 }
 
@@ -70,7 +70,7 @@ fn mark_as_broken(conn: &mut MysqlConnection) {
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
     let begun = depth::begin(conn, message);
     if begun.is_err() {
-        set_back_by_text(conn, sql::ROLLBACK)?;
+        restore_by_text(conn, sql::ROLLBACK)?;
     }
     begun
 }

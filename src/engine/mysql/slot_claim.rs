@@ -5,8 +5,8 @@ use std::cell::Cell;
 
 use diesel::mysql::MysqlConnection;
 
-use super::execute::{Failure, Run};
-use super::retry::unless_locked;
+use super::execute::{MysqlError, Run};
+use super::retry::execute_nowait;
 use super::slot_sql;
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
@@ -18,12 +18,12 @@ use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
 thread_local! {
     /// The number of the slot that this thread took last. Who takes slots again and again in turn with others
     /// does best to ask for the same: then no two go for one.
-    static LAST_TAKEN: Cell<i32> = const { Cell::new(0) };
+    static LAST_CLAIMED: Cell<i32> = const { Cell::new(0) };
 }
 
 /// What a look saw.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Candidates {
     slots: Option<i32>,
     now_us: i64,
     /// No grant that was finished before had a larger one.
@@ -33,25 +33,29 @@ pub(super) struct Seen {
     pub(super) writer_unknown: bool,
 }
 
-impl Seen {
+impl Candidates {
     fn note(&mut self, flags: i32) {
         self.mariadb = flags & slot_sql::MARIADB != 0;
         self.writer_unknown |= flags & slot_sql::WRITER_UNKNOWN != 0;
     }
 
-    fn add(&mut self, (slots, now_us, number, fence): slot_sql::LookRow) {
+    fn add(&mut self, (slots, now_us, number, fence): slot_sql::Candidate) {
         self.slots = self.slots.or(slots);
         self.now_us = now_us;
         self.fence = self.fence.max(fence.unwrap_or(0));
         self.free.extend(number.zip(fence));
     }
 
-    pub(super) fn judged(&self, semaphore: &Semaphore, context: &AttemptContext) -> AttemptOutcome {
+    pub(super) fn refused(
+        &self,
+        semaphore: &Semaphore,
+        context: &AttemptContext,
+    ) -> AttemptOutcome {
         classify_refusal(self.slots, semaphore.permits_i32(), false, context)
     }
 
     /// The judgement when there were free slots, all locked.
-    pub(super) fn nothing_to_be_had(
+    pub(super) fn refused_locked(
         &self,
         semaphore: &Semaphore,
         context: &AttemptContext,
@@ -62,68 +66,69 @@ impl Seen {
 
 /// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
 /// same time do not all go for the same.
-fn look(
+fn find_free(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     context: &AttemptContext,
-) -> Result<Seen, Failure> {
+) -> Result<Candidates, MysqlError> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let mut seen = Seen::default();
+    let mut found = Candidates::default();
     match &context.candidates {
         None if permits <= FEW_SLOTS => {
-            let rows: Vec<slot_sql::FewRow> = slot_sql::LookAtFew { name, permits }.load(conn)?;
+            let rows: Vec<slot_sql::FewRow> = slot_sql::ScanPrimary { name, permits }.load(conn)?;
             for (number, fence, expires_us, now_us, floor, flags) in rows {
-                seen.note(flags);
-                seen.slots = seen.slots.max(Some(number));
-                seen.now_us = now_us;
-                seen.fence = seen.fence.max(fence).max(floor);
+                found.note(flags);
+                found.slots = found.slots.max(Some(number));
+                found.now_us = now_us;
+                found.fence = found.fence.max(fence).max(floor);
                 if expires_us <= now_us {
-                    seen.free.push((number, fence));
+                    found.free.push((number, fence));
                 }
             }
         }
         None => {
-            let rows: Vec<(slot_sql::LookRow, i32)> = slot_sql::LookAtMany { name }.load(conn)?;
+            let rows: Vec<(slot_sql::Candidate, i32)> =
+                slot_sql::ScanExpiryIndex { name }.load(conn)?;
             for (row, flags) in rows {
-                seen.note(flags);
-                seen.add(row);
+                found.note(flags);
+                found.add(row);
             }
         }
         Some(open) => {
             // Before the slots: whoever is granted one meanwhile need not have the smaller fence.
-            seen.fence = slot_sql::LastFence { name }.get_result(conn)?;
-            let rows: Vec<slot_sql::LookRow> = slot_sql::look_among(name, open).load(conn)?;
+            found.fence = slot_sql::LastFence { name }.get_result(conn)?;
+            let rows: Vec<slot_sql::Candidate> = slot_sql::look_among(name, open).load(conn)?;
             for row in rows {
-                seen.add(row);
+                found.add(row);
             }
         }
     }
-    if context.candidates.is_none() && seen.slots > Some(permits) {
-        seen.free.clear();
+    if context.candidates.is_none() && found.slots > Some(permits) {
+        found.free.clear();
     }
-    let again = context.preferred.unwrap_or_else(|| LAST_TAKEN.get());
-    let chosen = seen
+    let preferred = context.preferred.unwrap_or_else(|| LAST_CLAIMED.get());
+    let chosen = found
         .free
         .iter()
-        .position(|(number, _)| *number == again)
-        .unwrap_or_else(|| backoff::random_below(seen.free.len()));
-    seen.free.rotate_left(chosen);
-    Ok(seen)
+        .position(|(number, _)| *number == preferred)
+        .unwrap_or_else(|| backoff::random_below(found.free.len()));
+    found.free.rotate_left(chosen);
+    Ok(found)
 }
 
-/// [`look`], or the end of the attempt when another session has the table locked.
-pub(super) fn look_unless_locked(
+/// [`find_free`], or the end of the attempt when another session has the table locked.
+pub(super) fn find_free_nowait(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     context: &AttemptContext,
-) -> Result<Result<Seen, AttemptOutcome>, Error> {
-    match look(conn, semaphore, context) {
+) -> Result<Result<Candidates, AttemptOutcome>, Error> {
+    match find_free(conn, semaphore, context) {
         // MariaDB has not waited.
         Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(AttemptOutcome::Locked)),
         Err(failure) if failure.class == ErrorClass::StatementTimeout => {
             Ok(Err(AttemptOutcome::AllLeased))
         }
-        seen => Ok(Ok(seen?)),
+        found => Ok(Ok(found?)),
     }
 }
 
@@ -133,24 +138,24 @@ pub(super) fn lock_one(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     context: &AttemptContext,
-    seen: &Seen,
+    found: &Candidates,
 ) -> Result<Option<slot_sql::LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let seen: Vec<i32> = seen.free.iter().map(|(number, _)| *number).collect();
+    let found: Vec<i32> = found.free.iter().map(|(number, _)| *number).collect();
     let named = match &context.candidates {
-        None => &seen[..seen.len().min(1)],
+        None => &found[..found.len().min(1)],
         Some(open) => open,
     };
     let mut lock = || {
         for &number in named {
-            if let Some(locked) = (slot_sql::LockFree { name, number }).get_if_any(conn)? {
+            if let Some(locked) = (slot_sql::LockFree { name, number }).get_optional(conn)? {
                 return Ok(Some(locked));
             }
         }
         if context.candidates.is_some() {
             return Ok(None);
         }
-        slot_sql::FirstUnlocked { name, permits }.get_if_any(conn)
+        slot_sql::FirstUnlocked { name, permits }.get_optional(conn)
     };
     match lock() {
         // The table is locked.
@@ -160,38 +165,38 @@ pub(super) fn lock_one(
 }
 
 /// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
-pub(super) fn take(
+pub(super) fn claim(
     conn: &mut MysqlConnection,
     request: &LeaseRequest<'_>,
-    seen: &Seen,
+    found: &Candidates,
     number: i32,
     last: i64,
 ) -> Result<Option<Grant>, Error> {
     let granted = Grant {
         number,
-        fence: fence::next(last.max(seen.fence), seen.now_us, number),
+        fence: fence::next(last.max(found.fence), found.now_us, number),
     };
     let holder = request.holder.map(str::as_bytes);
-    let taken = if seen.mariadb && depth::depth(conn)? == 0 {
-        let take = slot_sql::TakeOrFail {
+    let claimed = if found.mariadb && depth::depth(conn)? == 0 {
+        let claim = slot_sql::ClaimNowait {
             request,
             holder,
             granted,
             last,
         };
-        unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
+        execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
     } else {
-        let take = slot_sql::Take {
+        let claim = slot_sql::Claim {
             request,
             holder,
             granted,
             last,
         };
-        unless_locked(conn, |conn| (&take).execute_without_rows(conn))?
+        execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
     };
-    if taken != 1 {
+    if claimed != 1 {
         return Ok(None);
     }
-    LAST_TAKEN.set(number);
+    LAST_CLAIMED.set(number);
     Ok(Some(granted))
 }

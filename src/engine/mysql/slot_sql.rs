@@ -3,22 +3,22 @@
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
-use super::execute::{Failure, Run};
+use super::execute::{MysqlError, Run};
 use super::sql::{IN_TRANSACTION, LIMIT_HINT};
 use super::writers::UNKNOWN;
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
-use crate::engine::slot_queries::{locked_slot_rows, slot_rows};
+use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{Grant, LeaseRequest};
 
-slot_rows!(mysql, Mysql, MysqlConnection, [u8], Binary, Run, Failure);
-locked_slot_rows!(
+slot_queries!(mysql, Mysql, MysqlConnection, [u8], Binary, Run, MysqlError);
+locking_slot_queries!(
     MysqlConnection,
     [u8],
     Run,
     Run::execute,
-    Failure,
+    MysqlError,
     FloorIfFree {}
 );
 
@@ -30,7 +30,7 @@ impl Clock for Mysql {
 
 /// The clock, and number and fence of a free slot; or, without a number, the last slot's number and the largest
 /// fence.
-pub(super) type LookRow = (Option<i32>, i64, Option<i32>, Option<i64>);
+pub(super) type Candidate = (Option<i32>, i64, Option<i32>, Option<i64>);
 
 /// The flag of MariaDB.
 pub(super) const MARIADB: i32 = 1;
@@ -38,7 +38,7 @@ pub(super) const MARIADB: i32 = 1;
 /// The session does not know yet that there is one writer.
 pub(super) const WRITER_UNKNOWN: i32 = 2;
 
-type Look = (
+type CandidateSql = (
     (
         Nullable<Integer>,
         BigInt,
@@ -86,7 +86,7 @@ pub(super) type FewRow = (i32, i64, i64, i64, i64, i32);
 statement! {
     Mysql, MysqlConnection;
     /// All slots, and one above the permits if there are more. In one go: a part that adds them up costs more.
-    LookAtFew<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
+    ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
     |self, out| {
         push!(out;
             {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
@@ -105,7 +105,7 @@ statement! {
     ///
     /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
     /// the rest.
-    LookAtMany<'a> { name: &'a [u8] } -> Look,
+    ScanExpiryIndex<'a> { name: &'a [u8] } -> CandidateSql,
     |self, out| {
         const { assert!(FEW_SLOTS == 100) };
         push!(out;
@@ -132,7 +132,7 @@ statement! {
     /// Takes a slot that is as it was seen, unless another session has it locked. Raw: the DSL has no
     /// locks in a part of a statement. The derived table comes first (`STRAIGHT_JOIN`), and the key is
     /// named in it alone: a row that the update found by itself it would wait for.
-    Take<'a> {
+    Claim<'a> {
         request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
         granted: Grant,
@@ -159,10 +159,10 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`Take`] on MariaDB, where a derived table costs ten times the update. It fails when another session
+    /// [`Claim`] on MariaDB, where a derived table costs ten times the update. It fails when another session
     /// has the row locked, and for that some servers roll back the whole transaction: not for one that is
     /// open.
-    TakeOrFail<'a> {
+    ClaimNowait<'a> {
         request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
         granted: Grant,
@@ -214,7 +214,7 @@ statement! {
 /// A look among certain slots.
 #[diesel::dsl::auto_type]
 pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
-    let now: Now = Now {};
+    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.eq_any(open))
@@ -284,7 +284,7 @@ statement! {
     Mysql, MysqlConnection;
     /// Removes the slots above a number, which are locked by us. By the whole key of each: a DELETE that looks
     /// for them by itself also locks the row that comes next, another semaphore's, and waits for it.
-    RemoveAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
+    DeleteAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
     |self, out| {
         push!(out;
             "DELETE slot FROM (SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
@@ -343,19 +343,19 @@ statement! {
 }
 
 /// The row is locked by us.
-pub(super) fn clear_token(name: &[u8], number: i32) -> impl Counted {
+pub(super) fn clear_token(name: &[u8], number: i32) -> impl ExecutableQuery {
     diesel::update(slots::table.find((name, number))).set(slots::token.eq(None::<&[u8]>))
 }
 
 /// Unless it is there.
-pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
     diesel::insert_or_ignore_into(diesel_locks_fences::table).values((
-        diesel_locks_fences::id.eq(FENCES),
+        diesel_locks_fences::id.eq(FENCE_ROW_ID),
         diesel_locks_fences::fence.eq(fence),
     ))
 }
 
-pub(super) fn register(name: &[u8], permits: i32) -> impl Counted {
+pub(super) fn register(name: &[u8], permits: i32) -> impl ExecutableQuery {
     diesel::replace_into(diesel_locks_semaphores::table).values((
         diesel_locks_semaphores::name.eq(name),
         diesel_locks_semaphores::permits.eq(permits),
@@ -372,7 +372,7 @@ statement! {
     Mysql, MysqlConnection;
     /// Renews leases; a row that another session has locked keeps its end. Raw: the DSL knows neither JSON
     /// as a table nor locks in a part of a statement.
-    Renew<'a> { asked: &'a str } -> Integer,
+    RenewBatch<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
             "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = self.asked; {ASKED};
@@ -387,8 +387,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Gives slots back, but for those that another session has locked. Raw as [`Renew`] is.
-    GiveBackMany<'a> { asked: &'a str } -> Integer,
+    /// Gives slots back, but for those that another session has locked. Raw as [`RenewBatch`] is.
+    ReleaseBatch<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
             "UPDATE (SELECT slot.name, slot.number FROM JSON_TABLE(", Text = self.asked; {ASKED};
@@ -405,7 +405,7 @@ statement! {
     Mysql, MysqlConnection;
     /// What is left of the leases that are still their tokens', by their places among those asked for,
     /// from 1 on: numbers, which no client library loses.
-    Mine<'a> { asked: &'a str } -> (BigInt, BigInt),
+    OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt),
     |self, out| {
         push!(out;
             "SELECT asked.place, slot.expires_us - "; {Mysql::NOW};

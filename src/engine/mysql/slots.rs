@@ -8,16 +8,16 @@ use std::time::Duration;
 use diesel::mysql::MysqlConnection;
 
 use super::bytes::{Bytes, check_client_library};
-use super::execute::{Failure, Run};
-use super::retry::{at_read_committed, counted};
-use super::slot_claim::{lock_one, look_unless_locked, take};
+use super::execute::{MysqlError, Run};
+use super::retry::{at_read_committed, execute_retrying};
+use super::slot_claim::{claim, find_free_nowait, lock_one};
 use super::slot_sql;
 use super::{
-    active_isolation, assert_in_transaction, isolation_of, level_named, reads_what_is_committed,
+    active_isolation, assert_in_transaction, is_read_committed, isolation_reason, level_named,
     session, sql, writers,
 };
 use crate::engine::active_isolation::Begun;
-use crate::engine::slot_resize::{AT_ONCE, to_remove};
+use crate::engine::slot_resize::{BATCH_SIZE, slots_to_delete};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
     RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
@@ -25,7 +25,7 @@ use crate::semaphore::backend::{
 use crate::{Error, IsolationLevel, Semaphore, Slot};
 
 /// Slots that are gone for without looking at locks.
-const TRIES: usize = 4;
+const MAX_OPTIMISTIC: usize = 4;
 
 impl SemaphoreBackend for MysqlConnection {
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
@@ -39,7 +39,7 @@ impl SemaphoreBackend for MysqlConnection {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            assert_fresh(conn, request.semaphore)?;
+            ensure_read_committed(conn, request.semaphore)?;
             return try_once(conn, request, context);
         }
         loop {
@@ -62,18 +62,18 @@ impl SemaphoreBackend for MysqlConnection {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            assert_fresh(conn, semaphore)?;
+            ensure_read_committed(conn, semaphore)?;
         }
-        let seen = match look_unless_locked(conn, semaphore, context)? {
-            Ok(seen) => seen,
+        let found = match find_free_nowait(conn, semaphore, context)? {
+            Ok(found) => found,
             Err(attempt) => return Ok(attempt),
         };
-        writers::ensure_one(conn, seen.writer_unknown)?;
-        if seen.free.is_empty() {
-            return Ok(seen.judged(semaphore, context));
+        writers::ensure_one(conn, found.writer_unknown)?;
+        if found.free.is_empty() {
+            return Ok(found.refused(semaphore, context));
         }
-        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &seen)? else {
-            return Ok(seen.nothing_to_be_had(semaphore, context));
+        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found)? else {
+            return Ok(found.refused_locked(semaphore, context));
         };
         if leased > 0 {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
@@ -114,8 +114,8 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        let last = slot_sql::last_of_all(conn)?;
-        counted(conn, |conn| {
+        let last = slot_sql::largest_fence(conn)?;
+        execute_retrying(conn, |conn| {
             slot_sql::insert_fence_floor(last).execute(conn)
         })?;
         Ok(())
@@ -141,13 +141,13 @@ impl SemaphoreBackend for MysqlConnection {
         lease_us: i64,
         state: Expiry,
     ) -> Result<usize, Error> {
-        counted(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::ExtendUnexpired {
+        execute_retrying(conn, |conn| match state {
+            Expiry::Unexpired => slot_sql::RenewUnexpired {
                 key: key(slot),
                 lease_us,
             }
             .execute(conn),
-            Expiry::IncludeExpired => slot_sql::Extend {
+            Expiry::IncludeExpired => slot_sql::Renew {
                 key: key(slot),
                 lease_us,
             }
@@ -156,9 +156,9 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        counted(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
-            Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn),
+        execute_retrying(conn, |conn| match state {
+            Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn),
+            Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn),
         })
     }
 
@@ -173,7 +173,7 @@ impl SemaphoreBackend for MysqlConnection {
             number,
             token,
         };
-        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_if_any(conn)? else {
+        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn)? else {
             return Ok(false);
         };
         // After the lock, which is none outside of a transaction.
@@ -185,13 +185,13 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
+        let mine: i64 = slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = slot_sql::held(name.as_bytes()).load(conn)?;
+        let rows: Vec<Row> = slot_sql::held_slots(name.as_bytes()).load(conn)?;
         // A holder may be empty, and a slot without a token be kept.
         if rows
             .iter()
@@ -216,10 +216,12 @@ impl SemaphoreBackend for MysqlConnection {
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         let name = name.as_bytes();
-        let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
+        let claimed: Vec<(i32, bool)> = slot_sql::held_numbers(name).load(conn)?;
         let mut held = 0;
-        for (number, unexpired) in taken {
-            let freed = counted(conn, |conn| slot_sql::take_away(name, number).execute(conn))?;
+        for (number, unexpired) in claimed {
+            let freed = execute_retrying(conn, |conn| {
+                slot_sql::force_release(name, number).execute(conn)
+            })?;
             held += if unexpired { freed } else { 0 };
         }
         Ok(held)
@@ -233,7 +235,7 @@ impl SemaphoreBackend for MysqlConnection {
         for (Bytes(name), permits) in semaphores {
             loop {
                 let removed = at_read_committed(conn, |conn| {
-                    remove_last(conn, &name, age_us, permits.unwrap_or(0))
+                    delete_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 match removed {
                     None => Self::create_fence_floor(conn)?,
@@ -246,7 +248,7 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        in_parts(leases, |leases| give_back_part(conn, leases))
+        in_parts(leases, |leases| release_part(conn, leases))
     }
 
     fn renew_batch(
@@ -259,28 +261,28 @@ impl SemaphoreBackend for MysqlConnection {
 
 /// Leases that one statement names: 2 MB with the longest names, and 16 MB is MariaDB's default for
 /// `max_allowed_packet`.
-const NAMED_AT_ONCE: usize = 1000;
+const RENEWAL_BATCH: usize = 1000;
 
 fn in_parts<T>(
     leases: &[RenewalRequest],
     part: impl FnMut(&[RenewalRequest]) -> Result<Vec<T>, Error>,
 ) -> Result<Vec<T>, Error> {
-    let parts: Result<Vec<_>, _> = leases.chunks(NAMED_AT_ONCE).map(part).collect();
+    let parts: Result<Vec<_>, _> = leases.chunks(RENEWAL_BATCH).map(part).collect();
     Ok(parts?.into_iter().flatten().collect())
 }
 
-fn give_back_part(
+fn release_part(
     conn: &mut MysqlConnection,
     leases: &[RenewalRequest],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let freed = counted(conn, |conn| {
-        slot_sql::GiveBackMany { asked: &asked }.execute(conn)
+    let freed = execute_retrying(conn, |conn| {
+        slot_sql::ReleaseBatch { asked: &asked }.execute(conn)
     })?;
     if freed == leases.len() {
         return Ok(Vec::new());
     }
-    let mine = mine_among(conn, leases, &asked)?;
+    let mine = still_owned(conn, leases, &asked)?;
     Ok(mine.into_iter().map(|lease| lease.token).collect())
 }
 
@@ -289,7 +291,9 @@ fn renew_part(
     leases: &[RenewalRequest],
 ) -> Result<Vec<RenewalResult>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let renewed = counted(conn, |conn| slot_sql::Renew { asked: &asked }.execute(conn))?;
+    let renewed = execute_retrying(conn, |conn| {
+        slot_sql::RenewBatch { asked: &asked }.execute(conn)
+    })?;
     if renewed == leases.len() {
         return Ok(leases
             .iter()
@@ -300,16 +304,16 @@ fn renew_part(
             .collect());
     }
     // Some are lost, or were locked by another session: which?
-    mine_among(conn, leases, &asked)
+    still_owned(conn, leases, &asked)
 }
 
 /// Those of the leases that are still their tokens'.
-fn mine_among(
+fn still_owned(
     conn: &mut MysqlConnection,
     leases: &[RenewalRequest],
     asked: &str,
 ) -> Result<Vec<RenewalResult>, Error> {
-    let rows: Vec<(i64, i64)> = slot_sql::Mine { asked }.load(conn)?;
+    let rows: Vec<(i64, i64)> = slot_sql::OwnedLeases { asked }.load(conn)?;
     let mine = rows.into_iter().filter_map(|(position, remaining_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(RenewalResult {
@@ -325,41 +329,41 @@ fn try_once(
     request: &LeaseRequest<'_>,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
-    let seen = match look_unless_locked(conn, request.semaphore, context)? {
-        Ok(seen) => seen,
+    let found = match find_free_nowait(conn, request.semaphore, context)? {
+        Ok(found) => found,
         Err(attempt) => return Ok(attempt),
     };
-    if seen.free.is_empty() {
-        return Ok(seen.judged(request.semaphore, context));
+    if found.free.is_empty() {
+        return Ok(found.refused(request.semaphore, context));
     }
     // What the look saw may be old: the update asks for the same fence.
-    for &(number, last) in seen.free.iter().take(TRIES) {
-        if let Some(granted) = take(conn, request, &seen, number, last)? {
+    for &(number, last) in found.free.iter().take(MAX_OPTIMISTIC) {
+        if let Some(granted) = claim(conn, request, &found, number, last)? {
             return Ok(AttemptOutcome::Granted(granted));
         }
     }
     // Many are locked, or many want one. Which free slot is not locked?
-    if let Some((number, last, _)) = lock_one(conn, request.semaphore, context, &seen)?
-        && let Some(granted) = take(conn, request, &seen, number, last)?
+    if let Some((number, last, _)) = lock_one(conn, request.semaphore, context, &found)?
+        && let Some(granted) = claim(conn, request, &found, number, last)?
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
-    Ok(seen.nothing_to_be_had(request.semaphore, context))
+    Ok(found.refused_locked(request.semaphore, context))
 }
 
 /// In a transaction that reads from an old snapshot, a look would show old slots. Outside of one that is
 /// thought to be open, nothing would stay locked.
-fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
+fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
     let begun = active_isolation::entered(conn);
     let level = match begun {
         Some(Begun(Some(IsolationLevel::ReadCommitted))) => return Ok(()),
         Some(Begun(Some(level))) => level.sql(),
         Some(Begun(None)) | None => {
-            let (level, in_transaction) = (sql::Surroundings {}).get_result(conn)?;
+            let (level, in_transaction) = (sql::SessionState {}).get_result(conn)?;
             if begun.is_none() {
                 assert_in_transaction(conn, in_transaction)?;
             }
-            if reads_what_is_committed(level) {
+            if is_read_committed(level) {
                 return Ok(());
             }
             level_named(level)
@@ -367,37 +371,38 @@ fn assert_fresh(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(),
     };
     Err(Error::UnsuitableIsolation {
         resource: semaphore.to_string(),
-        reason: isolation_of(level),
+        reason: isolation_reason(level),
     })
 }
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
 /// without gaps. `None` when the row of `diesel_locks_fences` is missing.
-fn remove_last(
+fn delete_last(
     conn: &mut MysqlConnection,
     name: &[u8],
     age_us: i64,
     permits: i32,
-) -> Result<Option<usize>, Failure> {
-    let Some(floor): Option<i64> = slot_sql::lock_fence_floor().get_if_any(conn)? else {
+) -> Result<Option<usize>, MysqlError> {
+    let Some(floor): Option<i64> = slot_sql::lock_fence_floor().get_optional(conn)? else {
         return Ok(None);
     };
-    let last: Option<i32> = slot_sql::last_number(name).get_if_any(conn)?;
-    let stays: Option<i32> = slot_sql::last_to_stay(name, age_us, permits).get_if_any(conn)?;
+    let last: Option<i32> = slot_sql::last_number(name).get_optional(conn)?;
+    let retained: Option<i32> =
+        slot_sql::last_retained(name, age_us, permits).get_optional(conn)?;
     let rows: Vec<(i32, i64)> = slot_sql::LockFreeAbove {
         name,
-        above: stays.unwrap_or(0),
-        limit: AT_ONCE.into(),
+        above: retained.unwrap_or(0),
+        limit: BATCH_SIZE.into(),
     }
     .load(conn)?;
-    let Some(removal) = to_remove(last, &rows, floor) else {
+    let Some(deletion) = slots_to_delete(last, &rows, floor) else {
         return Ok(Some(0));
     };
-    if removal.fence > floor {
-        slot_sql::set_fence_floor(removal.fence).execute(conn)?;
+    if deletion.fence > floor {
+        slot_sql::set_fence_floor(deletion.fence).execute(conn)?;
     }
-    let above = removal.above;
-    slot_sql::RemoveAbove { name, above }
+    let above = deletion.above;
+    slot_sql::DeleteAbove { name, above }
         .execute(conn)
         .map(Some)
 }
@@ -424,7 +429,7 @@ mod tests {
             token: [255; 16],
             lease_us: i64::MAX,
         };
-        let leases = vec![lease; 2 * NAMED_AT_ONCE + 1];
+        let leases = vec![lease; 2 * RENEWAL_BATCH + 1];
         let mut parts = Vec::new();
         let named = in_parts(&leases, |leases| {
             assert!(RenewalRequest::as_json(leases).len() < 4 * 1024 * 1024);
@@ -432,6 +437,6 @@ mod tests {
             Ok(vec![(); leases.len()])
         });
         assert_eq!(named.expect("no error").len(), leases.len());
-        assert_eq!(parts, [NAMED_AT_ONCE, NAMED_AT_ONCE, 1]);
+        assert_eq!(parts, [RENEWAL_BATCH, RENEWAL_BATCH, 1]);
     }
 }

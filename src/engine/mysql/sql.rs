@@ -99,7 +99,7 @@ pub(super) fn begin(transaction: &TransactionOptions) -> String {
 
 /// Objects that one message locks. An id has up to 1020 bytes and stands in it five times, as hexadecimal digits:
 /// that is 1 MB, and 16 MB is MariaDB's default for `max_allowed_packet`.
-pub(super) const LOCKED_AT_ONCE: usize = 100;
+pub(super) const LOCK_BATCH: usize = 100;
 
 /// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
 /// when anybody is in the way; what it did until then is for [`undo`].
@@ -175,24 +175,24 @@ pub(super) fn undo_savepoint(ids: &[ObjectId]) -> String {
 /// one that may have to wait for it.
 fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
     for id in ids {
-        let (id, gate) = (hexadecimal(id), gate_of(id));
+        let (id, named_lock) = (hexadecimal(id), named_lock_of(id));
         let _ = write!(
             sql,
             // Two rows where one is wanted are an error: the gate is another's, or nobody has looked yet whether
             // there is one writer.
             "; SET @diesel_locks_gate = \
-             (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({gate}, 0), 0) = 0 OR {UNKNOWN})\
+             (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {UNKNOWN})\
              ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {id} FOR UPDATE NOWAIT\
              ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({id}, FALSE)\
              ; DELETE FROM diesel_locks_objects WHERE id = {id} AND NOT kept\
-             ; DO RELEASE_LOCK({gate})"
+             ; DO RELEASE_LOCK({named_lock})"
         );
     }
 }
 
 fn push_leave_gates(sql: &mut String, ids: &[ObjectId]) {
     for id in ids {
-        let _ = write!(sql, "; DO RELEASE_LOCK({})", gate_of(id));
+        let _ = write!(sql, "; DO RELEASE_LOCK({})", named_lock_of(id));
     }
 }
 
@@ -205,9 +205,9 @@ fn hexadecimal(id: &ObjectId) -> String {
     digits
 }
 
-/// [`GATE`] of an id as text.
-fn gate_of(id: &ObjectId) -> String {
-    format!("{GATE}{}{GATE_END}", hexadecimal(id))
+/// [`NAMED_LOCK`] of an id as text.
+fn named_lock_of(id: &ObjectId) -> String {
+    format!("{NAMED_LOCK}{}{NAMED_LOCK_END}", hexadecimal(id))
 }
 
 /// Keeps the number of the error of the last statement. Not a statement that can be prepared.
@@ -351,20 +351,20 @@ impl QueryFragment<Mysql> for SessionIsolation {
 /// The name of an object's gate. Names of GET_LOCK belong to the whole server, have at most 64
 /// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
 /// share a digest, one would wait a moment longer; the lock itself is the row.
-const GATE: &str =
+const NAMED_LOCK: &str =
     "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
-const GATE_END: &str = " AS BINARY)), 224))";
+const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql, MysqlConnection;
     /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted. And 1 when the session
     /// does not know yet that there is one writer.
-    TakeGate<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
+    AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         out.push_sql("SELECT GET_LOCK(");
-        out.push_sql(GATE);
+        out.push_sql(NAMED_LOCK);
         out.push_bind_param::<Binary, _>(&self.id)?;
-        out.push_sql(GATE_END);
+        out.push_sql(NAMED_LOCK_END);
         out.push_sql(", ");
         out.push_bind_param::<Integer, _>(&self.seconds)?;
         out.push_sql("), ");
@@ -375,12 +375,12 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// Nothing happens when it was not ours. Not a SELECT, which may fail in place of its row.
-    LeaveGate<'a> { id: &'a [u8] } -> Nullable<BigInt>,
+    ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("DO RELEASE_LOCK(");
-        out.push_sql(GATE);
+        out.push_sql(NAMED_LOCK);
         out.push_bind_param::<Binary, _>(&self.id)?;
-        out.push_sql(GATE_END);
+        out.push_sql(NAMED_LOCK_END);
         out.push_sql(")");
     }
 }
@@ -388,7 +388,7 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// The same for the one who migrates this database.
-    TakeMigrations { seconds: i32 } -> Nullable<BigInt>,
+    AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ");
         out.push_bind_param::<Integer, _>(&self.seconds)?;
@@ -398,7 +398,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    LeaveMigrations {} -> Nullable<BigInt>,
+    ReleaseMigrationLock {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
     }
@@ -453,7 +453,7 @@ statement! {
 statement! {
     Mysql, MysqlConnection;
     /// [`Session`] alone.
-    Surroundings {} -> (BigInt, Nullable<BigInt>),
+    SessionState {} -> (BigInt, Nullable<BigInt>),
     |self, out| {
         out.push_sql("SELECT ");
         QueryFragment::<Mysql>::walk_ast(&SessionIsolation, out.reborrow())?;

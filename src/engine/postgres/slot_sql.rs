@@ -7,12 +7,12 @@ use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
-use crate::engine::slot_queries::{locked_slot_rows, slot_rows};
+use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{LeaseRequest, RenewalRequest};
 use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
 
-slot_rows!(
+slot_queries!(
     postgres,
     Pg,
     PgConnection,
@@ -21,19 +21,19 @@ slot_rows!(
     RunQueryDsl,
     diesel::result::Error
 );
-locked_slot_rows!(
+locking_slot_queries!(
     PgConnection,
     str,
     RunQueryDsl,
     counted,
     diesel::result::Error,
-    lock_fence_floor_if_free()
+    try_lock_fence_floor()
 );
 
 /// As [`lock_fence_floor`], unless another has it locked.
 #[diesel::dsl::auto_type]
-fn lock_fence_floor_if_free() -> _ {
-    let fences: i32 = FENCES;
+fn try_lock_fence_floor() -> _ {
+    let fences: i32 = FENCE_ROW_ID;
     diesel_locks_fences::table
         .filter(diesel_locks_fences::id.eq(fences))
         .select(diesel_locks_fences::fence)
@@ -41,14 +41,14 @@ fn lock_fence_floor_if_free() -> _ {
         .skip_locked()
 }
 
-fn counted(statement: impl Counted, conn: &mut PgConnection) -> QueryResult<usize> {
+fn counted(statement: impl ExecutableQuery, conn: &mut PgConnection) -> QueryResult<usize> {
     conn.execute_returning_count(&statement)
 }
 
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const GREATEST: &'static str = "greatest";
-    const OLD_ROWS_STAY: bool = true;
+    const STALE_INDEX_ENTRIES: bool = true;
 }
 
 // What the functions of the migration count with.
@@ -59,14 +59,14 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
 
 /// Number and fence of the slot that was acquired; else how many slots there are, whether one is free (`None`: the
 /// table is locked), and the isolation level that is in the way.
-pub(super) type Answer = (
+pub(super) type LeaseRow = (
     Option<i32>,
     Option<i64>,
     Option<i32>,
     Option<bool>,
     Option<String>,
 );
-type AnswerSql = (
+type LeaseRowSql = (
     Nullable<Integer>,
     Nullable<BigInt>,
     Nullable<Integer>,
@@ -75,22 +75,19 @@ type AnswerSql = (
 );
 
 /// Which slots are looked at.
-pub(super) struct Candidates<'a> {
+pub(super) struct SlotFilter<'a> {
     pub(super) semaphore: &'a str,
     pub(super) permits: i32,
     pub(super) first: i32,
-    pub(super) among: Option<&'a [i32]>,
+    pub(super) candidates: Option<&'a [i32]>,
 }
 
-fn push_candidates<'b>(
-    out: &mut AstPass<'_, 'b, Pg>,
-    candidates: &'b Candidates<'_>,
-) -> QueryResult<()> {
+fn push_filter<'b>(out: &mut AstPass<'_, 'b, Pg>, filter: &'b SlotFilter<'_>) -> QueryResult<()> {
     push!(out;
-        "(", Text = candidates.semaphore;
-        ", ", Integer = &candidates.permits;
-        ", ", Integer = &candidates.first;
-        ", ", Nullable<Array<Integer>> = &candidates.among;
+        "(", Text = filter.semaphore;
+        ", ", Integer = &filter.permits;
+        ", ", Integer = &filter.first;
+        ", ", Nullable<Array<Integer>> = &filter.candidates;
     );
     Ok(())
 }
@@ -110,10 +107,10 @@ fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, request: &'b LeaseRequest<'_>) 
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in a transaction of its own; see the migration.
-    AcquireSlot<'a> { request: &'a LeaseRequest<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlot<'a> { request: &'a LeaseRequest<'a>, filter: SlotFilter<'a> } -> LeaseRowSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
-        push_candidates(&mut out, &self.candidates)?;
+        push_filter(&mut out, &self.filter)?;
         out.push_sql(", false");
         push_lease(&mut out, self.request)?;
     }
@@ -122,10 +119,10 @@ statement! {
 statement! {
     Pg, PgConnection;
     /// Leases a free slot in the open transaction.
-    AcquireSlotInTransaction<'a> { request: &'a LeaseRequest<'a>, candidates: Candidates<'a> } -> AnswerSql,
+    AcquireSlotInTransaction<'a> { request: &'a LeaseRequest<'a>, filter: SlotFilter<'a> } -> LeaseRowSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot_in_transaction");
-        push_candidates(&mut out, &self.candidates)?;
+        push_filter(&mut out, &self.filter)?;
         push_lease(&mut out, self.request)?;
     }
 }
@@ -133,10 +130,10 @@ statement! {
 statement! {
     Pg, PgConnection;
     /// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
-    HoldSlot<'a> { candidates: Candidates<'a> } -> AnswerSql,
+    HoldSlot<'a> { filter: SlotFilter<'a> } -> LeaseRowSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
-        push_candidates(&mut out, &self.candidates)?;
+        push_filter(&mut out, &self.filter)?;
         out.push_sql(", true, NULL, NULL, NULL, NULL)");
     }
 }
@@ -159,7 +156,7 @@ statement! {
 /// Who looks at the same time, or pins its slot, is not in the way.
 #[diesel::dsl::auto_type]
 pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
-    let now: Now = Now {};
+    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::expires_us.le(now))
@@ -180,7 +177,7 @@ statement! {
     Pin<'a> { key: Key<'a> } -> Integer,
     |self, out| {
         out.push_sql("SELECT number FROM diesel_locks_slots");
-        where_key(&mut out, &self.key)?;
+        push_key_filter(&mut out, &self.key)?;
         out.push_sql(" FOR KEY SHARE");
     }
 }
@@ -188,7 +185,7 @@ statement! {
 /// Free slots above a number, from the last one on.
 #[diesel::dsl::auto_type]
 pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
-    let now: Now = Now {};
+    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.gt(above))
@@ -201,16 +198,16 @@ pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
 }
 
 /// Unless it is there.
-pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
     diesel::insert_into(diesel_locks_fences::table)
         .values((
-            diesel_locks_fences::id.eq(FENCES),
+            diesel_locks_fences::id.eq(FENCE_ROW_ID),
             diesel_locks_fences::fence.eq(fence),
         ))
         .on_conflict_do_nothing()
 }
 
-pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
     diesel::insert_into(diesel_locks_semaphores::table)
         .values((
             diesel_locks_semaphores::name.eq(name),
@@ -222,20 +219,20 @@ pub(super) fn register(name: &str, permits: i32) -> impl Counted {
 }
 
 /// The row of each number that is asked for, the last of its entries in the index, if it is still of the token.
-const NEWEST_ASKED: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
+const JOIN_NEWEST_VERSION: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
      WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
      AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
      ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
 
 /// The same row, to be locked.
-const JOIN_MINE: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
+const JOIN_OWNED: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
      AND slot.fence = mine.fence AND slot.token = mine.token";
 
 statement! {
     Pg, PgConnection;
     /// Renews leases; a row that another session has locked keeps its end. Rows are locked in the order of
     /// their keys. Raw: the DSL knows neither arrays as tables nor locks in a part of a statement.
-    Renew<'a> {
+    RenewBatch<'a> {
         names: Vec<&'a str>,
         numbers: Vec<i32>,
         tokens: Vec<&'a [u8]>,
@@ -248,9 +245,9 @@ statement! {
             ", ", Array<Integer> = &self.numbers;
             ", ", Array<Binary> = &self.tokens;
             ", ", Array<BigInt> = &self.leases;
-            ") AS asked (name, number, token, lease_us)"; {NEWEST_ASKED}; "), \
+            ") AS asked (name, number, token, lease_us)"; {JOIN_NEWEST_VERSION}; "), \
              locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, mine.lease_us \
-             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
+             FROM diesel_locks_slots AS slot"; {JOIN_OWNED}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
              renewed AS (UPDATE diesel_locks_slots AS slot SET expires_us = greatest(slot.hold_until_us, "; {Pg::NOW};
             " + locked.lease_us) FROM locked \
@@ -263,7 +260,7 @@ statement! {
     }
 }
 
-impl<'a> Renew<'a> {
+impl<'a> RenewBatch<'a> {
     pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
         Self {
             names: leases
@@ -280,8 +277,8 @@ impl<'a> Renew<'a> {
 statement! {
     Pg, PgConnection;
     /// Gives slots back, but for those that another session has locked; the tokens of these. Raw as
-    /// [`Renew`] is.
-    GiveBackMany<'a> {
+    /// [`RenewBatch`] is.
+    ReleaseBatch<'a> {
         names: Vec<&'a str>,
         numbers: Vec<i32>,
         tokens: Vec<&'a [u8]>,
@@ -292,9 +289,9 @@ statement! {
                 Array<Text> = &self.names;
             ", ", Array<Integer> = &self.numbers;
             ", ", Array<Binary> = &self.tokens;
-            ") AS asked (name, number, token)"; {NEWEST_ASKED}; "), \
+            ") AS asked (name, number, token)"; {JOIN_NEWEST_VERSION}; "), \
              locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token \
-             FROM diesel_locks_slots AS slot"; {JOIN_MINE}; " \
+             FROM diesel_locks_slots AS slot"; {JOIN_OWNED}; " \
              ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
              freed AS (UPDATE diesel_locks_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.hold_until_us > "; {Pg::NOW};
             " THEN slot.hold_until_us ELSE 0 END FROM locked \
@@ -304,14 +301,14 @@ statement! {
     }
 }
 
-impl<'a> GiveBackMany<'a> {
+impl<'a> ReleaseBatch<'a> {
     pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
-        let Renew {
+        let RenewBatch {
             names,
             numbers,
             tokens,
             ..
-        } = Renew::of(leases);
+        } = RenewBatch::of(leases);
         Self {
             names,
             numbers,
@@ -322,14 +319,14 @@ impl<'a> GiveBackMany<'a> {
 
 statement! {
     Pg, PgConnection;
-    /// [`GiveBackUnexpired`] as a transaction of its own, which need not wait for the disk: should the server
+    /// [`ReleaseUnexpired`] as a transaction of its own, which need not wait for the disk: should the server
     /// crash before its record is there, the slot is free when its lease ends. Nothing can overtake it: a
     /// grant of the slot to another comes after it in the log.
-    GiveBackAlone<'a> { key: Key<'a> } -> Integer,
+    ReleaseAsync<'a> { key: Key<'a> } -> Integer,
     |self, out| {
-        set_free(&mut out);
-        where_key(&mut out, &self.key)?;
-        and_unexpired(&mut out);
+        push_release(&mut out);
+        push_key_filter(&mut out, &self.key)?;
+        push_unexpired_filter(&mut out);
         // For this transaction alone, which is this statement: a function with an effect among conditions, right in
         // whatever order they are evaluated. A row that is updated has met all of them, this one too; without such
         // a row the transaction writes nothing for which the server could wait.

@@ -9,8 +9,8 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
 use super::slot_sql;
-use super::{isolation_of, sql};
-use crate::engine::slot_resize::{AT_ONCE, to_remove};
+use super::{isolation_reason, sql};
+use crate::engine::slot_resize::{BATCH_SIZE, slots_to_delete};
 use crate::error::classify::{ErrorClass, classify};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
@@ -21,7 +21,7 @@ use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 
 impl SemaphoreBackend for PgConnection {
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
-        let (name, table, started) = alone(conn, |conn| {
+        let (name, table, started) = autocommit_retry(conn, |conn| {
             slot_sql::Database {}.get_result::<(String, i64, i64)>(conn)
         })?;
         Ok(Some(format!("postgres {name} {table} {started}")))
@@ -32,23 +32,15 @@ impl SemaphoreBackend for PgConnection {
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let answer = alone(conn, |conn| {
-            let candidates = candidates(request.semaphore, context);
+        let row = autocommit_retry(conn, |conn| {
+            let filter = filter(request.semaphore, context);
             if context.in_transaction {
-                slot_sql::AcquireSlotInTransaction {
-                    request,
-                    candidates,
-                }
-                .get_result(conn)
+                slot_sql::AcquireSlotInTransaction { request, filter }.get_result(conn)
             } else {
-                slot_sql::AcquireSlot {
-                    request,
-                    candidates,
-                }
-                .get_result(conn)
+                slot_sql::AcquireSlot { request, filter }.get_result(conn)
             }
         });
-        attempt(answer, request.semaphore, context)
+        outcome(row, request.semaphore, context)
     }
 
     fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
@@ -61,9 +53,9 @@ impl SemaphoreBackend for PgConnection {
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let candidates = candidates(semaphore, context);
-        let answer = slot_sql::HoldSlot { candidates }.get_result(conn);
-        attempt(answer.map_err(Error::from), semaphore, context)
+        let filter = filter(semaphore, context);
+        let row = slot_sql::HoldSlot { filter }.get_result(conn);
+        outcome(row.map_err(Error::from), semaphore, context)
     }
 
     fn grantable_slots(
@@ -75,7 +67,7 @@ impl SemaphoreBackend for PgConnection {
         if in_transaction {
             conn.batch_execute(slot_sql::SAVEPOINT)?;
         }
-        let looked = alone(conn, |conn| {
+        let looked = autocommit_retry(conn, |conn| {
             let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
             let free: Vec<i32> = slot_sql::free_and_unlocked(semaphore.name()).load(conn)?;
             Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
@@ -87,7 +79,7 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
-        alone(conn, slot_sql::floor_is_locked)
+        autocommit_retry(conn, slot_sql::floor_is_locked)
     }
 
     fn create_batch(
@@ -102,8 +94,8 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        let last = alone(conn, slot_sql::last_of_all)?;
-        alone(conn, |conn| {
+        let last = autocommit_retry(conn, slot_sql::largest_fence)?;
+        autocommit_retry(conn, |conn| {
             conn.execute_returning_count(&slot_sql::insert_fence_floor(last))
         })?;
         Ok(())
@@ -114,7 +106,7 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
-        alone(conn, |conn| {
+        autocommit_retry(conn, |conn| {
             conn.execute_returning_count(&slot_sql::register(
                 semaphore.name(),
                 semaphore.permits_i32(),
@@ -129,13 +121,13 @@ impl SemaphoreBackend for PgConnection {
         lease_us: i64,
         state: Expiry,
     ) -> Result<usize, Error> {
-        alone(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::ExtendUnexpired {
+        autocommit_retry(conn, |conn| match state {
+            Expiry::Unexpired => slot_sql::RenewUnexpired {
                 key: key(slot),
                 lease_us,
             }
             .execute(conn),
-            Expiry::IncludeExpired => slot_sql::Extend {
+            Expiry::IncludeExpired => slot_sql::Renew {
                 key: key(slot),
                 lease_us,
             }
@@ -145,12 +137,12 @@ impl SemaphoreBackend for PgConnection {
 
     fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         let own_transaction = depth::depth(conn)? == 0;
-        alone(conn, |conn| match state {
+        autocommit_retry(conn, |conn| match state {
             Expiry::Unexpired if own_transaction => {
-                slot_sql::GiveBackAlone { key: key(slot) }.execute(conn)
+                slot_sql::ReleaseAsync { key: key(slot) }.execute(conn)
             }
-            Expiry::Unexpired => slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn),
-            Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn),
+            Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn),
+            Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn),
         })
     }
 
@@ -161,22 +153,23 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = alone(conn, |conn| {
-            slot_sql::IsOfToken { key: key(slot) }.get_result(conn)
+        let mine: i64 = autocommit_retry(conn, |conn| {
+            slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)
         })?;
         Ok(mine == 1)
     }
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        alone(conn, |conn| slot_sql::held(name).load(conn))
+        autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        let taken: Vec<(i32, bool)> = alone(conn, |conn| slot_sql::taken_numbers(name).load(conn))?;
+        let taken: Vec<(i32, bool)> =
+            autocommit_retry(conn, |conn| slot_sql::held_numbers(name).load(conn))?;
         let mut held = 0;
         for (number, unexpired) in taken {
-            let freed = alone(conn, |conn| {
-                conn.execute_returning_count(&slot_sql::take_away(name, number))
+            let freed = autocommit_retry(conn, |conn| {
+                conn.execute_returning_count(&slot_sql::force_release(name, number))
             })?;
             held += if unexpired { freed } else { 0 };
         }
@@ -185,12 +178,12 @@ impl SemaphoreBackend for PgConnection {
 
     fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         let semaphores: Vec<(String, Option<i32>)> =
-            alone(conn, |conn| slot_sql::semaphores().load(conn))?;
+            autocommit_retry(conn, |conn| slot_sql::semaphores().load(conn))?;
         let mut purged = 0;
         for (name, permits) in semaphores {
             loop {
                 let removed = at_read_committed(conn, |conn| {
-                    remove_last(conn, &name, age_us, permits.unwrap_or(0))
+                    delete_last(conn, &name, age_us, permits.unwrap_or(0))
                 })?;
                 match removed {
                     None => Self::create_fence_floor(conn)?,
@@ -203,14 +196,15 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        alone(conn, |conn| slot_sql::GiveBackMany::of(leases).load(conn))
+        autocommit_retry(conn, |conn| slot_sql::ReleaseBatch::of(leases).load(conn))
     }
 
     fn renew_batch(
         conn: &mut Self,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
-        let rows: Vec<(Vec<u8>, i64)> = alone(conn, |conn| slot_sql::Renew::of(leases).load(conn))?;
+        let rows: Vec<(Vec<u8>, i64)> =
+            autocommit_retry(conn, |conn| slot_sql::RenewBatch::of(leases).load(conn))?;
         Ok(rows
             .into_iter()
             .map(|(token, remaining_us)| RenewalResult {
@@ -223,7 +217,7 @@ impl SemaphoreBackend for PgConnection {
 
 /// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
 /// without gaps. `None` when the row of `diesel_locks_fences` is missing.
-fn remove_last(
+fn delete_last(
     conn: &mut PgConnection,
     name: &str,
     age_us: i64,
@@ -233,18 +227,18 @@ fn remove_last(
         return Ok(None);
     };
     let last: Option<i32> = slot_sql::last_number(name).get_result(conn).optional()?;
-    let stays: Option<i32> = slot_sql::last_to_stay(name, age_us, permits)
+    let retained: Option<i32> = slot_sql::last_retained(name, age_us, permits)
         .get_result(conn)
         .optional()?;
     let rows: Vec<(i32, i64)> =
-        slot_sql::lock_free_above(name, stays.unwrap_or(0), AT_ONCE.into()).load(conn)?;
-    let Some(removal) = to_remove(last, &rows, floor) else {
+        slot_sql::lock_free_above(name, retained.unwrap_or(0), BATCH_SIZE.into()).load(conn)?;
+    let Some(deletion) = slots_to_delete(last, &rows, floor) else {
         return Ok(Some(0));
     };
-    if removal.fence > floor {
-        conn.execute_returning_count(&slot_sql::set_fence_floor(removal.fence))?;
+    if deletion.fence > floor {
+        conn.execute_returning_count(&slot_sql::set_fence_floor(deletion.fence))?;
     }
-    conn.execute_returning_count(&slot_sql::remove_above(name, removal.above))
+    conn.execute_returning_count(&slot_sql::delete_above(name, deletion.above))
         .map(Some)
 }
 
@@ -261,20 +255,20 @@ fn at_read_committed<T>(
 
 /// Runs a statement that is its own transaction until it is not the victim of another: at a session's
 /// default level above READ COMMITTED also single statements can be. Inside a transaction once.
-fn alone<T>(
+fn autocommit_retry<T>(
     conn: &mut PgConnection,
     statement: impl Fn(&mut PgConnection) -> QueryResult<T>,
 ) -> Result<T, Error> {
-    let alone = depth::depth(conn)? == 0;
+    let autocommit_retry = depth::depth(conn)? == 0;
     loop {
         match statement(conn) {
-            Err(error) if alone && is_victim(&error) => {}
+            Err(error) if autocommit_retry && is_retryable(&error) => {}
             result => return Ok(result?),
         }
     }
 }
 
-fn is_victim(error: &diesel::result::Error) -> bool {
+fn is_retryable(error: &diesel::result::Error) -> bool {
     matches!(
         classify(error),
         ErrorClass::SerializationFailure | ErrorClass::Deadlock
@@ -304,28 +298,25 @@ fn random_first() -> i32 {
     i32::try_from(backoff::random_below(100)).map_or(1, |below| below + 1)
 }
 
-fn candidates<'a>(
-    semaphore: &'a Semaphore,
-    context: &'a AttemptContext,
-) -> slot_sql::Candidates<'a> {
+fn filter<'a>(semaphore: &'a Semaphore, context: &'a AttemptContext) -> slot_sql::SlotFilter<'a> {
     let permits = semaphore.permits_i32();
     let first = context.preferred.unwrap_or_else(|| LAST_ACQUIRED.get());
-    slot_sql::Candidates {
+    slot_sql::SlotFilter {
         semaphore: semaphore.name(),
         permits,
         first: 1 + (first.max(1) - 1) % permits.max(1),
-        among: context.candidates.as_deref(),
+        candidates: context.candidates.as_deref(),
     }
 }
 
-fn attempt(
-    answer: Result<slot_sql::Answer, Error>,
+fn outcome(
+    row: Result<slot_sql::LeaseRow, Error>,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
-    let (number, fence, slots, any_free, level) = match answer {
+    let (number, fence, slots, any_free, level) = match row {
         Err(error) if is_lock_timeout(&error) => return Ok(AttemptOutcome::TableLocked),
-        answer => answer?,
+        row => row?,
     };
     if let (Some(number), Some(fence)) = (number, fence) {
         LAST_ACQUIRED.set(number);
@@ -337,7 +328,7 @@ fn attempt(
     match level {
         Some(level) => Err(Error::UnsuitableIsolation {
             resource: semaphore.to_string(),
-            reason: isolation_of(&level),
+            reason: isolation_reason(&level),
         }),
         None => Ok(classify_refusal(
             slots,

@@ -29,17 +29,17 @@ extern "SQL" {
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
 /// The first number of each kept row's advisory lock: the table, by its object identifier, as in the migration.
-const KEPT_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
+const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
 /// Milliseconds within which what is free is had when the time is up: far more than it takes. Without it a lock that
-/// changes hands faster than [`short_wait`] would be waited for on and on.
-fn without_waiting(ids: usize) -> i32 {
+/// changes hands faster than [`nowait_lock_timeout_ms`] would be waited for on and on.
+fn grace_ms(ids: usize) -> i32 {
     200 + i32::try_from(ids / 5).unwrap_or(i32::MAX / 2)
 }
 
 /// Milliseconds of a lock wait that is none: as in `diesel_locks_try_acquire`, and less with many ids, each
 /// of which may be waited for.
-fn short_wait(ids: usize) -> usize {
+fn nowait_lock_timeout_ms(ids: usize) -> usize {
     (200 / ids.max(1)).clamp(1, 10)
 }
 
@@ -121,7 +121,7 @@ pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
 /// is no ORDER BY: LIMIT ends the scan, so that no more rows are locked than are returned.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
-    let class: SqlLiteral<Integer> = sql(KEPT_CLASS);
+    let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
     let lock: pg_try_advisory_xact_lock<SqlLiteral<Integer>, dsl::advisory_key> =
         pg_try_advisory_xact_lock(class, dsl::advisory_key);
     diesel_locks_objects::table
@@ -156,14 +156,14 @@ pub(super) fn lock_migrations() -> _ {
 /// as hexadecimal digits, out of which nothing can break.
 pub(super) fn begin_and_acquire(request: &Request) -> String {
     let mut sql = format!("{BEGIN}; ");
-    push_acquire_in_time(&mut sql, request);
+    push_acquire_with_timeout(&mut sql, request);
     sql
 }
 
 /// The same inside a transaction: an error ends at the savepoint.
 pub(super) fn acquire_in_savepoint(request: &Request) -> String {
     let mut sql = "SAVEPOINT diesel_locks; ".to_owned();
-    push_acquire_in_time(&mut sql, request);
+    push_acquire_with_timeout(&mut sql, request);
     sql.push_str("; RELEASE SAVEPOINT diesel_locks");
     sql
 }
@@ -172,15 +172,15 @@ pub(super) fn acquire_in_savepoint(request: &Request) -> String {
 /// each holder that is waited for. When the time is up there are both: what is free is had, though the
 /// server takes its time, what is held is not waited for. Both are set back to what the session had, also
 /// for the case that it is a limit of this transaction only.
-fn push_acquire_in_time(sql: &mut String, request: &Request) {
+fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
     let Wait::AtMost(_) = request.wait else {
         push_acquire(sql, request);
         return;
     };
     let (limit, lock_limit) = match request.remaining_millis().unwrap_or(i32::MAX) {
         0 => (
-            without_waiting(request.ids.len()),
-            short_wait(request.ids.len()),
+            grace_ms(request.ids.len()),
+            nowait_lock_timeout_ms(request.ids.len()),
         ),
         left => (left, 0),
     };

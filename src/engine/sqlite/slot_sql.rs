@@ -3,12 +3,12 @@
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::engine::clock::{After, Clock};
+use crate::engine::clock::{Clock, DbNowPlus};
 use crate::engine::raw_sql::{push, statement};
-use crate::engine::slot_queries::slot_rows;
+use crate::engine::slot_queries::slot_queries;
 use crate::semaphore::backend::{Grant, LeaseRequest};
 
-slot_rows!(
+slot_queries!(
     sqlite,
     Sqlite,
     SqliteConnection,
@@ -34,7 +34,7 @@ statement! {
 
 #[diesel::dsl::auto_type]
 pub(super) fn free<'a>(name: &'a str) -> _ {
-    let now: Now = Now {};
+    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::expires_us.le(now))
@@ -48,12 +48,12 @@ pub(super) fn count<'a>(name: &'a str) -> _ {
 }
 
 /// The last slot's number, and number and fence of a free slot.
-pub(super) type LookRow = (Option<i32>, Option<i32>, Option<i64>);
+pub(super) type FoundRow = (Option<i32>, Option<i32>, Option<i64>);
 
 statement! {
     Sqlite, SqliteConnection;
     /// A free slot, provided that there are no more slots than permits. Raw: the DSL has no derived tables.
-    Look<'a> { name: &'a str, permits: i32 } ->
+    FindFree<'a> { name: &'a str, permits: i32 } ->
         (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
     |self, out| {
         push!(out;
@@ -69,7 +69,7 @@ statement! {
 
 #[diesel::dsl::auto_type]
 pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
-    let now: Now = Now {};
+    let now: DbNow = DbNow {};
     slots::table
         .filter(slots::name.eq(name))
         .filter(slots::number.eq_any(open))
@@ -80,16 +80,16 @@ pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
 }
 
 /// The row is known to be free: we are the only one who writes.
-pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl Counted + 'a {
+pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl ExecutableQuery + 'a {
     diesel::update(slots::table.find((request.semaphore.name(), grant.number))).set((
         slots::token.eq(Some(request.token.as_slice())),
         slots::holder.eq(request.holder),
         slots::fence.eq(grant.fence),
-        slots::acquired_us.eq(Now {}),
-        slots::expires_us.eq(After {
+        slots::acquired_us.eq(DbNow {}),
+        slots::expires_us.eq(DbNowPlus {
             micros: request.lease_us,
         }),
-        slots::hold_until_us.eq(After {
+        slots::hold_until_us.eq(DbNowPlus {
             micros: request.min_hold_us,
         }),
     ))
@@ -105,31 +105,31 @@ pub(super) fn last_fence_above<'a>(name: &'a str, above: i32) -> _ {
         .select(slots::fence)
 }
 
-pub(super) fn clear_token(name: &str, number: i32) -> impl Counted {
+pub(super) fn clear_token(name: &str, number: i32) -> impl ExecutableQuery {
     diesel::update(slots::table.find((name, number)))
         .filter(slots::token.is_not_null())
         .set(slots::token.eq(None::<&[u8]>))
 }
 
-pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl Counted {
+pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl ExecutableQuery {
     diesel::insert_into(slots::table).values((
         slots::name.eq(name),
         slots::number.eq(number),
         slots::fence.eq(fence),
-        slots::acquired_us.eq(Now {}),
+        slots::acquired_us.eq(DbNow {}),
         slots::expires_us.eq(0_i64),
         slots::hold_until_us.eq(0_i64),
     ))
 }
 
-pub(super) fn insert_fence_floor(fence: i64) -> impl Counted {
+pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
     diesel::insert_into(diesel_locks_fences::table).values((
-        diesel_locks_fences::id.eq(FENCES),
+        diesel_locks_fences::id.eq(FENCE_ROW_ID),
         diesel_locks_fences::fence.eq(fence),
     ))
 }
 
-pub(super) fn register(name: &str, permits: i32) -> impl Counted {
+pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
     diesel::replace_into(diesel_locks_semaphores::table).values((
         diesel_locks_semaphores::name.eq(name),
         diesel_locks_semaphores::permits.eq(permits),
@@ -139,7 +139,7 @@ pub(super) fn register(name: &str, permits: i32) -> impl Counted {
 statement! {
     Sqlite, SqliteConnection;
     /// Renews leases. Raw: the DSL does not know JSON as a table.
-    Renew<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
+    RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
         push!(out;
             "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW};
@@ -155,8 +155,8 @@ statement! {
 
 statement! {
     Sqlite, SqliteConnection;
-    /// Gives slots back. Raw as [`Renew`] is.
-    GiveBackMany<'a> { asked: &'a str } -> BigInt,
+    /// Gives slots back. Raw as [`RenewBatch`] is.
+    ReleaseBatch<'a> { asked: &'a str } -> BigInt,
     |self, out| {
         push!(out;
             "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {Sqlite::NOW};

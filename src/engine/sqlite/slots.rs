@@ -7,7 +7,9 @@ use diesel::connection::Connection;
 use diesel::prelude::*;
 
 use super::slot_sql;
-use super::{STEP, become_writer, begin_immediate, in_turn, nothing, sql, with_busy_timeout};
+use super::{
+    BUSY_STEP, begin_immediate, nothing, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
+};
 use crate::engine::Grant as LockGrant;
 use crate::object_lock::acquire::Request;
 use crate::semaphore::backend::{
@@ -18,7 +20,7 @@ use crate::semaphore::backend::{
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
 /// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SemaphoreBackend for SqliteConnection {
     const CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
@@ -73,7 +75,7 @@ impl SemaphoreBackend for SqliteConnection {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if depth::depth(conn)? > 1 {
-            become_sole_writer(conn)?;
+            ensure_writer(conn)?;
         }
         attempt(conn, semaphore, context, |conn, free| {
             // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
@@ -114,7 +116,7 @@ impl SemaphoreBackend for SqliteConnection {
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
         write(conn, |conn| {
-            let last = fence_floor(conn)?.max(slot_sql::last_of_all(conn)?);
+            let last = fence_floor(conn)?.max(slot_sql::largest_fence(conn)?);
             let Some(raised) = fence::raised(last, by) else {
                 return Ok(RaiseOutcome::TooLarge);
             };
@@ -141,12 +143,12 @@ impl SemaphoreBackend for SqliteConnection {
     ) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
-                Expiry::Unexpired => slot_sql::ExtendUnexpired {
+                Expiry::Unexpired => slot_sql::RenewUnexpired {
                     key: key(slot),
                     lease_us,
                 }
                 .execute(conn)?,
-                Expiry::IncludeExpired => slot_sql::Extend {
+                Expiry::IncludeExpired => slot_sql::Renew {
                     key: key(slot),
                     lease_us,
                 }
@@ -158,33 +160,31 @@ impl SemaphoreBackend for SqliteConnection {
     fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
         write(conn, |conn| {
             Ok(match state {
-                Expiry::Unexpired => {
-                    slot_sql::GiveBackUnexpired { key: key(slot) }.execute(conn)?
-                }
-                Expiry::IncludeExpired => slot_sql::GiveBack { key: key(slot) }.execute(conn)?,
+                Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn)?,
+                Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn)?,
             })
         })
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        become_sole_writer(conn)?;
+        ensure_writer(conn)?;
         Self::owns(conn, slot)
     }
 
     fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = slot_sql::IsOfToken { key: key(slot) }.get_result(conn)?;
+        let mine: i64 = slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)?;
         Ok(mine == 1)
     }
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(slot_sql::held(name).load(conn)?)
+        Ok(slot_sql::held_slots(name).load(conn)?)
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         write(conn, |conn| {
-            let taken: Vec<(i32, bool)> = slot_sql::taken_numbers(name).load(conn)?;
+            let taken: Vec<(i32, bool)> = slot_sql::held_numbers(name).load(conn)?;
             for (number, _) in &taken {
-                conn.execute_returning_count(&slot_sql::take_away(name, *number))?;
+                conn.execute_returning_count(&slot_sql::force_release(name, *number))?;
             }
             Ok(taken.iter().filter(|(_, unexpired)| *unexpired).count())
         })
@@ -195,11 +195,11 @@ impl SemaphoreBackend for SqliteConnection {
             let semaphores: Vec<(String, Option<i32>)> = slot_sql::semaphores().load(conn)?;
             let mut purged = 0;
             for (name, permits) in semaphores {
-                let stays: Option<i32> =
-                    slot_sql::last_to_stay(&name, age_us, permits.unwrap_or(0))
+                let retained: Option<i32> =
+                    slot_sql::last_retained(&name, age_us, permits.unwrap_or(0))
                         .get_result(conn)
                         .optional()?;
-                let above = stays.unwrap_or(0);
+                let above = retained.unwrap_or(0);
                 let last_fence: Option<i64> = slot_sql::last_fence_above(&name, above)
                     .get_result(conn)
                     .optional()?;
@@ -207,7 +207,7 @@ impl SemaphoreBackend for SqliteConnection {
                 if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
                     conn.execute_returning_count(&slot_sql::set_fence_floor(fence))?;
                 }
-                purged += conn.execute_returning_count(&slot_sql::remove_above(&name, above))?;
+                purged += conn.execute_returning_count(&slot_sql::delete_above(&name, above))?;
             }
             Ok(purged)
         })
@@ -216,7 +216,7 @@ impl SemaphoreBackend for SqliteConnection {
     fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
         write(conn, |conn| {
             let asked = RenewalRequest::as_json(leases);
-            slot_sql::GiveBackMany { asked: &asked }.execute(conn)?;
+            slot_sql::ReleaseBatch { asked: &asked }.execute(conn)?;
             Ok(Vec::new())
         })
     }
@@ -227,7 +227,8 @@ impl SemaphoreBackend for SqliteConnection {
     ) -> Result<Vec<RenewalResult>, Error> {
         write(conn, |conn| {
             let asked = RenewalRequest::as_json(leases);
-            let rows: Vec<(Option<Vec<u8>>, i64)> = slot_sql::Renew { asked: &asked }.load(conn)?;
+            let rows: Vec<(Option<Vec<u8>>, i64)> =
+                slot_sql::RenewBatch { asked: &asked }.load(conn)?;
             Ok(rows
                 .into_iter()
                 .filter_map(|(token, remaining_us)| {
@@ -246,7 +247,7 @@ fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
     if let Some(fence) = slot_sql::fence_floor().get_result(conn).optional()? {
         return Ok(fence);
     }
-    let fence = slot_sql::last_of_all(conn)?;
+    let fence = slot_sql::largest_fence(conn)?;
     conn.execute_returning_count(&slot_sql::insert_fence_floor(fence))?;
     Ok(fence)
 }
@@ -262,8 +263,8 @@ fn attempt(
     // In one statement: between two, another may add slots or remove them.
     let (slots, free) = match &context.candidates {
         None => {
-            let look = slot_sql::Look { name, permits };
-            let (slots, number, fence): slot_sql::LookRow = look.get_result(conn)?;
+            let look = slot_sql::FindFree { name, permits };
+            let (slots, number, fence): slot_sql::FoundRow = look.get_result(conn)?;
             (slots, number.zip(fence))
         }
         Some(open) => {
@@ -284,24 +285,26 @@ fn write<T>(
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
     if depth::depth(conn)? > 0 {
-        become_sole_writer(conn)?;
+        ensure_writer(conn)?;
         work(conn)
     } else {
         let request = patient(conn)?;
-        in_turn(conn, &request, work)
+        with_write_lock(conn, &request, work)
     }
 }
 
-fn become_sole_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
+fn ensure_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
     let request = patient(conn)?;
-    with_busy_timeout(conn, STEP, |conn| become_writer(conn, &request, STEP))?;
+    with_busy_timeout(conn, BUSY_STEP, |conn| {
+        upgrade_to_writer(conn, &request, BUSY_STEP)
+    })?;
     Ok(())
 }
 
 fn patient(conn: &mut SqliteConnection) -> Result<Request, Error> {
     let busy_timeout: i32 = sql::BusyTimeout.get_result(conn)?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
-    nothing(Wait::AtMost(busy_timeout.max(PATIENCE)))
+    nothing(Wait::AtMost(busy_timeout.max(DEFAULT_WRITE_TIMEOUT)))
 }
 
 fn key(slot: &Slot) -> slot_sql::Key<'_> {

@@ -21,7 +21,7 @@ pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";
 /// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
 /// a transaction without other writes has nothing to sync.
 #[diesel::dsl::auto_type]
-pub(super) fn become_writer() -> _ {
+pub(super) fn upgrade_to_writer() -> _ {
     delete(diesel_locks_objects::table.filter(dsl::id.eq("")))
 }
 
