@@ -1,4 +1,4 @@
-//! The promises of the README's table, each as one test body that runs on every engine.
+//! The promises of `docs/guarantees.md`, each as one test body that runs on every engine.
 //!
 //! `promises` has the bodies, `support` what they stand on; the modules `postgres`, `mysql` (MySQL or
 //! MariaDB, whichever `MYSQL_DATABASE_URL` names) and `sqlite` list them for their engine, and add what

@@ -1,29 +1,111 @@
-//! `diesel_locks::schema` is what `diesel print-schema` prints from the migrations.
+//! The Diesel CLI: `diesel_locks::schema` is what it prints from the migrations, and an application uses it as the README
+//! says.
 
-use std::process::Command;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use diesel_locks::prelude::*;
 
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
-fn printed<B: Backend>() -> String {
+/// The Diesel CLI in a directory, on a database.
+fn diesel(directory: &Path, url: &str, arguments: &[&str]) -> Output {
     let program = std::env::var("DIESEL_CLI").unwrap_or_else(|_| "diesel".to_owned());
-    let database = B::new();
-    let output = Command::new(&program)
-        .args(["print-schema", "--database-url"])
-        .arg(database.url())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+    Command::new(&program)
+        .args(arguments)
+        .args(["--database-url", url])
+        .current_dir(directory)
         .output()
         .unwrap_or_else(|error| {
             panic!(
                 "{program} can't be run ({error}): `cargo xtask test` installs it, or `cargo install \
                  diesel_cli --version ~2.3`; DIESEL_CLI is its path"
             )
-        });
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+        })
+}
+
+fn assert_succeeded(output: &Output) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+}
+
+fn printed<B: Backend>() -> String {
+    let database = B::new();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = diesel(directory, &database.url(), &["print-schema"]);
+    assert_succeeded(&output);
     String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The README's `diesel.toml`.
+fn settings() -> &'static str {
+    let (_, rest) = include_str!("../../README.md")
+        .split_once("```toml\n[print_schema]")
+        .expect("the settings of print-schema");
+    let (rest, _) = rest.split_once("```").expect("an end");
+    rest
+}
+
+/// What the README says about an application that runs its migrations by the Diesel CLI.
+fn application_uses_the_cli<B: Backend>(migrations: &str) {
+    let database = B::empty();
+    let url = database.url();
+    let mut conn = B::connect_to(&url);
+    diesel_locks::migrate(&mut conn).expect("the tables");
+
+    let application = tempfile::tempdir().expect("a directory");
+    let directory = application.path();
+    let diesel = |arguments: &[&str]| diesel(directory, &url, arguments);
+    let write = |path: &str, text: &str| {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, text).expect("a file");
+    };
+    write("Cargo.toml", "");
+    write("diesel.toml", &format!("[print_schema]{}", settings()));
+    write("src/schema.rs", "");
+    write(
+        "migrations/2026-01-01-000000_bonds/up.sql",
+        "CREATE TABLE bonds (id INTEGER NOT NULL PRIMARY KEY)",
+    );
+    write(
+        "migrations/2026-01-01-000000_bonds/down.sql",
+        "DROP TABLE bonds",
+    );
+
+    assert_succeeded(&diesel(&["migration", "run"]));
+    let schema = fs::read_to_string(directory.join("src/schema.rs")).expect("a schema");
+    assert!(schema.contains("bonds (id)"), "{schema}");
+    assert!(!schema.contains("diesel_locks"), "{schema}");
+    assert_succeeded(&diesel(&["migration", "run", "--locked-schema"]));
+    assert_succeeded(&diesel(&["migration", "redo"]));
+
+    let refused = diesel(&["migration", "revert", "--all"]);
+    let message = "Unable to find migration version 00000000000000diesellocks0003";
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{errors}");
+    assert!(errors.contains(message), "{errors}");
+    assert!(include_str!("../../README.md").contains(message));
+
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    for migration in fs::read_dir(ours.join(migrations)).expect("migrations") {
+        let migration = migration.expect("a migration");
+        for file in ["up.sql", "down.sql"] {
+            let sql = fs::read_to_string(migration.path().join(file)).expect("SQL");
+            let name = migration.file_name().into_string().expect("UTF-8");
+            write(&format!("migrations/{name}/{file}"), &sql);
+        }
+    }
+    assert_succeeded(&diesel(&["migration", "revert", "--all"]));
+    let error = conn.held_slots("any").expect_err("no tables");
+    assert!(error.is_missing_tables(), "{error}");
+    assert_succeeded(&diesel(&["migration", "run"]));
+    assert_eq!(
+        diesel_locks::migrate(&mut conn).expect("the tables").len(),
+        0
+    );
+    assert_succeeded(&diesel(&["migration", "redo", "--all"]));
 }
 
 fn assert_same(printed: &str, ours: &str) {
@@ -58,4 +140,19 @@ fn sqlite_is_as_printed() {
         &printed::<Sqlite>(),
         include_str!("../../src/schema/sqlite.rs"),
     );
+}
+
+#[test]
+fn postgres_application_uses_the_cli() {
+    application_uses_the_cli::<Postgres>("postgres");
+}
+
+#[test]
+fn mysql_application_uses_the_cli() {
+    application_uses_the_cli::<Mysql>("mysql");
+}
+
+#[test]
+fn sqlite_application_uses_the_cli() {
+    application_uses_the_cli::<Sqlite>("sqlite");
 }

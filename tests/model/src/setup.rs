@@ -106,7 +106,7 @@ pub enum Clock {
 /// One thing done wrong. The comments name the place in the crate that does it right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mutant {
-    /// What is written to takes every write. (The application's part: the statement in the README.)
+    /// What is written to takes every write. (The application's part: the statement in `docs/guide.md`.)
     NoFenceCheck,
     /// `slot_rows.rs`, `where_key` of `Extend`: without the token.
     RefreshWithoutToken,
