@@ -290,8 +290,8 @@ fn unsuitable_isolation(request: &Request, level: &str) -> Error {
 
 fn isolation_reason(level: &str) -> String {
     format!(
-        "the transaction is at {level}, whose snapshot may be older than the lock; call the method outside \
-         a transaction, or SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED on the connection (a \
-         level for the next transaction alone can't be seen)"
+        "the isolation level is {level}, whose snapshot may be older than the lock: run the transaction with \
+         run_transaction and IsolationLevel::ReadCommitted, call the method outside of a transaction, or SET SESSION \
+         TRANSACTION ISOLATION LEVEL READ COMMITTED (the level of a plain SET TRANSACTION is not visible)"
     )
 }

@@ -240,8 +240,8 @@ fn unsuitable_isolation(request: &Request, level: &str) -> Error {
 
 fn isolation_reason(level: &str) -> String {
     format!(
-        "it is at {}, whose snapshot is older than the lock; begin it at READ COMMITTED \
-         (build_transaction().read_committed()), or call the method outside a transaction",
+        "its isolation level is {}, whose snapshot is older than the lock: run the transaction with run_transaction \
+         and IsolationLevel::ReadCommitted, or call the method outside of a transaction",
         level.to_uppercase()
     )
 }

@@ -261,8 +261,8 @@ fn upgrade_to_writer(
             return Err(Error::UnsuitableIsolation {
                 resource: request.resource(),
                 reason:
-                    "it has read before, and another connection writes or has written since; start \
-                      it with immediate_transaction, or lock before the first read"
+                    "the transaction has read, and another connection is writing or has written since: start the transaction with \
+                     run_transaction or immediate_transaction, or lock before the first read"
                         .to_owned(),
             });
         }

@@ -100,6 +100,10 @@ impl Request {
         Error::LockTimeout {
             resource: self.resource(),
             waited: self.elapsed(),
+            limit: match self.wait {
+                Wait::AtMost(limit) => Some(limit),
+                Wait::No | Wait::Forever => None,
+            },
             source,
         }
     }

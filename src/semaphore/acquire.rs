@@ -262,6 +262,10 @@ pub(crate) fn poll_until<W: WaiterConnection, T>(
             return Err(Error::LockTimeout {
                 resource: resource(),
                 waited: started.elapsed(),
+                limit: match wait {
+                    Wait::AtMost(limit) => Some(limit),
+                    Wait::No | Wait::Forever => None,
+                },
                 source: None,
             });
         }

@@ -112,7 +112,7 @@ impl RetryReason {
     pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
-            if let Some(own) = error.downcast_ref::<Error>() {
+            if let Some(own) = Error::of(error) {
                 return Self::from_crate_error(own);
             }
             if let Some(diesels) = error.downcast_ref::<diesel::result::Error>() {
@@ -135,7 +135,7 @@ impl RetryReason {
 
     fn from_diesel_error(error: &diesel::result::Error) -> Option<Self> {
         if let diesel::result::Error::QueryBuilderError(inner) = error {
-            return inner.downcast_ref().and_then(Self::from_crate_error);
+            return Error::find(&**inner).and_then(Self::from_crate_error);
         }
         match classify::classify(error) {
             ErrorClass::Deadlock => Some(Self::Deadlock),

@@ -98,8 +98,8 @@ pub(crate) fn too_many_kept_locks_are_refused<B: Backend>() {
             ),
             "{error:?}"
         );
-        assert!(error.to_string().contains("50000 of the"), "{error}");
-        assert!(error.to_string().contains("lock 1000 of"), "{error}");
+        assert!(error.to_string().contains("50000 kept objects"), "{error}");
+        assert!(error.to_string().contains("at most 1000:"), "{error}");
     }
     assert_eq!(database.rows(), 0);
     conn.with_object_locks(kept(&ids[..MAX_KEPT_IDS]), |_| Ok::<_, Error>(()))

@@ -1,6 +1,8 @@
 //! Whatever is given: it goes into the database and out of it as it was, or is refused with an error that
 //! says so; no other row is touched, and nothing panics.
 
+use std::time::Duration;
+
 use diesel_locks::Error;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -16,6 +18,36 @@ pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod retries;
 pub(crate) mod times;
+
+/// The error names the duration, exactly, in a unit of its choice.
+fn says_duration(error: &Error, duration: Duration) -> TestCaseResult {
+    let shown = error.to_string();
+    let words: Vec<&str> = shown
+        .split(|c: char| !c.is_alphanumeric() && c != '.')
+        .collect();
+    let named = words
+        .windows(2)
+        .any(|pair| nanos(pair[0], pair[1]) == Some(duration.as_nanos()));
+    prop_assert!(named, "{:?} is not in {:?}", duration, shown);
+    Ok(())
+}
+
+fn nanos(number: &str, unit: &str) -> Option<u128> {
+    let unit: u128 = match unit {
+        "ns" => 1,
+        "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "day" | "days" => 86_400_000_000_000,
+        "year" | "years" => 31_557_600_000_000_000,
+        _ => return None,
+    };
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let nanos: u128 = format!("{decimals:0<9}").parse().ok()?;
+    Some(whole.parse::<u128>().ok()? * unit + nanos * unit / 1_000_000_000)
+}
 
 /// The error, shown in both ways, says all of it.
 fn says<S: AsRef<str>>(error: &Error, parts: &[S]) -> TestCaseResult {

@@ -7,7 +7,7 @@ use diesel_locks::{Error, LeaseState};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, hour, refused, refused_in_a_transaction, says};
+use super::{granted, hour, refused, refused_in_a_transaction, says, says_duration};
 use crate::support::Backend;
 use crate::support::inputs::durations_around;
 use crate::support::property::{CASES, Sessions, holds_on};
@@ -32,7 +32,8 @@ fn refuses<T: std::fmt::Debug>(
     let error = refused(result)?;
     let typed = matches!(&error, Error::InvalidLease { requested, .. } if *requested == value);
     prop_assert!(typed, "{:?}", error);
-    says(&error, &[format!("{value:?}"), limit.to_owned()])
+    says_duration(&error, value)?;
+    says(&error, &[limit])
 }
 
 /// The limit that a duration is beyond.

@@ -7,7 +7,7 @@ use diesel_locks::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, hour, nothing, refused, says};
+use super::{granted, hour, nothing, refused, says, says_duration};
 use crate::support::Backend;
 use crate::support::inputs::durations_around;
 use crate::support::property::{CASES, Sessions, holds_on};
@@ -21,7 +21,8 @@ fn refuses<T: std::fmt::Debug>(result: Result<T, Error>, value: Duration) -> Tes
     let error = refused(result)?;
     let typed = matches!(error, Error::InvalidWait { requested } if requested == value);
     prop_assert!(typed, "{:?}", error);
-    says(&error, &[format!("{value:?}"), format!("{LONGEST:?}")])
+    says_duration(&error, value)?;
+    says_duration(&error, LONGEST)
 }
 
 fn times_out<T: std::fmt::Debug>(

@@ -206,6 +206,7 @@ pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
             Err(Error::LockTimeout {
                 resource: "a".to_owned(),
                 waited: Duration::ZERO,
+                limit: None,
                 source: None,
             })
         });

@@ -279,6 +279,7 @@ pub(crate) fn lock_timeouts_are_retried_on_request<B: Backend>() {
                 return Err(Error::LockTimeout {
                     resource: "a".to_owned(),
                     waited: Duration::ZERO,
+                    limit: None,
                     source: None,
                 });
             }
