@@ -1,20 +1,17 @@
 //! `cargo xtask check`: everything that can be said about the code without a database.
 
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::cargo::{PACKAGE, Workspace, cargo};
-use crate::{interrupt, package, programs, run, setup, slim};
+mod allowed_programs;
+mod outcome;
+mod package;
 
-/// How a check ended.
-pub(crate) enum Outcome {
-    Passed,
-    Failed(String),
-    /// It was not made, and this is why.
-    NotMade(String),
-}
+use self::outcome::{Outcome, outcome, passes};
+use crate::cargo::{PACKAGE, Workspace, cargo, root};
+use crate::{interrupt, path_lookup, run, setup};
 
 /// Lints at their strictest, for every call alike: clippy does what `cargo check` does, so that dependencies are compiled
 /// once for each set of features, and what is passed behind `--` does not reach them.
@@ -51,7 +48,10 @@ pub(crate) fn check() -> Result<u8> {
     checked("every combination of features", &mut || {
         combinations(&workspace.features())
     })?;
-    checked("programs that the sources run", &mut slim::check)?;
+    checked(
+        "programs that the sources run",
+        &mut allowed_programs::check,
+    )?;
     checked("package", &mut || package::check(&workspace))?;
     checked("oldest supported Rust", &mut || oldest_rust(&workspace))?;
     checked("licences and sources (cargo deny)", &mut || {
@@ -65,7 +65,7 @@ pub(crate) fn check() -> Result<u8> {
     for (name, outcome, seconds) in report {
         match outcome {
             Outcome::Passed => println!("xtask: passed: {name} ({seconds} s)"),
-            Outcome::NotMade(reason) => println!("xtask: NOT MADE: {name}: {reason}"),
+            Outcome::Skipped(reason) => println!("xtask: NOT MADE: {name}: {reason}"),
             Outcome::Failed(reason) => {
                 println!("xtask: FAILED: {name}: {reason}");
                 code = 1;
@@ -75,22 +75,9 @@ pub(crate) fn check() -> Result<u8> {
     Ok(code)
 }
 
-/// Runs the command, which has to succeed.
-pub(crate) fn passes(command: &mut Command) -> Result<Outcome> {
-    Ok(outcome(run::run(command)?))
-}
-
-fn outcome(status: ExitStatus) -> Outcome {
-    if status.success() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(format!("{status}, see above"))
-    }
-}
-
 /// Every subset of the package's features compiles without a warning, by itself.
 fn combinations(features: &[&str]) -> Result<Outcome> {
-    if programs::find("cargo-hack").is_some() {
+    if path_lookup::find("cargo-hack").is_some() {
         let mut hack = cargo([
             "hack",
             "clippy",
@@ -136,7 +123,7 @@ fn combinations(features: &[&str]) -> Result<Outcome> {
 /// Compiles with the Rust version that Cargo.toml promises.
 fn oldest_rust(workspace: &Workspace) -> Result<Outcome> {
     let version = workspace.rust_version()?;
-    let installed = match programs::find("rustup") {
+    let installed = match path_lookup::find("rustup") {
         Some(rustup) => run::output(Command::new(rustup).args(["toolchain", "list"]))?,
         None => String::new(),
     };
@@ -152,7 +139,7 @@ fn oldest_rust(workspace: &Workspace) -> Result<Outcome> {
         let reason = format!(
             "Rust {version} is not installed (rustup toolchain install {version}); clippy's incompatible_msrv ran"
         );
-        return Ok(Outcome::NotMade(reason));
+        return Ok(Outcome::Skipped(reason));
     };
     let mut check = Command::new("rustup");
     check.args([
@@ -165,7 +152,7 @@ fn oldest_rust(workspace: &Workspace) -> Result<Outcome> {
         "--lib",
         "--all-features",
     ]);
-    passes(check.current_dir(crate::cargo::root()))
+    passes(check.current_dir(root()))
 }
 
 /// Compares the API with that of the last release.
@@ -173,11 +160,11 @@ fn semver() -> Result<Outcome> {
     let mut git = Command::new("git");
     let tags = run::output(
         git.args(["tag", "--list", "v*", "--sort=-version:refname"])
-            .current_dir(crate::cargo::root()),
+            .current_dir(root()),
     );
     let tags = tags.unwrap_or_default();
     let Some(release) = tags.lines().next() else {
-        return Ok(Outcome::NotMade(
+        return Ok(Outcome::Skipped(
             "there is no release (a tag v*) to compare with".into(),
         ));
     };
@@ -202,21 +189,21 @@ fn deny(checks: &[&str]) -> Command {
 /// The list of vulnerabilities comes from the network, unlike anything else here.
 fn vulnerabilities() -> Result<Outcome> {
     let mut deny = deny(&["advisories"]);
-    if programs::find("cargo-deny").is_none() {
+    if path_lookup::find("cargo-deny").is_none() {
         return with_tool("cargo-deny", &mut deny);
     }
     let (status, printed, errors) = run::capture(&mut deny)?;
     print!("{printed}");
     eprint!("{errors}");
     if errors.contains("failed to fetch advisory database") {
-        return Ok(Outcome::NotMade("their list cannot be fetched".into()));
+        return Ok(Outcome::Skipped("their list cannot be fetched".into()));
     }
     Ok(outcome(status))
 }
 
 fn with_tool(program: &str, command: &mut Command) -> Result<Outcome> {
-    if programs::find(program).is_none() {
-        return Ok(Outcome::NotMade(format!(
+    if path_lookup::find(program).is_none() {
+        return Ok(Outcome::Skipped(format!(
             "{program} is not installed (cargo install --locked {program})"
         )));
     }

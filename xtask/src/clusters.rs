@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::cargo::{PACKAGE, cargo};
-use crate::guard::Guard;
-use crate::programs::{self, MysqlServer};
-use crate::purpose::Purpose;
-use crate::servers::{Plan, Source};
-use crate::workplace::{Workplace, account, free_port};
-use crate::{greeting, mysql, postgres, run, setup};
+use crate::cleanup_process::CleanupProcess;
+use crate::path_lookup::{self, MysqlServer};
+use crate::plan::{Plan, Source};
+use crate::run_dir::{RunDir, account, free_port};
+use crate::server_role::ServerRole;
+use crate::{mysql, mysql_handshake, postgres, run, setup};
 
 /// What replicates; Debian's and Ubuntu's MariaDB bring it along.
 const PROVIDERS: [&str; 2] = [
@@ -50,16 +50,16 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
         return Ok(run::code(built));
     }
 
-    let mut guard = Guard::start()?;
-    let workplace = Workplace::create(false)?;
+    let mut cleanup = CleanupProcess::start()?;
+    let run_dir = RunDir::create(false)?;
     let mut command = tests();
     command.arg("--").args(test_arguments);
     command.env(
         "GALERA_DATABASE_URLS",
-        galera(&workplace, &mut guard)?.join(","),
+        galera(&run_dir, &mut cleanup)?.join(","),
     );
-    let primary = postgres::start(&workplace, &mut guard, Purpose::Use)?;
-    let standby = postgres::start_standby(&workplace, &mut guard, &primary)?;
+    let primary = postgres::start(&run_dir, &mut cleanup, ServerRole::Regular)?;
+    let standby = postgres::start_standby(&run_dir, &mut cleanup, &primary)?;
     command.env(
         "PG_STANDBY_DATABASE_URLS",
         format!("{},{standby}", primary.url),
@@ -69,17 +69,17 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
         primary.title
     );
     let status = run::run(&mut command)?;
-    drop(guard);
+    drop(cleanup);
     let code = run::code(status);
     println!("xtask: {} s, exit code {code}", start.elapsed().as_secs());
     Ok(code)
 }
 
 /// The URLs of the nodes.
-fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
+fn galera(run_dir: &RunDir, cleanup: &mut CleanupProcess) -> Result<Vec<String>> {
     let Some(MysqlServer::MariaDb {
         server, install, ..
-    }) = programs::mysql_server()
+    }) = path_lookup::mysql_server()
     else {
         bail!("there is no MariaDB server, of which Galera is a part");
     };
@@ -89,9 +89,9 @@ fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
         .context("there is no Galera (Debian or Ubuntu, as root: apt-get install galera-4)")?;
     let account = account(&["mysql", "nobody"])?;
     let account = account.as_ref();
-    let sockets = workplace.directory("galera-sockets", account)?;
-    let first = workplace.directory("galera-1", account)?;
-    let mut command = workplace.command(&install, account);
+    let sockets = run_dir.directory("galera-sockets", account)?;
+    let first = run_dir.directory("galera-1", account)?;
+    let mut command = run_dir.command(&install, account);
     command.args([
         "--no-defaults",
         "--auth-root-authentication-method=normal",
@@ -102,7 +102,7 @@ fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
     for number in 1..=NODES {
         nodes.push(Node {
             number,
-            data: workplace.path(&format!("galera-{number}")),
+            data: run_dir.path(&format!("galera-{number}")),
             port: free_port()?,
             group: free_port()?,
             transfer: free_port()?,
@@ -112,9 +112,9 @@ fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
         .iter()
         .map(|node| format!("127.0.0.1:{}", node.group))
         .collect();
-    let start = |node: &Node, purpose: &str, guard: &mut Guard| -> Result<usize> {
-        let log = format!("galera-{}-{purpose}.log", node.number);
-        let mut command = workplace.server(&server, account, &log, Purpose::Use)?;
+    let start = |node: &Node, role: &str, cleanup: &mut CleanupProcess| -> Result<usize> {
+        let log = format!("galera-{}-{role}.log", node.number);
+        let mut command = ServerRole::Regular.command(run_dir, &server, account, &log)?;
         let (port, group, transfer) = (node.port, node.group, node.transfer);
         command.args([
             "--no-defaults".to_owned(),
@@ -143,16 +143,16 @@ fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
         if node.number == 1 {
             command.arg("--wsrep-new-cluster");
         }
-        let server = guard.start_server(&mut command, Signal::SIGKILL)?;
-        let answers = guard.wait_for(server, || {
-            greeting::mysql_version(&("127.0.0.1".into(), port))
+        let server = cleanup.start_server(&mut command, Signal::SIGKILL)?;
+        let answers = cleanup.wait_for(server, || {
+            mysql_handshake::version(&("127.0.0.1".into(), port))
         });
-        answers.with_context(|| format!("Galera has not started\n{}", workplace.log(&log)))?;
+        answers.with_context(|| format!("Galera has not started\n{}", run_dir.log(&log)))?;
         Ok(server)
     };
     // One history for all nodes, so that none has to be sent all data of another.
-    let alone = start(&nodes[0], "alone", guard)?;
-    guard.stop_server(alone)?;
+    let alone = start(&nodes[0], "alone", cleanup)?;
+    cleanup.stop_server(alone)?;
     for node in &nodes[1..] {
         run::output(Command::new("cp").arg("-a").args([&first, &node.data]))?;
         for own in ["galera.cache", "gvwstate.dat"] {
@@ -161,7 +161,7 @@ fn galera(workplace: &Workplace, guard: &mut Guard) -> Result<Vec<String>> {
     }
     let mut urls = Vec::new();
     for node in &nodes {
-        start(node, "together", guard)?;
+        start(node, "together", cleanup)?;
         urls.push(format!("mysql://root@127.0.0.1:{}/mysql", node.port));
     }
     Ok(urls)

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cargo::{Workspace, cargo};
-use crate::{programs, run};
+use crate::{path_lookup, run};
 
 /// The variable that tells the tests where it is.
 pub(crate) const VARIABLE: &str = "DIESEL_CLI";
@@ -18,7 +18,7 @@ pub(crate) fn found() -> Result<Option<PathBuf>> {
     let own = std::env::var_os(VARIABLE).map(PathBuf::from);
     let candidates = own
         .into_iter()
-        .chain(programs::find("diesel"))
+        .chain(path_lookup::find("diesel"))
         .chain([installed()?]);
     Ok(candidates
         .into_iter()

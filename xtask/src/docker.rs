@@ -6,19 +6,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::german;
-use crate::greeting;
-use crate::guard;
+use crate::cleanup_process;
 use crate::interrupt;
-use crate::servers::Server;
-use crate::{mysql, postgres, run};
+use crate::server::Server;
+use crate::{locale_de, mysql, mysql_handshake, path_lookup, postgres, run};
 
 /// The image that stands in for the machine's PostgreSQL.
 pub(crate) const POSTGRES: &str = "postgres:17";
 /// The image that stands in for the machine's MariaDB.
 pub(crate) const MARIADB: &str = "mariadb:11.8";
 /// How long the server in a container may take to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Whether containers can be started.
+pub(crate) fn is_available() -> bool {
+    path_lookup::find("docker").is_some() && run::output(Command::new("docker").arg("info")).is_ok()
+}
 
 /// Starts PostgreSQL.
 pub(crate) fn start_postgres(image: &str, durable: bool) -> Result<Server> {
@@ -44,8 +47,8 @@ pub(crate) fn start_postgres(image: &str, durable: bool) -> Result<Server> {
     })?;
     let version = version.split_whitespace().next().unwrap_or_default();
     let (_, _, errors) =
-        run::capture(docker(&psql).args(german::QUERY.iter().flat_map(|query| ["-c", query])))?;
-    let german = errors.contains(german::PROOF);
+        run::capture(docker(&psql).args(locale_de::QUERY.iter().flat_map(|query| ["-c", query])))?;
+    let has_locale_de = errors.contains(locale_de::PROOF);
     let url = format!(
         "postgres://postgres@127.0.0.1:{}/postgres",
         port(&name, "5432")?
@@ -54,7 +57,7 @@ pub(crate) fn start_postgres(image: &str, durable: bool) -> Result<Server> {
         title: format!("PostgreSQL {version}"),
         origin: format!("Docker, {image}"),
         url,
-        german,
+        has_locale_de,
         kill: None,
     })
 }
@@ -74,13 +77,13 @@ pub(crate) fn start_mysql(image: &str, durable: bool) -> Result<Server> {
     )?;
     let port = port(&name, "3306")?;
     let title = wait(&name, || {
-        greeting::mysql_version(&("127.0.0.1".into(), port))
+        mysql_handshake::version(&("127.0.0.1".into(), port))
     })?;
     Ok(Server {
         title,
         origin: format!("Docker, {image}"),
         url: format!("mysql://root@127.0.0.1:{port}/mysql"),
-        german: false,
+        has_locale_de: false,
         kill: None,
     })
 }
@@ -90,7 +93,7 @@ fn start(image: &str, variable: &str, port: &str, arguments: &[&str]) -> Result<
     let kind = image.replace([':', '.'], "-");
     let name = format!("diesel-locks-{}-{kind}", std::process::id());
     println!("xtask: starting a container of {image}");
-    guard::watch_container(&name);
+    cleanup_process::register_container(&name);
     let publish = format!("127.0.0.1::{port}");
     let mut command = docker(&[
         "run",
@@ -127,7 +130,7 @@ fn wait(name: &str, mut attempt: impl FnMut() -> Result<String>) -> Result<Strin
         interrupt::check()?;
         match attempt() {
             Ok(version) => return Ok(version),
-            Err(_) if start.elapsed() < PATIENCE => sleep(Duration::from_millis(200)),
+            Err(_) if start.elapsed() < START_TIMEOUT => sleep(Duration::from_millis(200)),
             Err(error) => {
                 let (_, log, errors) = run::capture(&mut docker(&["logs", "--tail", "20", name]))?;
                 return Err(error).context(format!("the server has not started\n{log}{errors}"));

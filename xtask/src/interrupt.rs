@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// How long a command may take to end after a signal before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const KILL_DELAY: Duration = Duration::from_secs(10);
 
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
 static CURRENT: Mutex<Option<Current>> = Mutex::new(None);
@@ -83,7 +83,7 @@ fn hangup_ignored() -> bool {
 }
 
 fn kill_later(stopping: Current) {
-    thread::sleep(PATIENCE);
+    thread::sleep(KILL_DELAY);
     if current() == Some(stopping) {
         stopping.send(Signal::SIGKILL);
     }

@@ -1,39 +1,42 @@
 //! `cargo xtask`: tests and checks of diesel-locks, with the database servers that they need.
 //!
 //! `cargo xtask test` starts private, throw-away servers, runs every test on them and stops them again, whichever way it
-//! ends; see `servers.rs` for where the servers come from and `guard.rs` for how they are stopped.
+//! ends; see `plan.rs` for where the servers come from and `cleanup_process.rs` for how they are stopped.
 
+mod arguments;
 mod cargo;
 mod check;
+mod cleanup_process;
+mod clock;
 mod clusters;
+mod database_url;
 mod diesel_cli;
 mod docker;
 mod engine;
-mod german;
-mod greeting;
-mod guard;
 mod interrupt;
+mod locale_de;
 mod mysql;
-mod needs;
-mod package;
+mod mysql_handshake;
+mod path_lookup;
+mod plan;
 mod postgres;
-mod programs;
-mod purpose;
 mod release;
+mod requirements;
 mod run;
+mod run_dir;
+mod server;
+mod server_role;
 mod servers;
 mod setup;
-mod slim;
+mod spawn;
 mod test;
 mod torture;
-mod workplace;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::engine::Engine;
-use crate::release::Release;
+use crate::arguments::ServerArguments;
 
 /// Tests and checks of diesel-locks, with the database servers that they need.
 #[derive(Parser)]
@@ -76,48 +79,15 @@ enum Task {
         #[command(flatten)]
         servers: ServerArguments,
     },
-    /// The process that stops the servers when this one has ended (see `guard.rs`).
+    /// The process that stops the servers when this one has ended (see `cleanup_process.rs`).
     #[command(hide = true)]
-    Guard,
-}
-
-/// Which servers, and how.
-#[derive(Args, Clone)]
-pub(crate) struct ServerArguments {
-    /// Only these databases: their servers and their integration tests (`mysql` is MySQL and MariaDB).
-    #[arg(long, value_delimiter = ',', value_name = "DATABASE")]
-    only: Vec<Engine>,
-    /// These servers in place of the machine's (MySQL: beside its MariaDB), from Debian's packages, which are unpacked
-    /// and not installed, or as containers.
-    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
-    server: Vec<Release>,
-    /// Leaves fsync and its like at their defaults, for benchmarks and long runs.
-    #[arg(long)]
-    durable: bool,
-    /// Uses only the servers named by `PG_DATABASE_URL`, `MYSQL_DATABASE_URL` and `MARIADB_DATABASE_URL`, starts none.
-    #[arg(long)]
-    external: bool,
-}
-
-impl ServerArguments {
-    /// Whether this database was asked for; without `--only`, all were.
-    fn wants(&self, engine: Engine) -> bool {
-        self.only.is_empty() || self.only.contains(&engine)
-    }
-
-    /// The version of this database's server that was asked for; `mysql`: of MySQL, and not of MariaDB.
-    fn release(&self, engine: Engine, mysql: bool) -> Option<Release> {
-        let asked = self.server.iter().copied();
-        let mut fitting =
-            asked.filter(|server| server.engine() == engine && server.is_mysql() == mysql);
-        fitting.next_back()
-    }
+    CleanupProcess,
 }
 
 fn main() -> ExitCode {
     let task = Arguments::parse().command;
-    if matches!(task, Task::Guard) {
-        return guard::serve();
+    if matches!(task, Task::CleanupProcess) {
+        return cleanup_process::serve();
     }
     let result = interrupt::watch().and_then(|()| match task {
         Task::Test {
@@ -129,7 +99,7 @@ fn main() -> ExitCode {
         Task::Clusters { test_arguments } => clusters::clusters(&test_arguments),
         Task::Check => check::check(),
         Task::Setup { servers } => setup::setup(&servers),
-        Task::Guard => unreachable!("handled above"),
+        Task::CleanupProcess => unreachable!("handled above"),
     });
     match result {
         Ok(code) => ExitCode::from(code),

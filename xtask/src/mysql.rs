@@ -3,13 +3,14 @@
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
-use crate::greeting;
-use crate::guard::Guard;
-use crate::programs::{self, MysqlServer};
-use crate::purpose::Purpose;
+use crate::cleanup_process::CleanupProcess;
+use crate::database_url;
+use crate::mysql_handshake;
+use crate::path_lookup::{self, MysqlServer};
 use crate::run;
-use crate::servers::Server;
-use crate::workplace::{Workplace, account, free_port};
+use crate::run_dir::{RunDir, account, free_port};
+use crate::server::Server;
+use crate::server_role::ServerRole;
 
 /// Settings of every private server: tests open many connections.
 const SETTINGS: [&str; 2] = ["--max-connections=400", "--innodb-buffer-pool-size=256M"];
@@ -24,30 +25,34 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// Starts a private server, whichever of the two the machine has.
-pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
-    let found = programs::mysql_server().context("there is no MariaDB or MySQL server")?;
-    start_program(&found, workplace, guard, purpose)
+pub(crate) fn start(
+    run_dir: &RunDir,
+    cleanup: &mut CleanupProcess,
+    role: ServerRole,
+) -> Result<Server> {
+    let found = path_lookup::mysql_server().context("there is no MariaDB or MySQL server")?;
+    start_program(&found, run_dir, cleanup, role)
 }
 
 /// Starts a private server of this kind.
 pub(crate) fn start_program(
     found: &MysqlServer,
-    workplace: &Workplace,
-    guard: &mut Guard,
-    purpose: Purpose,
+    run_dir: &RunDir,
+    cleanup: &mut CleanupProcess,
+    role: ServerRole,
 ) -> Result<Server> {
     let account = account(&["mysql", "nobody"])?;
     let account = account.as_ref();
-    let data = workplace.directory(&purpose.name("mysql"), account)?;
-    let sockets = workplace.directory(&purpose.name("mysql-sockets"), account)?;
-    let log = purpose.name("mysql.log");
+    let data = run_dir.directory(&role.name("mysql"), account)?;
+    let sockets = run_dir.directory(&role.name("mysql-sockets"), account)?;
+    let log = role.name("mysql.log");
 
     // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
     let (program, mut install) = match found {
         MysqlServer::MariaDb {
             server, install, ..
         } => {
-            let mut command = workplace.command(install, account);
+            let mut command = run_dir.command(install, account);
             command.args([
                 "--no-defaults",
                 "--auth-root-authentication-method=normal",
@@ -56,7 +61,7 @@ pub(crate) fn start_program(
             (server, command)
         }
         MysqlServer::Mysql { server, .. } => {
-            let mut command = workplace.command(server, account);
+            let mut command = run_dir.command(server, account);
             command.args(["--no-defaults", "--initialize-insecure"]);
             (server, command)
         }
@@ -69,7 +74,7 @@ pub(crate) fn start_program(
     run::output(install.args(&base).arg(&datadir))?;
 
     let port = free_port()?;
-    let mut command = workplace.server(program, account, &log, purpose)?;
+    let mut command = role.command(run_dir, program, account, &log)?;
     command
         .arg("--no-defaults")
         .args(&base)
@@ -84,39 +89,38 @@ pub(crate) fn start_program(
         command.args(["--mysqlx=OFF", "--secure-file-priv=NULL"]);
     }
     // Nobody will miss the data, so it need not take its time to write them.
-    command.args(settings(purpose.durable(workplace)));
+    command.args(settings(role.durable(run_dir)));
     command.args(
-        purpose
-            .connections()
+        role.connections()
             .map(|most| format!("--max-connections={most}")),
     );
-    let server = guard.start_server(&mut command, Signal::SIGKILL)?;
+    let server = cleanup.start_server(&mut command, Signal::SIGKILL)?;
 
-    let title = guard.wait_for(server, || {
-        greeting::mysql_version(&("127.0.0.1".into(), port))
+    let title = cleanup.wait_for(server, || {
+        mysql_handshake::version(&("127.0.0.1".into(), port))
     });
     let title =
-        title.with_context(|| format!("the server has not started\n{}", workplace.log(&log)))?;
+        title.with_context(|| format!("the server has not started\n{}", run_dir.log(&log)))?;
     Ok(Server {
         title,
         origin: "private".into(),
         url: format!("mysql://root@127.0.0.1:{port}/mysql"),
-        german: false,
-        kill: purpose.kill_command(workplace, &sockets.join("pid"))?,
+        has_locale_de: false,
+        kill: role.kill_command(run_dir, &sockets.join("pid"))?,
     })
 }
 
 /// A server that is there already.
 pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
     let address =
-        greeting::address(url, 3306).with_context(|| format!("{variable} names no host"))?;
-    let title = greeting::mysql_version(&address)
+        database_url::address(url, 3306).with_context(|| format!("{variable} names no host"))?;
+    let title = mysql_handshake::version(&address)
         .with_context(|| format!("the server of {variable} does not answer"))?;
     Ok(Server {
         title,
         origin: format!("of {variable}"),
         url: url.into(),
-        german: false,
+        has_locale_de: false,
         kill: None,
     })
 }

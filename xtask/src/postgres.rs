@@ -6,14 +6,14 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::german;
-use crate::greeting;
-use crate::guard::Guard;
-use crate::programs;
-use crate::purpose::Purpose;
+use crate::cleanup_process::CleanupProcess;
+use crate::database_url;
+use crate::locale_de;
+use crate::path_lookup;
 use crate::run;
-use crate::servers::Server;
-use crate::workplace::{Workplace, account, free_port};
+use crate::run_dir::{RunDir, account, free_port};
+use crate::server::Server;
+use crate::server_role::ServerRole;
 
 /// Settings of every private server: tests open many connections.
 const SETTINGS: [&str; 2] = ["max_connections=300", "shared_buffers=256MB"];
@@ -28,27 +28,31 @@ pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// Starts a private server that speaks German when asked to, of the machine's newest version.
-pub(crate) fn start(workplace: &Workplace, guard: &mut Guard, purpose: Purpose) -> Result<Server> {
-    let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
-    start_program(&programs, workplace, guard, purpose)
+pub(crate) fn start(
+    run_dir: &RunDir,
+    cleanup: &mut CleanupProcess,
+    role: ServerRole,
+) -> Result<Server> {
+    let programs = path_lookup::postgres_directory().context("there is no PostgreSQL server")?;
+    start_program(&programs, run_dir, cleanup, role)
 }
 
 /// The same with the programs of this directory.
 pub(crate) fn start_program(
     programs: &Path,
-    workplace: &Workplace,
-    guard: &mut Guard,
-    purpose: Purpose,
+    run_dir: &RunDir,
+    cleanup: &mut CleanupProcess,
+    role: ServerRole,
 ) -> Result<Server> {
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
-    let data = workplace.directory(&purpose.name("postgres"), account)?;
-    let sockets = workplace.directory(&purpose.name("postgres-sockets"), account)?;
-    let log = purpose.name("postgres.log");
-    let locales = workplace.path(&purpose.name("locales"));
-    german::make_locale(&locales)?;
+    let data = run_dir.directory(&role.name("postgres"), account)?;
+    let sockets = run_dir.directory(&role.name("postgres-sockets"), account)?;
+    let log = role.name("postgres.log");
+    let locales = run_dir.path(&role.name("locales"));
+    locale_de::make_locale(&locales)?;
 
-    let mut initdb = workplace.command(&programs.join("initdb"), account);
+    let mut initdb = run_dir.command(&programs.join("initdb"), account);
     initdb.args([
         "--auth=trust",
         "--username=postgres",
@@ -62,7 +66,7 @@ pub(crate) fn start_program(
 
     let port = free_port()?;
     let program = programs.join("postgres");
-    let mut command = workplace.server(&program, account, &log, purpose)?;
+    let mut command = role.command(run_dir, &program, account, &log)?;
     command.arg("-D").arg(&data).arg("-k").arg(&sockets).args([
         "-p",
         &port.to_string(),
@@ -70,25 +74,24 @@ pub(crate) fn start_program(
         "listen_addresses=127.0.0.1",
     ]);
     command
-        .args(settings(purpose.durable(workplace)))
+        .args(settings(role.durable(run_dir)))
         .args(
-            purpose
-                .connections()
+            role.connections()
                 .map(|most| format!("-cmax_connections={most}")),
         )
         .env("LOCPATH", &locales);
     // Its immediate shutdown, which also ends the processes of the connections: they are in no group with the server.
-    let server = guard.start_server(&mut command, Signal::SIGQUIT)?;
+    let server = cleanup.start_server(&mut command, Signal::SIGQUIT)?;
 
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    let version = guard.wait_for(server, || version(&programs.join("psql"), &url));
+    let version = cleanup.wait_for(server, || version(&programs.join("psql"), &url));
     let version =
-        version.with_context(|| format!("PostgreSQL has not started\n{}", workplace.log(&log)))?;
+        version.with_context(|| format!("PostgreSQL has not started\n{}", run_dir.log(&log)))?;
     let (_, _, errors) = run::capture(
         psql(&programs.join("psql"), &url)
-            .args(german::QUERY.iter().flat_map(|query| ["-c", query])),
+            .args(locale_de::QUERY.iter().flat_map(|query| ["-c", query])),
     )?;
-    if !errors.contains(german::PROOF) {
+    if !errors.contains(locale_de::PROOF) {
         bail!(
             "the private PostgreSQL does not speak German, which a test needs; it said: {}",
             errors.trim_end()
@@ -98,51 +101,51 @@ pub(crate) fn start_program(
         title: format!("PostgreSQL {version}"),
         origin: "private".into(),
         url,
-        german: true,
-        kill: purpose.kill_command(workplace, &data.join("postmaster.pid"))?,
+        has_locale_de: true,
+        kill: role.kill_command(run_dir, &data.join("postmaster.pid"))?,
     })
 }
 
 /// Starts a hot standby of a private server; the answer is its URL.
 pub(crate) fn start_standby(
-    workplace: &Workplace,
-    guard: &mut Guard,
+    run_dir: &RunDir,
+    cleanup: &mut CleanupProcess,
     primary: &Server,
 ) -> Result<String> {
-    let programs = programs::postgres_directory().context("there is no PostgreSQL server")?;
+    let programs = path_lookup::postgres_directory().context("there is no PostgreSQL server")?;
     let account = account(&["postgres", "nobody"])?;
     let account = account.as_ref();
-    let data = workplace.directory("standby", account)?;
-    let mut copy = workplace.command(&programs.join("pg_basebackup"), account);
+    let data = run_dir.directory("standby", account)?;
+    let mut copy = run_dir.command(&programs.join("pg_basebackup"), account);
     copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
         .args(["--dbname", &primary.url, "--pgdata"]);
     run::output(copy.arg(&data))?;
     let port = free_port()?;
     let log = "standby.log";
     let program = programs.join("postgres");
-    let mut command = workplace.server(&program, account, log, Purpose::Use)?;
+    let mut command = ServerRole::Regular.command(run_dir, &program, account, log)?;
     command
         .arg("-D")
         .arg(&data)
         .args(["-c", "unix_socket_directories="])
         .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
         .args(settings(false));
-    let server = guard.start_server(&mut command, Signal::SIGQUIT)?;
+    let server = cleanup.start_server(&mut command, Signal::SIGQUIT)?;
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    guard
+    cleanup
         .wait_for(server, || version(&programs.join("psql"), &url))
-        .with_context(|| format!("the standby has not started\n{}", workplace.log(log)))?;
+        .with_context(|| format!("the standby has not started\n{}", run_dir.log(log)))?;
     Ok(url)
 }
 
 /// A server that is there already.
 pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
-    if let Some(address) = greeting::address(url, 5432) {
-        greeting::connect(&address)
+    if let Some(address) = database_url::address(url, 5432) {
+        database_url::connect(&address)
             .with_context(|| format!("the server of {variable} does not answer"))?;
     }
     // It tells its version after a login only, which psql knows all about; the tests will see for themselves.
-    let version = programs::find("psql").and_then(|psql| version(&psql, url).ok());
+    let version = path_lookup::find("psql").and_then(|psql| version(&psql, url).ok());
     Ok(Server {
         title: format!(
             "PostgreSQL {}",
@@ -150,7 +153,7 @@ pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
         ),
         origin: format!("of {variable}"),
         url: url.into(),
-        german: false,
+        has_locale_de: false,
         kill: None,
     })
 }

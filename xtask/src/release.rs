@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use nix::unistd::geteuid;
 
 use crate::engine::Engine;
-use crate::programs::{self, MysqlServer};
+use crate::path_lookup::{self, MysqlServer};
 use crate::run;
 
 /// A version of a server.
@@ -115,9 +115,9 @@ impl Release {
     }
 
     /// Whether it can be had from packages.
-    pub(crate) fn is_to_be_had(self) -> bool {
+    pub(crate) fn is_available(self) -> bool {
         self.directory().exists()
-            || (programs::find("apt-get").is_some() && Path::new(KEYS).exists())
+            || (path_lookup::find("apt-get").is_some() && Path::new(KEYS).exists())
     }
 
     /// The directory of PostgreSQL's programs.

@@ -5,12 +5,12 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 
-use crate::guard;
+use crate::cleanup_process;
 use crate::interrupt::{self, Current};
+use crate::spawn::{pid, spawn};
 
 /// Runs the command with the output of this process and without input.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
@@ -48,12 +48,12 @@ pub(crate) fn uninterrupted_output(command: &mut Command) -> Result<String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // The guard sends what has no effect on a running process, then waits for its end.
+    // The clean-up process sends what has no effect on a running process, then waits for its end.
     let child = spawn(command.process_group(0))?;
     let pid = pid(&child);
-    guard::watch_group(pid, Signal::SIGCONT);
+    cleanup_process::register_group(pid, Signal::SIGCONT);
     let output = child.wait_with_output();
-    guard::forget_group(pid);
+    cleanup_process::unregister_group(pid);
     interrupt::check()?;
     let output = output?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -108,21 +108,12 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-pub(crate) fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed())
-}
-
-fn spawn(command: &mut Command) -> Result<Child> {
-    let child = command.spawn();
-    child.with_context(|| format!("cannot run {}", command.get_program().display()))
-}
-
 /// Starts the command in a process group of its own, which ends with this process.
 fn start(command: &mut Command) -> Result<Child> {
     interrupt::start(|| {
         let child = spawn(command.process_group(0))?;
         let pid = pid(&child);
-        guard::watch_group(pid, Signal::SIGTERM);
+        cleanup_process::register_group(pid, Signal::SIGTERM);
         Ok((child, Current::Group(pid)))
     })
 }
@@ -130,16 +121,9 @@ fn start(command: &mut Command) -> Result<Child> {
 fn wait(mut child: Child) -> Result<ExitStatus> {
     let status = child.wait();
     interrupt::ended();
-    guard::forget_group(pid(&child));
+    cleanup_process::unregister_group(pid(&child));
     interrupt::check()?;
     Ok(status?)
-}
-
-/// Starts a server, which runs until the guard stops it with `stop`.
-pub(crate) fn start_server(command: &mut Command, stop: Signal) -> Result<Child> {
-    let child = spawn(command.stdin(Stdio::null()).process_group(0))?;
-    guard::watch_group(pid(&child), stop);
-    Ok(child)
 }
 
 fn read(mut pipe: impl Read) -> String {

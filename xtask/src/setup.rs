@@ -2,21 +2,23 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use nix::unistd::geteuid;
 
+use crate::arguments::ServerArguments;
+use crate::database_url::{self, MARIADB_URL, MYSQL_URL, POSTGRES_URL};
 use crate::diesel_cli;
 use crate::docker;
-use crate::needs::{Need, missing};
-use crate::servers::{MARIADB_URL, MYSQL_URL, POSTGRES_URL, Plan, Source, url};
-use crate::{ServerArguments, interrupt, programs, run};
+use crate::plan::{Plan, Source};
+use crate::requirements::{Requirement, missing};
+use crate::{interrupt, path_lookup, run};
 
 /// Installs packages; a file of its own, so that people can see what runs as root.
 const INSTALL: &str = include_str!("install.sh");
 
 /// `cargo xtask setup`.
 pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
-    prepare(Plan::wanted(arguments))?;
+    prepare(Plan::requested(arguments))?;
     diesel_cli::path()?;
     println!("xtask: everything that `cargo xtask test` needs is there");
     Ok(0)
@@ -26,9 +28,9 @@ pub(crate) fn setup(arguments: &ServerArguments) -> Result<u8> {
 pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     for source in plan.postgres.iter_mut().chain(&mut plan.mysql) {
         if let Source::Release(release) = *source {
-            if release.is_to_be_had() {
+            if release.is_available() {
                 release.fetch()?;
-            } else if programs::docker_works() {
+            } else if docker::is_available() {
                 *source = Source::Docker(release.image());
             } else {
                 bail!(
@@ -40,46 +42,56 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     }
     for source in plan.postgres.iter().chain(&plan.mysql) {
         if let Source::Url(variable) = source {
-            required_url(variable)?;
+            database_url::required(variable)?;
         }
     }
-    let mut lacking = missing(&plan);
+    let mut missing_requirements = missing(&plan);
     let mut reason = "this machine has no apt-get, or no root and no passwordless sudo";
-    if let (false, Some(root)) = (lacking.is_empty(), root()) {
-        install(&root, &lacking)?;
-        lacking = missing(&plan);
+    if let (false, Some(root)) = (missing_requirements.is_empty(), root()) {
+        install(&root, &missing_requirements)?;
+        missing_requirements = missing(&plan);
         reason = "apt-get has not installed it, see above";
     }
     // It is done without.
-    lacking.retain(|need| *need != Need::Faketime);
+    missing_requirements.retain(|requirement| *requirement != Requirement::Faketime);
     // Nothing else could stand in for it, and only some tests need it.
-    if let Some(position) = lacking.iter().position(|need| *need == Need::PgBouncer) {
-        lacking.remove(position);
+    if let Some(position) = missing_requirements
+        .iter()
+        .position(|requirement| *requirement == Requirement::PgBouncer)
+    {
+        missing_requirements.remove(position);
         println!("xtask: no PgBouncer, without which some tests will fail: {reason}");
         println!("xtask: (Debian or Ubuntu, as root: apt-get install pgbouncer)");
     }
-    if lacking.is_empty() {
+    if missing_requirements.is_empty() {
         return Ok(plan);
     }
-    let buildable = !lacking.iter().any(|need| need.to_build());
-    if buildable && programs::docker_works() {
-        if lacking.iter().any(|need| need.for_postgres()) {
+    let buildable = !missing_requirements
+        .iter()
+        .any(|requirement| requirement.is_for_build());
+    if buildable && docker::is_available() {
+        if missing_requirements
+            .iter()
+            .any(|requirement| requirement.is_for_postgres())
+        {
             plan.postgres = Some(Source::Docker(docker::POSTGRES));
         }
         if let (true, Some(source)) = (
-            lacking.contains(&Need::MariadbServer),
+            missing_requirements.contains(&Requirement::MariadbServer),
             plan.mysql.first_mut(),
         ) {
             *source = Source::Docker(docker::MARIADB);
         }
         return Ok(plan);
     }
-    if lacking == [Need::MariadbServer] && url(MYSQL_URL).is_some() {
+    if missing_requirements == [Requirement::MariadbServer]
+        && database_url::from_variable(MYSQL_URL).is_some()
+    {
         println!("xtask: no MariaDB beside the server of {MYSQL_URL}: {reason}");
         plan.mysql.retain(|source| *source != Source::Private);
         return Ok(plan);
     }
-    bail!(advice(&lacking, reason));
+    bail!(remedies(&missing_requirements, reason));
 }
 
 /// Makes sure that the tests can be built, whatever they then run on.
@@ -89,39 +101,37 @@ pub(crate) fn prepare_build() -> Result<()> {
         mysql: Vec::new(),
         faketime: false,
     };
-    let mut lacking = missing(&nothing);
-    if let (false, Some(root)) = (lacking.is_empty(), root()) {
-        install(&root, &lacking)?;
-        lacking = missing(&nothing);
+    let mut missing_requirements = missing(&nothing);
+    if let (false, Some(root)) = (missing_requirements.is_empty(), root()) {
+        install(&root, &missing_requirements)?;
+        missing_requirements = missing(&nothing);
     }
-    if lacking.is_empty() {
+    if missing_requirements.is_empty() {
         return Ok(());
     }
-    bail!(advice(&lacking, "it could not be installed from here"));
-}
-
-/// The URL that this variable has to have.
-pub(crate) fn required_url(variable: &str) -> Result<String> {
-    url(variable).with_context(|| format!("with --external, {variable} must name a server"))
+    bail!(remedies(
+        &missing_requirements,
+        "it could not be installed from here"
+    ));
 }
 
 /// How to become root: the words before a command. None without apt-get, which is what root is needed for.
 fn root() -> Option<Vec<&'static str>> {
-    programs::find("apt-get")?;
+    path_lookup::find("apt-get")?;
     if geteuid().is_root() {
         return Some(Vec::new());
     }
-    programs::find("sudo")?;
+    path_lookup::find("sudo")?;
     run::output(Command::new("sudo").args(["-n", "true"]))
         .is_ok()
         .then(|| vec!["sudo", "-n"])
 }
 
-fn install(root: &[&str], lacking: &[Need]) -> Result<()> {
-    let packages = packages(lacking);
+fn install(root: &[&str], missing_requirements: &[Requirement]) -> Result<()> {
+    let packages = packages(missing_requirements);
     println!("xtask: this machine lacks");
-    for need in lacking {
-        println!("xtask:   {}", need.what());
+    for requirement in missing_requirements {
+        println!("xtask:   {}", requirement.description());
     }
     println!("xtask: installing with apt-get: {}", packages.join(" "));
     println!(
@@ -129,10 +139,12 @@ fn install(root: &[&str], lacking: &[Need]) -> Result<()> {
     );
     let mut words = root.to_vec();
     words.extend(["sh", "-c", INSTALL, "install"]);
-    if lacking
-        .iter()
-        .any(|need| matches!(need, Need::PostgresServer | Need::German))
-    {
+    if missing_requirements.iter().any(|requirement| {
+        matches!(
+            requirement,
+            Requirement::PostgresServer | Requirement::German
+        )
+    }) {
         words.push("--german");
     }
     words.extend(packages);
@@ -148,27 +160,34 @@ fn install(root: &[&str], lacking: &[Need]) -> Result<()> {
     Ok(())
 }
 
-fn packages(lacking: &[Need]) -> Vec<&'static str> {
-    lacking
+fn packages(missing_requirements: &[Requirement]) -> Vec<&'static str> {
+    missing_requirements
         .iter()
-        .flat_map(|need| need.packages())
+        .flat_map(|requirement| requirement.packages())
         .copied()
         .collect()
 }
 
-/// What a person can do about it.
-fn advice(lacking: &[Need], reason: &str) -> String {
+/// Says what would make the requirements met.
+fn remedies(missing_requirements: &[Requirement], reason: &str) -> String {
     let mut lines = vec!["the tests need what is missing here:".to_owned()];
-    lines.extend(lacking.iter().map(|need| format!("  - {}", need.what())));
+    lines.extend(
+        missing_requirements
+            .iter()
+            .map(|requirement| format!("  - {}", requirement.description())),
+    );
     lines.push(format!("({reason}). Any of these helps:"));
-    let packages = packages(lacking).join(" ");
+    let packages = packages(missing_requirements).join(" ");
     if !packages.is_empty() {
         lines.push(format!(
             "  - Debian or Ubuntu, as root: apt-get install --no-install-recommends {packages}"
         ));
     }
     lines.push("    `cargo xtask setup` as root does it without making or starting the machine's own server".into());
-    if lacking.iter().any(|need| need.to_build()) {
+    if missing_requirements
+        .iter()
+        .any(|requirement| requirement.is_for_build())
+    {
         lines.push(
             "  - elsewhere: the same libraries from that system's packages, to compile with".into(),
         );
@@ -181,12 +200,15 @@ fn advice(lacking: &[Need], reason: &str) -> String {
         "  - servers that are there already, in which the tests may make databases of their own:"
             .into(),
     );
-    if lacking.iter().any(|need| need.for_postgres()) {
+    if missing_requirements
+        .iter()
+        .any(|requirement| requirement.is_for_postgres())
+    {
         lines.push(format!(
             "      {POSTGRES_URL}=postgres://USER:PASSWORD@HOST/DATABASE"
         ));
     }
-    if lacking.contains(&Need::MariadbServer) {
+    if missing_requirements.contains(&Requirement::MariadbServer) {
         lines.push(format!(
             "      {MYSQL_URL}=mysql://USER:PASSWORD@HOST/DATABASE, or {MARIADB_URL}, or both"
         ));

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::arguments::ServerArguments;
 use crate::cargo::{PACKAGE, cargo, forget_own_package, root};
 use crate::engine::Engine;
-use crate::needs::MYSQL_LIBRARIES;
-use crate::servers::{Plan, Servers};
-use crate::{ServerArguments, diesel_cli, run, setup};
+use crate::plan::Plan;
+use crate::requirements::MYSQL_LIBRARIES;
+use crate::servers::Servers;
+use crate::{diesel_cli, run, setup};
 
 /// Features of the package's own tests; each of its backends.
 const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
@@ -35,7 +37,7 @@ const OPTIONS_WITH_VALUE: [&str; 8] = [
 /// `cargo xtask test`: the exit code is that of the first tests that failed.
 pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Result<u8> {
     let start = Instant::now();
-    let plan = setup::prepare(Plan::wanted(arguments))?;
+    let plan = setup::prepare(Plan::requested(arguments))?;
     let diesel_cli = diesel_cli::path()?;
     let servers = Servers::start(arguments, &plan, arguments.only.is_empty())?;
 
@@ -96,7 +98,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
     let mut code = 0;
     let mut report = Vec::new();
     for (name, mut command, mysql) in steps {
-        servers.name_to(&mut command, mysql);
+        servers.set_variables(&mut command, mysql);
         command.env(diesel_cli::VARIABLE, &diesel_cli);
         println!("xtask: {name}");
         let status = run::run(&mut command)?;
@@ -124,7 +126,7 @@ fn client_library_works(servers: &Servers, diesel_cli: &Path) -> Result<bool> {
     println!("xtask: the client library of MySQL");
     let mut command = cargo(["test", "--package", PACKAGE, "--features", FEATURES]);
     command.args(["--test", "it", "--", "--exact", CLIENT_LIBRARY_TEST]);
-    servers.name_to(&mut command, 0);
+    servers.set_variables(&mut command, 0);
     command.env(diesel_cli::VARIABLE, diesel_cli);
     let works = run::run(&mut command)?.success();
     if !works {
@@ -141,12 +143,12 @@ fn client_library_works(servers: &Servers, diesel_cli: &Path) -> Result<bool> {
 
 /// `cargo xtask with-servers`: the exit code is that of the command.
 pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Result<u8> {
-    let plan = setup::prepare(Plan::wanted_once(arguments))?;
+    let plan = setup::prepare(Plan::requested_single(arguments))?;
     let servers = Servers::start(arguments, &plan, false)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     forget_own_package(&mut command);
-    servers.name_to(&mut command, 0);
+    servers.set_variables(&mut command, 0);
     if let Some(path) = diesel_cli::found()? {
         command.env(diesel_cli::VARIABLE, path);
     }

@@ -1,19 +1,20 @@
 //! `cargo xtask torture`: a private server, and the program `torture` with it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{Workspace, cargo};
-use crate::guard::Guard;
-use crate::programs::{self, MysqlServer};
-use crate::purpose::Purpose;
+use crate::cleanup_process::CleanupProcess;
+use crate::clock::Clock;
+use crate::database_url::{self, MYSQL_URL, without_password};
+use crate::path_lookup::{self, MysqlServer};
+use crate::plan::{Plan, Source};
 use crate::release::Release;
-use crate::servers::{MYSQL_URL, Plan, Server, Source, url, without_password};
-use crate::workplace::Workplace;
+use crate::run_dir::RunDir;
+use crate::server::Server;
+use crate::server_role::ServerRole;
 use crate::{mysql, postgres, run, setup};
 
 /// What is tortured.
@@ -59,7 +60,7 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
     let mysql = find_mysql(arguments.backend)?;
     setup::prepare(plan(arguments.backend))?;
     // PostgreSQL's clock is set in another way: see `clock.rs` of the program.
-    let faketime = (arguments.backend != Backend::Postgres).then(programs::faketime);
+    let faketime = (arguments.backend != Backend::Postgres).then(path_lookup::faketime);
     if matches!(faketime, Some(None)) {
         println!("xtask: no libfaketime, so no clock is set");
     }
@@ -73,27 +74,30 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
         return Ok(run::code(status));
     }
 
-    let mut guard = Guard::start()?;
+    let mut cleanup = CleanupProcess::start()?;
     // Durable: a server that is killed must have kept what it had confirmed.
-    let workplace = Workplace::create(true)?;
+    let run_dir = RunDir::create(true)?;
     let clock = faketime
         .as_deref()
-        .map(|library| Clock::new(&workplace, library));
+        .map(|library| Clock::new(&run_dir, library));
     let clock = clock.transpose()?;
-    let purpose = Purpose::Torture {
+    let role = ServerRole::Torture {
         clock: clock.as_ref(),
     };
     let server = match (arguments.backend, mysql) {
-        (Backend::Postgres, _) => Some(postgres::start(&workplace, &mut guard, purpose)?),
-        (Backend::Mariadb, _) => Some(mysql::start(&workplace, &mut guard, purpose)?),
+        (Backend::Postgres, _) => Some(postgres::start(&run_dir, &mut cleanup, role)?),
+        (Backend::Mariadb, _) => Some(mysql::start(&run_dir, &mut cleanup, role)?),
         (Backend::Mysql, Some(program)) => Some(mysql::start_program(
-            &program, &workplace, &mut guard, purpose,
+            &program,
+            &run_dir,
+            &mut cleanup,
+            role,
         )?),
         (Backend::Mysql, None) => {
             println!(
                 "xtask: the server of {MYSQL_URL} is not killed, and its clock is not set: it is not private"
             );
-            let url = setup::required_url(MYSQL_URL)?;
+            let url = database_url::required(MYSQL_URL)?;
             Some(mysql::external(&url, MYSQL_URL)?)
         }
         (Backend::Sqlite, _) => None,
@@ -122,7 +126,7 @@ pub(crate) fn torture(arguments: &TortureArguments) -> Result<u8> {
     if arguments.json {
         command.arg("--json");
     }
-    tell(&mut command, server.as_ref(), clock.as_ref());
+    add_server_options(&mut command, server.as_ref(), clock.as_ref());
     command.args(&arguments.more);
     Ok(run::code(run::run(&mut command)?))
 }
@@ -132,9 +136,9 @@ fn find_mysql(backend: Backend) -> Result<Option<MysqlServer>> {
     if backend != Backend::Mysql {
         return Ok(None);
     }
-    match programs::mysql_of_oracle() {
-        None if url(MYSQL_URL).is_none() => {
-            if !Release::Mysql9.is_to_be_had() {
+    match path_lookup::oracle_mysql() {
+        None if database_url::from_variable(MYSQL_URL).is_none() => {
+            if !Release::Mysql9.is_available() {
                 bail!(
                     "there is no MySQL (a program `mysqld` in the PATH that is not MariaDB's, or Debian's packages), \
                      and {MYSQL_URL} names none"
@@ -147,7 +151,7 @@ fn find_mysql(backend: Backend) -> Result<Option<MysqlServer>> {
     }
 }
 
-/// What has to be installed.
+/// The servers to install.
 fn plan(backend: Backend) -> Plan {
     Plan {
         postgres: (backend == Backend::Postgres).then_some(Source::Private),
@@ -160,8 +164,8 @@ fn plan(backend: Backend) -> Plan {
     }
 }
 
-/// Where the server is, and what can be done to it.
-fn tell(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
+/// Adds the options that say where the server is and which faults it can have.
+fn add_server_options(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
     if let Some(server) = server {
         println!(
             "xtask: {} ({}) at {}",
@@ -183,33 +187,5 @@ fn tell(command: &mut Command, server: Option<&Server>, clock: Option<&Clock>) {
     }
     if server.is_none() {
         command.arg("--faketime").arg(&clock.library);
-    }
-}
-
-/// A clock that can be set, by way of libfaketime.
-pub(crate) struct Clock {
-    library: PathBuf,
-    file: PathBuf,
-}
-
-impl Clock {
-    fn new(workplace: &Workplace, library: &Path) -> Result<Self> {
-        let file = workplace.path("clock");
-        fs::write(&file, "+0s\n").with_context(|| file.display().to_string())?;
-        Ok(Self {
-            library: library.to_owned(),
-            file,
-        })
-    }
-
-    /// Gives the command's program, and what that starts, this clock.
-    pub(crate) fn give_to(&self, command: &mut Command) {
-        command
-            .env("LD_PRELOAD", &self.library)
-            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
-            // For how many seconds the server goes on with what it has read; without, it reads all the time.
-            .env("FAKETIME_CACHE_DURATION", "1")
-            // Time that is waited for is not the clock's.
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{programs, run};
+use crate::{path_lookup, run};
 
 /// The locale's name in `SET lc_messages`.
 pub(crate) const LOCALE: &str = "de_DE.UTF-8";
@@ -19,13 +19,13 @@ const SOURCE: &str = "/usr/share/i18n/locales/de_DE";
 
 /// Whether the locale can be made.
 pub(crate) fn locale_available() -> bool {
-    programs::find("localedef").is_some() && Path::new(SOURCE).exists()
+    path_lookup::find("localedef").is_some() && Path::new(SOURCE).exists()
 }
 
 /// Makes the locale in `directory`, which is then what `LOCPATH` has to name.
 pub(crate) fn make_locale(directory: &Path) -> Result<()> {
     std::fs::create_dir(directory)?;
-    let localedef = programs::find("localedef").context("there is no localedef")?;
+    let localedef = path_lookup::find("localedef").context("there is no localedef")?;
     let made = directory.join(LOCALE);
     // Its exit code tells of mere warnings too.
     let (_, _, errors) = run::capture(
@@ -50,7 +50,7 @@ pub(crate) fn messages_available(postgres_directory: &Path) -> bool {
 
 /// Where they may be.
 fn messages(postgres_directory: &Path) -> Option<[PathBuf; 2]> {
-    let version = programs::version(&postgres_directory.join("postgres"))?;
+    let version = path_lookup::version(&postgres_directory.join("postgres"))?;
     // `postgres (PostgreSQL) 15.20 (Debian 15.20-0+deb12u1)`
     let major: String = version
         .split_once(") ")?

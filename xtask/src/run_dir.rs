@@ -1,4 +1,4 @@
-//! The directory of a run: data, sockets and logs of its servers. The guard removes it.
+//! The directory of a run: data, sockets and logs of its servers. The clean-up process removes it.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,22 +11,18 @@ use std::{env, net};
 use anyhow::{Context, Result};
 use nix::unistd::{User, geteuid};
 
-use crate::guard;
-use crate::purpose::Purpose;
+use crate::cleanup_process;
 
 /// How many lines of a log are shown when its server has failed.
 const LOG_LINES: usize = 20;
 
-/// Runs its arguments again whenever they end: a server needs a while until what is left of the one before is gone.
-const AGAIN: &str = "while :; do \"$@\"; sleep 0.2; done";
-
 /// The directory of a run.
-pub(crate) struct Workplace {
+pub(crate) struct RunDir {
     directory: PathBuf,
     durable: bool,
 }
 
-impl Workplace {
+impl RunDir {
     pub(crate) fn create(durable: bool) -> Result<Self> {
         // Not `TMPDIR`: the path of a Unix socket has 107 characters at most. And `/tmp` may be in memory, where being
         // durable means nothing.
@@ -35,7 +31,7 @@ impl Workplace {
             .prefix("diesel-locks-")
             .tempdir_in(parent)?
             .keep();
-        guard::watch_directory(&directory);
+        cleanup_process::register_directory(&directory);
         // The servers run as other users when this process is root's.
         fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
         Ok(Self { directory, durable })
@@ -55,7 +51,7 @@ impl Workplace {
         let path = self.path(name);
         fs::create_dir(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-        give(&path, account)?;
+        set_owner(&path, account)?;
         Ok(path)
     }
 
@@ -80,29 +76,13 @@ impl Workplace {
         command
     }
 
-    /// As [`Self::command`], for a server that writes to the log `name`; one that is to be killed starts again.
-    pub(crate) fn server(
-        &self,
-        program: &Path,
-        account: Option<&User>,
-        name: &str,
-        purpose: Purpose,
-    ) -> Result<Command> {
+    /// Creates the log `name` of a server that runs as `account`.
+    pub(crate) fn create_log(&self, name: &str, account: Option<&User>) -> Result<File> {
         let path = self.path(name);
         let log = File::create(&path)?;
         // Ubuntu's AppArmor lets MySQL write to its own files only.
-        give(&path, account)?;
-        let mut command = match purpose {
-            Purpose::Use => self.command(program, account),
-            Purpose::Crash | Purpose::Torture { .. } => {
-                let mut shell = self.command(Path::new("/bin/sh"), account);
-                shell.args(["-c", AGAIN, "sh"]).arg(program);
-                shell
-            }
-        };
-        purpose.set_clock(&mut command);
-        command.stdout(log.try_clone()?).stderr(log);
-        Ok(command)
+        set_owner(&path, account)?;
+        Ok(log)
     }
 
     /// The end of the log `name`.
@@ -114,7 +94,7 @@ impl Workplace {
     }
 }
 
-fn give(path: &Path, account: Option<&User>) -> io::Result<()> {
+fn set_owner(path: &Path, account: Option<&User>) -> io::Result<()> {
     let Some(account) = account else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! Finding programs.
+//! Finding programs, and what comes with them, on this machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ pub(crate) fn mysql_server() -> Option<MysqlServer> {
 }
 
 /// A MySQL that is not MariaDB.
-pub(crate) fn mysql_of_oracle() -> Option<MysqlServer> {
+pub(crate) fn oracle_mysql() -> Option<MysqlServer> {
     let server = find("mysqld")?;
     let is_mariadb = version(&server)?.contains("MariaDB");
     (!is_mariadb).then_some(MysqlServer::Mysql { server, base: None })
@@ -127,9 +127,4 @@ pub(crate) fn faketime() -> Option<PathBuf> {
     parents
         .map(|parent| parent.join("faketime/libfaketimeMT.so.1"))
         .find(|library| library.is_file())
-}
-
-/// Whether containers can be started.
-pub(crate) fn docker_works() -> bool {
-    find("docker").is_some() && run::output(Command::new("docker").arg("info")).is_ok()
 }

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::outcome::{Outcome, passes};
 use crate::cargo::{PACKAGE, Workspace, cargo};
-use crate::check::{Outcome, passes};
 use crate::run;
 
 /// Databases whose migrations the library embeds, and users of its `diesel migration` may copy.

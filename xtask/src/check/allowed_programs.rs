@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::outcome::Outcome;
 use crate::cargo::root;
-use crate::check::Outcome;
 
 /// What the sources may run by name.
 const PROGRAMS: [&str; 13] = [
@@ -36,7 +36,7 @@ const DIRECTORIES: [&str; 8] = [
 pub(crate) fn check() -> Result<Outcome> {
     let mut problems = Vec::new();
     for directory in DIRECTORIES {
-        look_through(&root().join(directory), &mut problems)?;
+        scan(&root().join(directory), &mut problems)?;
     }
     Ok(if problems.is_empty() {
         Outcome::Passed
@@ -45,19 +45,19 @@ pub(crate) fn check() -> Result<Outcome> {
     })
 }
 
-fn look_through(directory: &Path, problems: &mut Vec<String>) -> Result<()> {
+fn scan(directory: &Path, problems: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
         if path.is_dir() {
-            look_through(&path, problems)?;
+            scan(&path, problems)?;
             continue;
         }
         let Ok(text) = fs::read_to_string(&path) else {
             continue;
         };
         let others = match path.extension().and_then(OsStr::to_str) {
-            Some("rs") => other_programs(&text),
-            None | Some("sh" | "yml") => in_script(&text),
+            Some("rs") => forbidden_in_code(&text),
+            None | Some("sh" | "yml") => forbidden_in_script(&text),
             Some(_) => continue,
         };
         let name = path.strip_prefix(root()).unwrap_or(&path).display();
@@ -67,7 +67,7 @@ fn look_through(directory: &Path, problems: &mut Vec<String>) -> Result<()> {
 }
 
 /// Programs that Rust code names where it runs them, and may not run.
-fn other_programs(text: &str) -> Vec<&str> {
+fn forbidden_in_code(text: &str) -> Vec<&str> {
     text.split("Command::new(")
         .skip(1)
         .filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next())
@@ -77,7 +77,7 @@ fn other_programs(text: &str) -> Vec<&str> {
 }
 
 /// Programs that a script may not run.
-fn in_script(text: &str) -> Vec<&str> {
+fn forbidden_in_script(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with('#'))
         .flat_map(|line| line.split(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))))
@@ -87,15 +87,15 @@ fn in_script(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_script, other_programs};
+    use super::{forbidden_in_code, forbidden_in_script};
 
     #[test]
     fn programs_that_may_be_missing_are_found() {
         let new = "Command::new";
         let code =
             format!("{new}(\"ps\").arg(1); {new}(\n    \"kill\"\n); {new}(\"sh\"); {new}(path)");
-        assert_eq!(other_programs(&code), ["ps", "kill"]);
-        assert_eq!(in_script("# ps\nkill -9 $(pgrep x)"), ["pgrep"]);
-        assert_eq!(in_script("apt-get; steps; a.ps"), [""; 0]);
+        assert_eq!(forbidden_in_code(&code), ["ps", "kill"]);
+        assert_eq!(forbidden_in_script("# ps\nkill -9 $(pgrep x)"), ["pgrep"]);
+        assert_eq!(forbidden_in_script("apt-get; steps; a.ps"), [""; 0]);
     }
 }

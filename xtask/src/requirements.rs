@@ -1,15 +1,14 @@
-//! What the tests need from the machine, and what of it is missing.
+//! What the tests require of the machine, and what of it is missing.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::programs;
-use crate::servers::{Plan, Source};
-use crate::{german, run};
+use crate::plan::{Plan, Source};
+use crate::{locale_de, path_lookup, run};
 
-/// Something that the tests need from the machine.
+/// Something that the tests require of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Requirement {
     PostgresServer,
     MariadbServer,
     /// What a German locale is made of, for the private PostgreSQL.
@@ -25,9 +24,9 @@ pub(crate) enum Need {
     Faketime,
 }
 
-impl Need {
-    /// What it is, for people.
-    pub(crate) fn what(self) -> &'static str {
+impl Requirement {
+    /// A description for messages.
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::PostgresServer => "a PostgreSQL server (initdb, postgres, psql)",
             Self::MariadbServer => {
@@ -64,7 +63,7 @@ impl Need {
     }
 
     /// Whether it is needed to build the tests, so that no server elsewhere makes up for it.
-    pub(crate) fn to_build(self) -> bool {
+    pub(crate) fn is_for_build(self) -> bool {
         matches!(
             self,
             Self::PostgresClient | Self::MysqlClient | Self::PkgConfig
@@ -72,7 +71,7 @@ impl Need {
     }
 
     /// Whether it is needed for a private PostgreSQL.
-    pub(crate) fn for_postgres(self) -> bool {
+    pub(crate) fn is_for_postgres(self) -> bool {
         matches!(self, Self::PostgresServer | Self::Locales | Self::German)
     }
 }
@@ -81,35 +80,41 @@ impl Need {
 pub(crate) const MYSQL_LIBRARIES: [&str; 3] = ["mysqlclient", "libmariadb", "mariadb"];
 
 /// What is missing for a run with these servers.
-pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
+pub(crate) fn missing(plan: &Plan) -> Vec<Requirement> {
     let mut missing = Vec::new();
-    let mut need = |need, there: bool| {
-        if !there {
-            missing.push(need);
+    let mut require = |requirement, met: bool| {
+        if !met {
+            missing.push(requirement);
         }
     };
     if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
-        need(Need::Locales, german::locale_available());
+        require(Requirement::Locales, locale_de::locale_available());
     }
     if plan.postgres == Some(Source::Private) {
-        let server = programs::postgres_directory();
-        need(Need::PostgresServer, server.is_some());
+        let server = path_lookup::postgres_directory();
+        require(Requirement::PostgresServer, server.is_some());
         // Unknown before there is a server, whose version they have to match.
-        need(
-            Need::German,
-            server.is_none_or(|directory| german::messages_available(&directory)),
+        require(
+            Requirement::German,
+            server.is_none_or(|directory| locale_de::messages_available(&directory)),
         );
     }
     if plan.postgres.is_some() {
-        need(Need::PgBouncer, programs::find("pgbouncer").is_some());
+        require(
+            Requirement::PgBouncer,
+            path_lookup::find("pgbouncer").is_some(),
+        );
     }
     if plan.mysql.contains(&Source::Private) {
-        need(Need::MariadbServer, programs::mysql_server().is_some());
+        require(
+            Requirement::MariadbServer,
+            path_lookup::mysql_server().is_some(),
+        );
     }
     if plan.faketime {
-        need(Need::Faketime, programs::faketime().is_some());
+        require(Requirement::Faketime, path_lookup::faketime().is_some());
     }
-    let pkg_config = programs::find("pkg-config").is_some();
+    let pkg_config = path_lookup::find("pkg-config").is_some();
     let answers = |program: &str, arguments: &[&str]| {
         run::output(Command::new(program).args(arguments)).is_ok()
     };
@@ -121,9 +126,9 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Need> {
     };
     let postgres = library(&["libpq"]) || answers("pg_config", &["--libdir"]);
     let mysql = library(&MYSQL_LIBRARIES) || answers("mysql_config", &["--libs"]);
-    need(Need::PkgConfig, pkg_config || (postgres && mysql));
-    need(Need::PostgresClient, postgres);
-    need(Need::MysqlClient, mysql);
+    require(Requirement::PkgConfig, pkg_config || (postgres && mysql));
+    require(Requirement::PostgresClient, postgres);
+    require(Requirement::MysqlClient, mysql);
     missing
 }
 
