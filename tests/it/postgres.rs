@@ -922,14 +922,14 @@ fn two_rows_with_the_same_key_share_a_lock() {
     let kept = |id| LockRequest::new(id).retention(Retention::Kept);
     Postgres::sql(
         &mut conn,
-        "SELECT setval('diesel_object_locks_advisory_key_seq', 2147483647)",
+        "SELECT setval('diesel_locks_objects_advisory_key_seq', 2147483647)",
     );
     conn.with_object_lock(kept("b"), read).expect("free");
     let key = words(&mut conn, "SELECT advisory_key FROM diesel_locks_objects");
     assert_eq!(key, "-2147483648");
     Postgres::sql(
         &mut conn,
-        "SELECT setval('diesel_object_locks_advisory_key_seq', -2147483648, false)",
+        "SELECT setval('diesel_locks_objects_advisory_key_seq', -2147483648, false)",
     );
     let holder = Holder::of(&database, kept("a"));
     let other = conn
