@@ -438,7 +438,7 @@ mod tests {
             "UPDATE command denied to user 'app'@'%' for table `diesel_locks_slots`.`bonds`",
             "UPDATE command denied to user 'app'@'%' for table diesel_locks_slots.bonds",
             "UPDATE command denied to user 'app'@'%' for table 'old$diesel_locks_slots'",
-            "UPDATE command denied to user 'app'@'%' for table 'ädiesel_slots'",
+            "UPDATE command denied to user 'app'@'%' for table 'ädiesel_locks_slots'",
         ] {
             assert_eq!(classify(another), None, "{another}");
             assert_eq!(
