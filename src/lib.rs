@@ -78,7 +78,8 @@
 //!   engine.
 //! - [`ObjectId`], [`LockRequest`], [`Wait`], [`Retention`]: what is asked for.
 //! - [`SemaphoreExt`]: the methods for semaphores. [`Semaphore`], [`LeaseOptions`], [`Slot`]: what is asked for and
-//!   what is got. With the feature `r2d2`, `SlotGuard` and `run_gated` renew slots in the background.
+//!   what is got. With the feature `r2d2`, a `SlotRenewer` renews slots in the background; a `SlotGuard`
+//!   holds one.
 //! - [`SequenceExt`]: the methods for gap-free numbers, of a [`Sequence`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for errors of your
 //!   own.
@@ -134,8 +135,11 @@ pub use semaphore::SemaphoreExt;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::guard::{SlotGuard, run_gated};
+pub use semaphore::guard::SlotGuard;
 pub use semaphore::lease::LeaseOptions;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use semaphore::renewer::SlotRenewer;
 pub use semaphore::slot::{HeldSlot, LeaseState, Slot};
 pub use sequence::SequenceExt;
 pub use sequence::definition::Sequence;

@@ -8,6 +8,8 @@ pub(crate) mod fence;
 pub(crate) mod guard;
 pub(crate) mod lease;
 mod queue;
+#[cfg(feature = "r2d2")]
+pub(crate) mod renewer;
 pub(crate) mod slot;
 
 use std::borrow::Borrow;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use diesel::connection::InstrumentationEvent;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool, R2D2Connection};
-use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
+use diesel_locks::{SlotGuard, SlotRenewer};
 use serde_json::json;
 
 use crate::options::Options;
@@ -54,8 +54,9 @@ where
         .test_on_check_out(false)
         .connection_customizer(Box::new(Counting))
         .build(ConnectionManager::<C>::new(C::url(&database)?))?;
+    let renewer = SlotRenewer::new(pool);
     let guards = (0..GUARDS)
-        .map(|_| SlotGuard::acquire(&pool, &MANY, LeaseOptions::new(LEASE), Wait::No))
+        .map(|_| renewer.acquire(&MANY, &LeaseOptions::new(LEASE), Wait::No))
         .collect::<Result<Vec<_>, _>>()?;
     let (statements, processor, begun) = (
         STATEMENTS.load(Ordering::Relaxed),

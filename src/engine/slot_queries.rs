@@ -132,16 +132,6 @@ macro_rules! slot_queries {
                 ))
         }
 
-        statement! {
-            $db, $conn;
-            /// Whether the slot is still this token's: 1 or 0. Raw for the condition on the fence.
-            OwnsSlot<'a> { key: Key<'a> } -> BigInt,
-            |self, out| {
-                out.push_sql("SELECT count(*) FROM diesel_locks_slots");
-                push_key_filter(&mut out, &self.key)?;
-            }
-        }
-
         /// The slots that somebody holds or that are kept.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {

@@ -97,9 +97,6 @@ pub trait SemaphoreBackend: Engine {
     /// token does not match.
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
 
-    /// Whether the token still matches, whether the lease has expired or not. Locks nothing.
-    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
-
     /// Lists the held slots.
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
 

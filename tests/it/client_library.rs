@@ -11,7 +11,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotGuard};
+use diesel_locks::{Error, SlotRenewer};
 
 use crate::promises::slots::{hour, one};
 use crate::support::Backend;
@@ -145,10 +145,12 @@ fn leases_work(url: &str, conn: &mut MysqlConnection) {
     conn.release_slot(slot).expect("ours");
 
     // Renewed beside one that was lost.
-    let pool = Mysql::pool_to(url, 2);
-    let short = || LeaseOptions::new(Duration::from_millis(600));
+    let renewer = SlotRenewer::new(Mysql::pool_to(url, 2));
+    let short = LeaseOptions::new(Duration::from_millis(600));
     let [kept, lost] = ["kept", "lost"].map(|name| {
-        SlotGuard::acquire(&pool, &Semaphore::new(name, 1), short(), Wait::No).expect("free")
+        renewer
+            .acquire(&Semaphore::new(name, 1), &short, Wait::No)
+            .expect("free")
     });
     conn.force_release_all("lost").expect("taken away");
     let begun = Instant::now();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, run_gated};
+use diesel_locks::{Error, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
@@ -57,8 +57,11 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     note(conn.force_release_all(&two).map(drop));
     let first = prepare.to_owned();
     let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &first));
-    let gated = run_gated(&pool, &two, lease(), |_| Ok::<_, Error>(()));
-    note(gated.map(drop));
+    note(
+        SlotRenewer::new(pool)
+            .run(&two, &lease(), |_| Ok(()))
+            .map(drop),
+    );
     note(
         conn.try_acquire_slot(&Semaphore::new("new", 1), lease())
             .and_then(|slot| slot.map_or(Ok(()), |slot| conn.release_slot(slot).map(drop))),

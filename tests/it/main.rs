@@ -214,15 +214,14 @@ macro_rules! core_promises {
                 a_stale_writer_is_stopped_by_ensure_slot,
             },
                 guards::{
-                    a_guard_is_renewed_until_it_is_dropped,
-                    a_guard_says_how_its_release_went,
+                    guard_is_renewed_until_it_is_dropped,
+                    guard_release_returns_the_lease_state,
                     force_released_slot_is_noticed_by_its_guard,
-                    a_guard_that_can_not_be_renewed_is_lost_for_ever,
-                    a_guard_survives_a_cut_connection,
+                    guard_that_is_not_renewed_in_time_stays_lost,
+                    guard_survives_a_cut_connection,
                     many_guards_are_renewed_by_one_statement,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     many_guards_are_renewed_by_one_thread,
-                    guards_of_two_databases_are_renewed_in_their_own,
                     slot_of_a_run_is_released_however_the_closure_ends,
                     paused_process_notices_the_lost_lease,
                 },
@@ -233,11 +232,6 @@ macro_rules! core_promises {
                 a_waiter_goes_on_when_a_transaction_ends,
                 a_slot_of_a_savepoint_is_held_by_the_transaction,
             },
-                keepers::{
-                    guards_of_a_second_pool_are_looked_for_once_per_connection,
-                    #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
-                    first_guards_of_a_second_pool_share_a_thread,
-                },
                 leases::{
                 a_slot_is_refreshed_and_released,
                 renewing_an_expired_lease_reports_it,
@@ -266,6 +260,12 @@ macro_rules! core_promises {
                 unusable_numbers_and_names_are_refused,
                 names_are_compared_as_bytes_and_kept_whole,
             },
+                renewers::{
+                    guards_of_two_databases_are_renewed,
+                    release_all_releases_the_guards_of_one_renewer,
+                    #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
+                    renewer_stops_when_it_and_its_guards_are_dropped,
+                },
                 rows::{
                 a_new_name_is_used_by_thirty_two_at_once,
                 registering_is_for_all_of_an_enum,

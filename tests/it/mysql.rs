@@ -292,19 +292,15 @@ fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
 }
 
 #[test]
-fn a_database_that_does_not_answer_delays_no_guard_of_anothers() {
-    promises::slots::keepers::a_database_that_does_not_answer_delays_no_guard_of_anothers::<Mysql>(
-    );
+fn guard_is_lost_in_time_while_its_renewal_hangs() {
+    promises::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Mysql>();
 }
 
 #[test]
-fn a_database_that_does_not_answer_is_asked_once_for_guards() {
-    promises::slots::keepers::a_database_that_does_not_answer_is_asked_once_for_guards::<Mysql>();
-}
-
-#[test]
-fn a_late_search_renews_no_slots_of_lost_guards() {
-    promises::slots::keepers::a_late_search_renews_no_slots_of_lost_guards::<Mysql>();
+fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
+    promises::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
+        Mysql,
+    >();
 }
 
 #[test]

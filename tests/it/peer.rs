@@ -3,14 +3,15 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diesel_locks::SlotGuard;
+use diesel_locks::SlotRenewer;
 use diesel_locks::prelude::*;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::pgbouncer::Pooled;
 use crate::support::rights::{ApplicationRole, ApplicationUser};
+use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
@@ -40,20 +41,11 @@ impl Peer {
         Self::told(url, &format!("{} Guard {semaphore}", B::NAME))
     }
 
-    /// Returns when the process holds [`GUARDS_OF_A_PEER`] slots by guards. Asked, it says how many of
-    /// its threads renew.
+    /// Returns when the process holds [`GUARDS_OF_A_PEER`] slots by guards of one renewer. Asked, it says
+    /// how many of its threads renew; then it drops the renewer; then it drops the guards, and says how many
+    /// threads are left when one has had time to end.
     pub(crate) fn guarding_many<B: Backend>(url: &str, semaphore: &str) -> Self {
         Self::told(url, &format!("{} Guards {semaphore}", B::NAME))
-    }
-
-    /// The same, where the process has a guard of the other database before.
-    pub(crate) fn guarding_many_beside<B: Backend>(
-        url: &str,
-        other: &str,
-        semaphore: &str,
-    ) -> Self {
-        let urls = format!("{url}\n{other}");
-        Self::told(&urls, &format!("{} Guards {semaphore}", B::NAME))
     }
 
     /// Returns when none of its threads runs any more.
@@ -158,10 +150,13 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
 
 /// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.
 fn guard<B: Backend>(url: &str, semaphore: &str) {
-    let pool = B::pool_to(url, 2);
-    let lease = LeaseOptions::new(LEASE).holder("peer");
-    let semaphore = Semaphore::new(semaphore, 1);
-    let guard = SlotGuard::acquire(&pool, &semaphore, lease, Wait::No).expect("free");
+    let renewer = SlotRenewer::new(B::pool_to(url, 2));
+    let acquire = |lease, wait| {
+        let lease = LeaseOptions::new(lease).holder("peer");
+        let guard = renewer.acquire(&Semaphore::new(semaphore, 1), &lease, wait);
+        guard.expect("it comes free")
+    };
+    let guard = acquire(LEASE, Wait::No);
     let lost = guard.lost();
     println!("held");
     let mut lines = std::io::stdin().lines();
@@ -172,47 +167,31 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
         lost.recv_timeout(LEASE * 9).is_ok()
     );
     lines.next();
-    let again = SlotGuard::acquire(
-        &pool,
-        &semaphore,
-        LeaseOptions::new(LEASE * 9),
-        Wait::Forever,
-    );
-    let again = again.expect("it comes free");
-    println!("{} {}", guard.is_held(), again.is_held());
+    let second = acquire(LEASE * 9, Wait::Forever);
+    println!("{} {}", guard.is_held(), second.is_held());
     lines.next();
-    let released = SlotGuard::release_all();
+    let released = renewer.release_all();
     println!(
         "{released} {} {}",
-        again.is_held(),
-        again.release().is_err()
+        second.is_held(),
+        second.release().is_err()
     );
     lines.next();
 }
 
-/// Many guards, each by a clone of the pool, acquired by more threads than the pool has connections.
-/// And before them one by another pool, if there is another URL.
-fn guards<B: Backend>(urls: &str, semaphore: &str) {
-    let (url, other) = urls.split_once('\n').unwrap_or((urls, ""));
-    let pool = B::pool_to(url, 4);
-    // A tenth of it is as long as a search may take: enough on a busy machine too.
-    let lease = LEASE * 25;
-    let other = (!other.is_empty()).then(|| {
-        let (pool, semaphore) = (B::pool_to(other, 4), Semaphore::new(semaphore, 1));
-        SlotGuard::acquire(&pool, &semaphore, LeaseOptions::new(lease), Wait::No).expect("free")
-    });
+/// Many guards, acquired with clones of one renewer by more threads than the pool has connections.
+fn guards<B: Backend>(url: &str, semaphore: &str) {
+    let renewer = SlotRenewer::new(B::pool_to(url, 4));
+    let lease = LeaseOptions::new(LEASE * 25);
     let together = Arc::new(Barrier::new(8));
     let semaphore = Semaphore::new(semaphore, GUARDS_OF_A_PEER);
     let threads: Vec<_> = (0..8)
         .map(|_| {
-            let (pool, semaphore) = (pool.clone(), semaphore.clone());
-            let together = Arc::clone(&together);
+            let (renewer, semaphore) = (renewer.clone(), semaphore.clone());
+            let (together, lease) = (Arc::clone(&together), lease.clone());
             std::thread::spawn(move || {
                 together.wait();
-                let acquire = |_| {
-                    SlotGuard::acquire(&pool, &semaphore, LeaseOptions::new(lease), Wait::No)
-                        .expect("free")
-                };
+                let acquire = |_| renewer.acquire(&semaphore, &lease, Wait::No).expect("free");
                 (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()
             })
         })
@@ -226,10 +205,19 @@ fn guards<B: Backend>(urls: &str, semaphore: &str) {
     lines.next();
     println!("{}", renewing_threads());
     lines.next();
-    drop((guards, other));
+    drop(renewer);
+    println!("renewer dropped");
+    lines.next();
+    drop(guards);
+    let begun = Instant::now();
+    while renewing_threads() > 0 && begun.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{}", renewing_threads());
+    lines.next();
 }
 
-/// Threads of this process whose name is that of those who renew, which the system cuts.
+/// Threads of this process with the name of a renewer's, which the system cuts.
 fn renewing_threads() -> usize {
     std::fs::read_dir("/proc/self/task")
         .expect("a list of threads")
@@ -237,7 +225,7 @@ fn renewing_threads() -> usize {
             let thread = thread.as_ref().expect("a thread");
             // It may have ended.
             let name = std::fs::read_to_string(thread.path().join("comm"));
-            name.is_ok_and(|name| name.starts_with("diesel-locks ke"))
+            name.is_ok_and(|name| name.starts_with("diesel-locks re"))
         })
         .count()
 }

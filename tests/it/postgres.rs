@@ -234,20 +234,15 @@ fn round_trips_of_a_transaction_are_diesels() {
 }
 
 #[test]
-fn a_database_that_does_not_answer_delays_no_guard_of_anothers() {
-    promises::slots::keepers::a_database_that_does_not_answer_delays_no_guard_of_anothers::<Postgres>(
-    );
+fn guard_is_lost_in_time_while_its_renewal_hangs() {
+    promises::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Postgres>();
 }
 
 #[test]
-fn a_database_that_does_not_answer_is_asked_once_for_guards() {
-    promises::slots::keepers::a_database_that_does_not_answer_is_asked_once_for_guards::<Postgres>(
-    );
-}
-
-#[test]
-fn a_late_search_renews_no_slots_of_lost_guards() {
-    promises::slots::keepers::a_late_search_renews_no_slots_of_lost_guards::<Postgres>();
+fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
+    promises::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
+        Postgres,
+    >();
 }
 
 #[test]

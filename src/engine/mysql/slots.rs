@@ -184,11 +184,6 @@ impl SemaphoreBackend for MysqlConnection {
         Ok(true)
     }
 
-    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)?;
-        Ok(mine == 1)
-    }
-
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
         let rows: Vec<Row> = slot_sql::held_slots(name.as_bytes()).load(conn)?;

@@ -152,13 +152,6 @@ impl SemaphoreBackend for PgConnection {
         Ok(pinned.is_some())
     }
 
-    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = autocommit_retry(conn, |conn| {
-            slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)
-        })?;
-        Ok(mine == 1)
-    }
-
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
     }

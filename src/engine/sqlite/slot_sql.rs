@@ -32,6 +32,16 @@ statement! {
     }
 }
 
+statement! {
+    Sqlite, SqliteConnection;
+    /// Reads the slot if it is held by this token. Raw for the condition on the fence.
+    Pin<'a> { key: Key<'a> } -> Integer,
+    |self, out| {
+        out.push_sql("SELECT number FROM diesel_locks_slots");
+        push_key_filter(&mut out, &self.key)?;
+    }
+}
+
 #[diesel::dsl::auto_type]
 pub(super) fn free<'a>(name: &'a str) -> _ {
     let now: DbNow = DbNow {};

@@ -168,12 +168,9 @@ impl SemaphoreBackend for SqliteConnection {
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         ensure_writer(conn)?;
-        Self::owns(conn, slot)
-    }
-
-    fn owns(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let mine: i64 = slot_sql::OwnsSlot { key: key(slot) }.get_result(conn)?;
-        Ok(mine == 1)
+        let pin = slot_sql::Pin { key: key(slot) };
+        let pinned: Option<i32> = pin.get_result(conn).optional()?;
+        Ok(pinned.is_some())
     }
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {

@@ -1,4 +1,5 @@
-//! One thread of the process that notices when a lease ends, though renewal hangs in a statement.
+//! One thread of the process that marks guards as lost when their leases end, also while a renewal hangs in
+//! a statement.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -6,37 +7,37 @@ use std::time::{Duration, Instant};
 
 use super::state::State;
 
-struct Watch {
-    watched: Vec<Weak<State>>,
-    running: bool,
+struct Watched {
+    guards: Vec<Weak<State>>,
+    thread_running: bool,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch {
-    watched: Vec::new(),
-    running: false,
+static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+    guards: Vec::new(),
+    thread_running: false,
 });
 static CHANGED: Condvar = Condvar::new();
 
-/// Watches the guard until it is lost or gone.
-pub(super) fn over(state: &Arc<State>) {
-    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-    watch.watched.push(Arc::downgrade(state));
-    if !watch.running {
+/// Watches the guard until it is lost, released or dropped.
+pub(super) fn watch(state: &Arc<State>) {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    watched.guards.push(Arc::downgrade(state));
+    if !watched.thread_running {
         let started = thread::Builder::new()
-            .name("diesel-locks watch".to_owned())
+            .name("diesel-locks expiry watcher".to_owned())
             .spawn(run);
-        // Without it `is_held` is right all the same; callbacks wait for the renewing thread.
-        watch.running = started.is_ok();
+        // Without the thread `is_held` is still right; callbacks wait for the renewer's thread.
+        watched.thread_running = started.is_ok();
     }
     CHANGED.notify_one();
 }
 
 fn run() {
-    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let mut next = None::<Instant>;
-        let mut due = Vec::new();
-        watch.watched.retain(|state| {
+        let mut expired = Vec::new();
+        watched.guards.retain(|state| {
             let Some(state) = state.upgrade() else {
                 return false;
             };
@@ -44,27 +45,27 @@ fn run() {
                 return false;
             };
             if deadline <= Instant::now() {
-                due.push(state);
+                expired.push(state);
             } else {
                 next = Some(next.map_or(deadline, |next| next.min(deadline)));
             }
             true
         });
-        if !due.is_empty() {
-            drop(watch);
-            for state in due {
+        if !expired.is_empty() {
+            drop(watched);
+            for state in expired {
                 state.is_held();
             }
-            watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+            watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
             continue;
         }
         let Some(next) = next else {
-            watch.running = false;
+            watched.thread_running = false;
             return;
         };
-        // A guard that goes is found at the next of these looks.
+        // Guards that are dropped meanwhile are removed after this pause.
         let pause = next.saturating_duration_since(Instant::now());
-        let waited = CHANGED.wait_timeout(watch, pause.min(Duration::from_secs(60)));
-        watch = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let waited = CHANGED.wait_timeout(watched, pause.min(Duration::from_secs(60)));
+        watched = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a guard holds its slot: one answer for all who ask, once lost for ever lost.
+//! Whether a guard holds its slot: the same answer for every caller; once lost, always lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ type Callback = Box<dyn FnOnce() + Send>;
 enum Phase {
     Held,
     Lost,
-    /// Given back: nobody is told anything any more.
-    Ended,
+    /// No callback is called any more.
+    Released,
 }
 
 struct Inner {
@@ -21,10 +21,10 @@ struct Inner {
     callbacks: Vec<Callback>,
 }
 
-pub(super) struct State(Mutex<Inner>);
+pub(in crate::semaphore) struct State(Mutex<Inner>);
 
 impl State {
-    pub(super) fn new(deadline: Instant) -> Self {
+    pub(in crate::semaphore) fn new(deadline: Instant) -> Self {
         Self(Mutex::new(Inner {
             phase: Phase::Held,
             deadline,
@@ -36,60 +36,60 @@ impl State {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the clock first.
-    pub(super) fn is_held(&self) -> bool {
+    /// Compares the deadline with the clock first.
+    pub(in crate::semaphore) fn is_held(&self) -> bool {
         let inner = self.lock();
         match inner.phase {
             Phase::Held if Instant::now() < inner.deadline => true,
             Phase::Held => {
-                lose(inner);
+                mark_lost(inner);
                 false
             }
-            Phase::Lost | Phase::Ended => false,
+            Phase::Lost | Phase::Released => false,
         }
     }
 
-    /// A renewal was confirmed: the lease lasts until `deadline`. Too late if the last one has ended in the
-    /// meantime, for another may have asked and been told so.
-    pub(super) fn confirm(&self, deadline: Instant) {
+    /// Sets the deadline after a confirmed renewal. A confirmation that comes after the last deadline is
+    /// ignored: the guard may have been reported as lost by then.
+    pub(in crate::semaphore) fn confirm(&self, deadline: Instant) {
         if self.is_held() {
             self.lock().deadline = deadline;
         }
     }
 
-    /// The slot is not ours any more.
-    pub(super) fn take_away(&self) {
+    /// Marks the guard as lost: the database says that the slot is not held by this token.
+    pub(in crate::semaphore) fn revoke(&self) {
         let inner = self.lock();
         if inner.phase == Phase::Held {
-            lose(inner);
+            mark_lost(inner);
         }
     }
 
-    /// The slot is about to be given back: `false` when it was before.
-    pub(super) fn end(&self) -> bool {
+    /// Marks the guard as released; `false` when it was released before.
+    pub(in crate::semaphore) fn mark_released(&self) -> bool {
         let mut inner = self.lock();
-        let ended = inner.phase == Phase::Ended;
-        inner.phase = Phase::Ended;
+        let was_released = inner.phase == Phase::Released;
+        inner.phase = Phase::Released;
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
-        // What they have captured may panic when it is dropped.
+        // Dropping what they have captured may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
-        !ended
+        !was_released
     }
 
-    /// `None` when there is nothing to watch any more.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// The end of the last confirmed lease; `None` when the guard is lost or released.
+    pub(in crate::semaphore) fn deadline(&self) -> Option<Instant> {
         let inner = self.lock();
         (inner.phase == Phase::Held).then_some(inner.deadline)
     }
 
-    /// What is left of the last confirmed lease, also when the guard has ended.
+    /// The remaining time of the last confirmed lease, also of a guard that is released.
     pub(super) fn last_remaining(&self) -> Duration {
         let deadline = self.lock().deadline;
         deadline.saturating_duration_since(Instant::now())
     }
 
-    pub(super) fn remaining(&self) -> Duration {
+    pub(in crate::semaphore) fn remaining(&self) -> Duration {
         let deadline = self.deadline().unwrap_or_else(Instant::now);
         deadline.saturating_duration_since(Instant::now())
     }
@@ -103,17 +103,17 @@ impl State {
                 drop(inner);
                 call(callback);
             }
-            Phase::Ended => {}
+            Phase::Released => {}
         }
     }
 }
 
-/// Callbacks run without the lock: they may ask the guard.
-fn lose(mut inner: MutexGuard<'_, Inner>) {
+/// Callbacks are called without the lock: they may call the guard.
+fn mark_lost(mut inner: MutexGuard<'_, Inner>) {
     inner.phase = Phase::Lost;
     let callbacks = std::mem::take(&mut inner.callbacks);
     drop(inner);
-    tracing::warn!("slot lost: its lease was not renewed in time, or it was taken away");
+    tracing::warn!("slot lost: its lease was not renewed in time, or it was released by force");
     callbacks.into_iter().for_each(call);
 }
 

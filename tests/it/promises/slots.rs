@@ -10,10 +10,10 @@ pub(crate) mod capacity;
 pub(crate) mod fences;
 pub(crate) mod guards;
 pub(crate) mod holding;
-pub(crate) mod keepers;
 pub(crate) mod leases;
 pub(crate) mod permits;
 pub(crate) mod queues;
+pub(crate) mod renewers;
 pub(crate) mod rows;
 pub(crate) mod transactions;
 

@@ -196,7 +196,7 @@ impl Holding {
         self.answered(setup, left, age);
     }
 
-    /// `keeper.rs`, `renew`: what is left is counted from before the statement was sent.
+    /// `renewer/renew.rs`, `renew`: what is left is counted from before the statement was sent.
     fn answered(&mut self, setup: &Setup, left: Option<u8>, age: u8) {
         self.renewal = match left {
             Some(left) => Renewal::Done(left.saturating_sub(counted(setup, age))),

@@ -112,7 +112,7 @@ pub enum Mutant {
     RefreshWithoutToken,
     /// `slot_rows.rs`, `where_key` of `GiveBack`: without the token.
     ReleaseWithoutToken,
-    /// `slots.rs`, `begun`, and `guard/keeper/renewing.rs`, `renew`: the deadline is counted from when the answer came.
+    /// `slots.rs`, `begun`, and `renewer/renew.rs`, `renew`: the deadline is counted from when the answer came.
     DeadlineAfterReply,
     /// `slot_store.rs`, `open_among`: counts the holders, and when there are too few takes any free slot.
     CountBeforeLock,

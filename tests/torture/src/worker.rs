@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
+use diesel_locks::SlotRenewer;
 use signal_hook::low_level::exit;
 use torture_history::{Moment, Op, Outcome, Record, Task, Writer};
 
@@ -39,6 +40,7 @@ use pool::{Connections, pool};
 pub(crate) struct Shift<C: Store> {
     pub(crate) job: Job,
     pub(crate) pool: Connections<C>,
+    pub(crate) renewer: SlotRenewer<C>,
     pub(crate) history: Writer,
     operations: AtomicU32,
     is_over: AtomicBool,
@@ -75,8 +77,10 @@ fn work<C: Store>(job: Job) -> Result<()> {
         pid: id(),
         at: Moment::now(),
     })?;
+    let pool = pool::<C>(&job);
     let shift = Arc::new(Shift {
-        pool: pool::<C>(&job),
+        renewer: SlotRenewer::new(pool.clone()),
+        pool,
         history,
         operations: AtomicU32::new(0),
         is_over: AtomicBool::new(false),

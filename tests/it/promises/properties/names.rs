@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{LeaseState, SlotGuard};
+use diesel_locks::{LeaseState, SlotRenewer};
 use proptest::collection::btree_set;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
@@ -140,7 +140,7 @@ pub(crate) fn property_holder_text<B: Backend>() {
     });
 }
 
-/// All of a pool in one statement, in which names travel in another way (JSON, an array).
+/// All of a renewer in one statement, in which names travel in another way (JSON, an array).
 pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
     let lease = LeaseOptions::new(Duration::from_secs(9));
     // One case has many names, and lasts for a third of the lease: no more of them.
@@ -151,12 +151,12 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
     };
     holds(config, &names, |names| {
         let database = B::new();
-        let pool = database.pool(2);
+        let renewer = SlotRenewer::new(database.pool(2));
         let mut conn = database.connect();
         let mut guards = Vec::new();
         for name in &names {
             let semaphore = Semaphore::new(name, 1);
-            let guard = SlotGuard::try_acquire(&pool, &semaphore, lease.clone())?;
+            let guard = renewer.try_acquire(&semaphore, &lease)?;
             guards.push(granted(guard, name)?);
         }
         let before = B::slots(&mut conn);

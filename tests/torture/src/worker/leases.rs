@@ -66,9 +66,10 @@ impl Grip {
             return Ok(acquired(shift, semaphore, lease, waiting)?.map(Self::Bare));
         }
         let guard = if waiting == Waiting::No {
-            SlotGuard::try_acquire(&shift.pool, semaphore, lease)
+            shift.renewer.try_acquire(semaphore, &lease)
         } else {
-            SlotGuard::acquire(&shift.pool, semaphore, lease, wait(waiting)).map(Some)
+            let wait = wait(waiting);
+            shift.renewer.acquire(semaphore, &lease, wait).map(Some)
         };
         Ok(guard.map_err(unpooled)?.map(Self::Guard))
     }

@@ -19,7 +19,7 @@ impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
     }
 }
 
-/// One connection for each thread, one for the keeper of guards, and some to spare: for second sessions.
+/// One connection for each thread, one for the renewer of guards, and some to spare: for second sessions.
 pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
     Pool::builder()
         .max_size(job.threads + 4)

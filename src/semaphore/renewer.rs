@@ -1,0 +1,260 @@
+//! Slots that are renewed in the background, over an r2d2 pool.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+
+use crate::semaphore::acquire::{self, WaiterConnection};
+use crate::semaphore::backend::SemaphoreBackend;
+use crate::semaphore::guard::state::State;
+use crate::semaphore::guard::{Renew, SlotGuard};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait};
+
+mod release;
+mod renew;
+mod shared;
+
+use shared::Shared;
+
+/// Acquires leased slots, and renews their leases in the background while their guards live.
+///
+/// Feature `r2d2`. Create one renewer when the application starts, and clone it where it is needed: clones
+/// share the thread and the guards. [`try_acquire`](Self::try_acquire) and [`acquire`](Self::acquire) return
+/// a [`SlotGuard`]; [`run`](Self::run) holds a slot while a closure runs.
+///
+/// One thread per renewer renews all its guards with one statement, at a third of the shortest lease. A
+/// renewal that fails is retried. The thread starts with the first guard. It ends when the renewer, its
+/// clones and its guards are dropped. One more thread of the process watches the ends of the leases.
+///
+/// # Which pool
+///
+/// Give the renewer a pool of its own, with two connections. Each renewal, each release and each attempt to
+/// acquire borrows a connection for a short time. On a pool that the application uses too, a renewal waits
+/// while all connections are in use, and guards whose leases end meanwhile are lost. If the renewer has to
+/// share a pool, make `max_size` larger than the number of connections that the application uses at once.
+///
+/// A connection that does not answer blocks the thread until the driver reports an error; guards whose
+/// leases end meanwhile are lost. Renewers do not block each other.
+///
+/// ```
+/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::SqliteConnection;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_locks::SlotRenewer;
+/// use diesel_locks::prelude::*;
+/// use std::time::Duration;
+///
+/// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let url = directory.path().join("app.db").display().to_string();
+/// let manager = ConnectionManager::<SqliteConnection>::new(url);
+/// let pool = Pool::builder().max_size(2).build(manager)?;
+/// # diesel_locks::migrate(&mut *pool.get()?)?;
+/// let renewer = SlotRenewer::new(pool); // once, when the application starts
+///
+/// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
+/// if let Some(guard) = renewer.try_acquire(&COLLATE, &lease)? {
+///     while guard.is_held() {
+///         // a step of the work
+///         # break;
+///     }
+///     guard.release()?;
+/// }
+///
+/// renewer.release_all(); // before the process ends
+/// # Ok(())
+/// # }
+/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
+/// # fn main() {}
+/// ```
+pub struct SlotRenewer<C: R2D2Connection + Send + 'static>(Arc<Handle<C>>);
+
+impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
+    /// Creates a renewer that uses the connections of `pool`. Sends nothing to the database.
+    pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
+        Self(Arc::new(Handle(Arc::new(Shared::new(pool)))))
+    }
+
+    /// Acquires a slot if one is free, as
+    /// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot); returns `None` when all slots are held.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool has no connection within its time-out; those of
+    /// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
+    pub fn try_acquire(
+        &self,
+        semaphore: &Semaphore,
+        lease: &LeaseOptions,
+    ) -> Result<Option<SlotGuard>, Error> {
+        let mut conn = self.shared().pool().get()?;
+        let slot = acquire::try_acquire(&mut *conn, semaphore, lease)?;
+        drop(conn);
+        slot.map(|slot| self.guard(slot, lease)).transpose()
+    }
+
+    /// Acquires a slot, and waits while all are held, as
+    /// [`acquire_slot`](crate::SemaphoreExt::acquire_slot). Borrows a connection of the pool for each
+    /// attempt, and none between attempts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`]; those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
+    pub fn acquire(
+        &self,
+        semaphore: &Semaphore,
+        lease: &LeaseOptions,
+        wait: Wait,
+    ) -> Result<SlotGuard, Error> {
+        let pool = self.shared().pool();
+        let timeout = match wait {
+            Wait::AtMost(limit) => pool.connection_timeout().min(limit),
+            Wait::Forever | Wait::No => pool.connection_timeout(),
+        };
+        let mut pooled = Pooled { pool, timeout };
+        let slot = acquire::poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
+            let mut conn = pooled.pool.get_timeout(pooled.timeout)?;
+            acquire::acquire(&mut *conn, semaphore, lease, budget)
+        })?;
+        self.guard(slot, lease)
+    }
+
+    /// Acquires a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
+    /// does not call `f`, when all slots are held.
+    ///
+    /// The slot is renewed while `f` runs. `f` can check [`is_held`](SlotGuard::is_held). A release that
+    /// fails is logged by `tracing`; it is retried in the background until the lease ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`; those of [`try_acquire`](Self::try_acquire), converted to the same type.
+    ///
+    /// ```
+    /// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
+    /// # fn main() -> Result<(), diesel_locks::Error> {
+    /// # use diesel::SqliteConnection;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use diesel_locks::SlotRenewer;
+    /// # use diesel_locks::prelude::*;
+    /// # use std::time::Duration;
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let url = directory.path().join("app.db").display().to_string();
+    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
+    /// # diesel_locks::migrate(&mut *pool.get()?)?;
+    /// # let renewer = SlotRenewer::new(pool);
+    /// const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
+    ///
+    /// // On every node, on a timer: one of them runs.
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).hold_at_least(Duration::from_secs(5));
+    /// let queued = renewer.run(&QUEUE, &lease, |_guard| Ok::<_, diesel_locks::Error>(42))?;
+    /// assert_eq!(queued, Some(42));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
+    /// # fn main() {}
+    /// ```
+    pub fn run<T, E, F>(
+        &self,
+        semaphore: &Semaphore,
+        lease: &LeaseOptions,
+        f: F,
+    ) -> Result<Option<T>, E>
+    where
+        F: FnOnce(&SlotGuard) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let Some(guard) = self.try_acquire(semaphore, lease)? else {
+            return Ok(None);
+        };
+        let result = f(&guard);
+        if let Err(error) = guard.release() {
+            tracing::warn!(semaphore = semaphore.name(), %error, "slot not released");
+        }
+        result.map(Some)
+    }
+
+    /// Releases the slots of all guards of this renewer and its clones, and returns how many were released.
+    ///
+    /// Call it when the process is asked to end (SIGTERM), after the application has stopped acquiring:
+    /// other holders then need not wait until the leases end. [`is_held`](SlotGuard::is_held) of the guards
+    /// returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks are not called. Guards that
+    /// are acquired later are not affected.
+    ///
+    /// Lost guards are not counted, except one whose slot was released by force since its last renewal.
+    ///
+    /// Waits for a connection of the pool as long as the pool's time-out allows. A slot that can't be
+    /// released is free when its lease ends.
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "a shutdown need not know the count"
+    )]
+    pub fn release_all(&self) -> usize {
+        self.shared().release_all()
+    }
+
+    fn shared(&self) -> &Arc<Shared<C>> {
+        &self.0.0
+    }
+
+    fn guard(&self, slot: Slot, lease: &LeaseOptions) -> Result<SlotGuard, Error> {
+        let state = Arc::new(State::new(slot.deadline));
+        let guard = SlotGuard::new(slot.clone(), Arc::clone(&state), Arc::clone(&self.0) as _);
+        self.shared().add(slot, lease, state)?;
+        Ok(guard)
+    }
+}
+
+impl<C: R2D2Connection + Send + 'static> Clone for SlotRenewer<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C: R2D2Connection + Send + 'static> std::fmt::Debug for SlotRenewer<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotRenewer").finish_non_exhaustive()
+    }
+}
+
+/// Held by the renewer's clones and its guards, not by its thread: the last one stops the thread.
+struct Handle<C: R2D2Connection + Send + 'static>(Arc<Shared<C>>);
+
+impl<C: R2D2Connection + Send + 'static> Drop for Handle<C> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Renew for Handle<C> {
+    fn remove(&self, slot: &Slot) {
+        self.0.remove(slot);
+    }
+
+    fn release(&self, slot: &Slot) -> Result<LeaseState, Error> {
+        self.0.pool().get()?.release_slot(slot)
+    }
+
+    fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()> {
+        self.0.release_in_background(slot, remaining)
+    }
+}
+
+/// Borrows a connection of the pool for each attempt.
+struct Pooled<'a, C: R2D2Connection + 'static> {
+    pool: &'a Pool<ConnectionManager<C>>,
+    timeout: Duration,
+}
+
+impl<C: SemaphoreBackend + R2D2Connection + 'static> WaiterConnection for Pooled<'_, C> {
+    fn is_in_transaction(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    fn database_id(&mut self) -> Result<Option<String>, Error> {
+        C::database_id(&mut *self.pool.get_timeout(self.timeout)?)
+    }
+}

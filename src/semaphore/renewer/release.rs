@@ -1,0 +1,174 @@
+//! Release of slots whose guards are dropped, and of all slots at a shutdown.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::R2D2Connection;
+
+use super::shared::{RenewedSlot, Shared, renewal};
+use crate::semaphore::acquire;
+use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::{Error, Slot};
+
+/// When a release that failed is retried.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// How long a release in the background waits for a connection.
+const POOL_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long a release is retried at most.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
+
+/// A slot that is to be released.
+pub(super) struct PendingRelease {
+    slot: Slot,
+    /// The end of the lease, which needs no release.
+    deadline: Instant,
+    /// Dropped when the slot is released, or the lease has ended.
+    _done: Sender<()>,
+}
+
+impl PendingRelease {
+    /// Releases the slot before its lease ends after `remaining`.
+    pub(super) fn new(slot: Slot, remaining: Duration) -> (Self, Receiver<()>) {
+        let (done, receiver) = channel();
+        let pending = Self {
+            slot,
+            deadline: Instant::now() + remaining.min(MAX_RETRY_TIME),
+            _done: done,
+        };
+        (pending, receiver)
+    }
+}
+
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
+    /// Releases the slots. Retries later those that another session has locked, or all after an error.
+    pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
+        let slots: Vec<&Slot> = pending.iter().map(|pending| &pending.slot).collect();
+        match self.release_batch(&slots, POOL_TIMEOUT) {
+            Ok(released) => {
+                let mut released = released.into_iter();
+                pending.retain(|_| released.next() == Some(false));
+            }
+            Err(error) => tracing::debug!(%error, "slots not released; retrying"),
+        }
+        pending.retain(|pending| Instant::now() < pending.deadline);
+        if !pending.is_empty() {
+            let mut inner = self.lock();
+            inner.pending_releases.append(&mut pending);
+            inner.next_release = Some(Instant::now() + RETRY_DELAY);
+        }
+    }
+
+    /// Releases the slots of all guards, and returns how many were held and are released.
+    pub(super) fn release_all(&self) -> usize {
+        let slots: Vec<RenewedSlot> = self.lock().slots.drain().map(|(_, slot)| slot).collect();
+        // Read by `remaining`: `is_held` would call the callbacks of lost guards.
+        let mut slots: Vec<(bool, RenewedSlot)> = slots
+            .into_iter()
+            .map(|slot| (!slot.state.remaining().is_zero(), slot))
+            .collect();
+        slots.retain(|(_, slot)| slot.state.mark_released());
+        if slots.is_empty() {
+            return 0;
+        }
+        let batch: Vec<&Slot> = slots.iter().map(|(_, slot)| &slot.slot).collect();
+        match self.release_batch(&batch, self.pool().connection_timeout()) {
+            Ok(released) => slots
+                .iter()
+                .zip(released)
+                .filter(|((was_held, _), released)| *was_held && *released)
+                .count(),
+            Err(error) => {
+                tracing::warn!(%error, slots = slots.len(), "slots not released; their leases end");
+                0
+            }
+        }
+    }
+
+    /// Releases the slots with one statement, and returns for each whether it is released. One that another
+    /// session has locked is not.
+    fn release_batch(&self, slots: &[&Slot], timeout: Duration) -> Result<Vec<bool>, Error> {
+        let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
+        let mut conn = self.pool().get_timeout(timeout)?;
+        let locked = C::release_batch(&mut conn, &batch)?;
+        drop(conn);
+        let released = slots.iter().map(|slot| {
+            let is_locked = locked.iter().any(|token| token == slot.token.as_bytes());
+            if !is_locked {
+                acquire::notify_released(&slot.semaphore, 1, Some(slot.number));
+            }
+            !is_locked
+        });
+        Ok(released.collect())
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use diesel::SqliteConnection;
+
+    use diesel::r2d2::event::CheckoutEvent;
+    use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
+
+    use super::*;
+    use crate::semaphore::SemaphoreExt;
+    use crate::semaphore::guard::state::State;
+    use crate::{LeaseOptions, Semaphore};
+
+    /// Counts the connections that are borrowed from a pool.
+    #[derive(Debug, Default)]
+    struct Checkouts(Arc<AtomicUsize>);
+
+    impl HandleEvent for Checkouts {
+        fn handle_checkout(&self, _: CheckoutEvent) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn release_all_without_guards_borrows_no_connection() {
+        let checkouts = Arc::new(AtomicUsize::new(0));
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder()
+            .max_size(1)
+            .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
+            .build(manager)
+            .expect("a pool");
+        assert_eq!(Shared::new(pool).release_all(), 0);
+        assert_eq!(checkouts.load(Ordering::SeqCst), 0);
+    }
+
+    /// The leases of two have ended, and the thread has not noticed it yet.
+    #[test]
+    fn release_all_does_not_count_lost_guards() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = folder.path().join("test.sqlite3").display().to_string();
+        let manager = ConnectionManager::<SqliteConnection>::new(url);
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        let mut conn = pool.get().expect("a connection");
+        crate::migrate(&mut *conn).expect("migrate");
+        let shared = Arc::new(Shared::new(pool.clone()));
+        let now = Instant::now();
+        for deadline in [now, now + HOUR, now] {
+            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
+            let slot = slot.expect("an answer").expect("free");
+            let renewed = RenewedSlot {
+                slot,
+                lease: HOUR,
+                lease_us: 1,
+                state: Arc::new(State::new(deadline)),
+            };
+            shared.lock().slots.insert(renewed.slot.token, renewed);
+        }
+        drop(conn);
+        assert_eq!(shared.release_all(), 1);
+        let mut conn = pool.get().expect("a connection");
+        assert_eq!(conn.held_slots("three").expect("rows"), []);
+    }
+}

@@ -1,0 +1,117 @@
+//! RenewalRequest of all slots of a renewer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::R2D2Connection;
+use uuid::Uuid;
+
+use super::shared::{RenewedSlot, Shared};
+use crate::Error;
+use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::guard::state::State;
+
+/// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
+    /// Renews all slots with one statement, and sets the time of the next renewal.
+    pub(super) fn renew_all(&self) {
+        self.remove_lost();
+        let mut inner = self.lock();
+        let leases: Vec<RenewalRequest> = inner.slots.values().map(RenewedSlot::renewal).collect();
+        let Some(shortest) = inner.slots.values().map(|slot| slot.lease).min() else {
+            inner.next_renewal = None;
+            return;
+        };
+        let remaining = inner
+            .slots
+            .values()
+            .map(|slot| slot.state.remaining())
+            .min();
+        drop(inner);
+        let timeout = remaining.unwrap_or_default().min(shortest / 6);
+        let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        let pause = match self.renew(&leases, timeout) {
+            Ok(true) => shortest / 3,
+            // Another session had a row locked.
+            Ok(false) => retry_delay,
+            Err(error) => {
+                tracing::warn!(%error, guards = leases.len(), "slots not renewed; retrying");
+                retry_delay
+            }
+        };
+        // Guards that were added meanwhile may be due earlier.
+        let mut inner = self.lock();
+        let remaining = inner
+            .slots
+            .values()
+            .map(|slot| slot.state.remaining())
+            .min();
+        let next = remaining.map_or(pause, |remaining| {
+            pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
+        });
+        inner.next_renewal = Some(Instant::now() + next);
+    }
+
+    /// Removes the slots whose leases have ended, after a pause of the process for example: a lost guard is
+    /// not renewed. Asks the guards without the lock, as a callback may drop another guard.
+    fn remove_lost(&self) {
+        let slots: Vec<(Uuid, Arc<State>)> = {
+            let inner = self.lock();
+            let slots = inner.slots.iter();
+            slots
+                .map(|(token, slot)| (*token, Arc::clone(&slot.state)))
+                .collect()
+        };
+        for (token, state) in slots {
+            if !state.is_held() {
+                self.lock().slots.remove(&token);
+            }
+        }
+    }
+
+    /// Returns whether all slots that are still held have a new lease.
+    fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
+        let mut conn = self.pool().get_timeout(timeout)?;
+        let started = Instant::now();
+        let answers = C::renew_batch(&mut conn, leases)?;
+        drop(conn);
+        let mut remaining: HashMap<Vec<u8>, i64> = answers
+            .into_iter()
+            .map(|renewed| (renewed.token, renewed.remaining_us))
+            .collect();
+        let mut confirmed = Vec::new();
+        let mut lost = Vec::new();
+        let mut all_renewed = true;
+        let mut inner = self.lock();
+        for lease in leases {
+            let token = Uuid::from_bytes(lease.token);
+            let remaining_us = remaining.remove(lease.token.as_slice());
+            let Some(slot) = inner.slots.get(&token) else {
+                continue;
+            };
+            if let Some(remaining_us) = remaining_us.and_then(|us| u64::try_from(us).ok()) {
+                let lease_us = lease.lease_us.unsigned_abs();
+                let remaining_us = remaining_us.min(lease_us);
+                // Less than the lease when another session had the row locked.
+                all_renewed &= remaining_us > lease_us / 4 * 3;
+                let remaining =
+                    Duration::from_micros(remaining_us).saturating_sub(C::CLOCK_RESOLUTION);
+                confirmed.push((Arc::clone(&slot.state), started + remaining));
+            } else {
+                lost.extend(inner.slots.remove(&token));
+            }
+        }
+        drop(inner);
+        for (state, deadline) in confirmed {
+            state.confirm(deadline);
+        }
+        for slot in lost {
+            slot.state.revoke();
+        }
+        Ok(all_renewed)
+    }
+}
