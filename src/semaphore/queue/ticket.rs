@@ -96,8 +96,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             let wake = Arc::clone(&waiter.wake);
             all = match wake_at.into_iter().flatten().min() {
                 Some(time) => {
-                    let waited = wake.wait_timeout(all, time.saturating_duration_since(now));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    let limit = time.saturating_duration_since(now);
+                    let woken = wake.wait_timeout(all, limit);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => wake.wait(all).unwrap_or_else(PoisonError::into_inner),
             };
