@@ -1,6 +1,6 @@
 //! Creates the tables, on one server while the others wait.
 
-use crate::engine::Engine;
+use crate::single_writer::SingleWriterBackend;
 use crate::{Error, transaction::depth};
 
 /// Creates or updates the tables of this crate; returns the versions of the migrations that it ran,
@@ -37,7 +37,7 @@ use crate::{Error, transaction::depth};
 /// # #[cfg(not(feature = "sqlite"))]
 /// # fn main() {}
 /// ```
-pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
+pub fn migrate<C: MigrationBackend>(conn: &mut C) -> Result<Vec<String>, Error> {
     if depth::depth(conn)? > 0 {
         return Err(Error::AlreadyInTransaction {
             method: "migrate",
@@ -45,4 +45,11 @@ pub fn migrate<C: Engine>(conn: &mut C) -> Result<Vec<String>, Error> {
         });
     }
     C::migrate(conn)
+}
+
+/// The migrations of an engine. Sealed, as [`SingleWriterBackend`] is. The backend traits of the primitives that have
+/// tables extend it.
+pub trait MigrationBackend: SingleWriterBackend {
+    /// Runs the pending migrations while no other session does.
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }

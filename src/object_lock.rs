@@ -1,14 +1,16 @@
 //! The methods on connections.
 
 pub(crate) mod acquire;
-pub(crate) mod events;
+pub(crate) mod backend;
+mod events;
 pub(crate) mod id;
 pub(crate) mod request;
+mod run;
 
-use crate::engine::{Engine, Grant};
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
-use crate::{Error, LockRequest, transaction::depth, transaction::run};
+use crate::{Error, LockRequest, transaction::depth};
 
 /// Exclusive locks on business objects, as methods of a connection.
 ///
@@ -55,7 +57,7 @@ use crate::{Error, LockRequest, transaction::depth, transaction::run};
 /// [`is_deadlock`](Error::is_deadlock). Take all locks at once with
 /// [`with_object_locks`](Self::with_object_locks), which has one order for everybody. On SQLite there is
 /// one writer at a time, and no deadlock.
-pub trait ObjectLockExt: Engine {
+pub trait ObjectLockExt: ObjectLockBackend {
     /// Opens a transaction, waits for the lock, runs `work`, and commits; rolls back when `work` returns
     /// an error or panics (the panic goes on). Either way the lock is free afterwards.
     ///
@@ -296,8 +298,8 @@ pub trait ObjectLockExt: Engine {
     fn lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<(), Error> {
         let request = Request::new(lock.into())?;
         match run::lock(self, "lock_object", &request)? {
-            Grant::Locked => Ok(()),
-            Grant::Held => Err(held(&request)),
+            LockOutcome::Acquired => Ok(()),
+            LockOutcome::Unavailable => Err(held(&request)),
         }
     }
 
@@ -309,7 +311,7 @@ pub trait ObjectLockExt: Engine {
     /// As [`lock_object`](Self::lock_object), but for [`Error::Unavailable`] and [`Error::LockTimeout`].
     fn try_lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<bool, Error> {
         let request = Request::new(lock.into())?.nowait();
-        Ok(run::lock(self, "try_lock_object", &request)? == Grant::Locked)
+        Ok(run::lock(self, "try_lock_object", &request)? == LockOutcome::Acquired)
     }
 
     /// Removes kept rows that nobody holds, and says how many.
@@ -346,15 +348,15 @@ pub trait ObjectLockExt: Engine {
                 reason: "the removed rows would stay locked until it ends",
             });
         }
-        Self::purge(self)
+        Self::purge_unlocked(self)
     }
 }
 
-impl<C: Engine> ObjectLockExt for C {}
+impl<C: ObjectLockBackend> ObjectLockExt for C {}
 
 fn run_or_held<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<T, E>
 where
-    C: Engine,
+    C: ObjectLockBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {

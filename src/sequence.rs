@@ -5,7 +5,7 @@ pub(crate) mod definition;
 
 use std::ops::RangeInclusive;
 
-use crate::sequence::backend::{DrawRequest, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth};
 
 /// Gap-free numbers, as methods on Diesel's connections.
@@ -37,7 +37,7 @@ use crate::{Error, Sequence, transaction::depth};
 /// The idea, and the test that numbers are not lost, come from a system for passes of meetings that Jesper
 /// Udby wrote about: database sequences left gaps, and making one for each meeting was slow and
 /// deadlocked.
-pub trait SequenceExt: SequenceStore {
+pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.
     ///
     /// Waits while another transaction that drew from this sequence is open. The number is this
@@ -159,9 +159,9 @@ pub trait SequenceExt: SequenceStore {
     }
 }
 
-impl<C: SequenceStore> SequenceExt for C {}
+impl<C: SequenceBackend> SequenceExt for C {}
 
-fn draw<C: SequenceStore>(
+fn draw<C: SequenceBackend>(
     conn: &mut C,
     method: &'static str,
     sequence: &Sequence,

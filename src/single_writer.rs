@@ -1,7 +1,7 @@
 //! Clusters in which several nodes take writes.
 
 use crate::Error;
-use crate::engine::Engine;
+use crate::transaction::backend::TransactionBackend;
 
 /// Says of this connection that the application sends all its writes to one node, though others could take some.
 ///
@@ -43,6 +43,14 @@ use crate::engine::Engine;
 /// }
 /// # }
 /// ```
-pub fn assume_single_writer<C: Engine>(conn: &mut C) -> Result<(), Error> {
+pub fn assume_single_writer<C: SingleWriterBackend>(conn: &mut C) -> Result<(), Error> {
     C::assume_single_writer(conn)
+}
+
+/// How an engine stores in the session that all writes go to one server. Sealed, as [`TransactionBackend`] is.
+pub trait SingleWriterBackend: TransactionBackend {
+    /// Does nothing on engines that have one writer anyway.
+    fn assume_single_writer(_: &mut Self) -> Result<(), Error> {
+        Ok(())
+    }
 }

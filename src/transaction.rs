@@ -1,6 +1,8 @@
 //! The methods on connections for transactions.
 
+pub(crate) mod backend;
 pub(crate) mod depth;
+mod events;
 pub(crate) mod isolation_level;
 pub(crate) mod options;
 pub(crate) mod retry;
@@ -9,10 +11,10 @@ pub(crate) mod run;
 
 use std::thread::sleep;
 
-use crate::engine::Engine;
+use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
 use crate::transaction::run::TransactionFailure;
-use crate::{Error, RetryPolicy, TransactionError, TransactionOptions, object_lock::events};
+use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 
 /// Transactions with an isolation level, an access mode and retries, as methods on Diesel's connections.
 ///
@@ -67,7 +69,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions, object_loc
 ///
 /// `cargo run --release -p lessons`, in this crate's repository, plays deadlocks, losses and failures step
 /// by step with two sessions; `-- --database-url` names the database.
-pub trait TransactionExt: Engine {
+pub trait TransactionExt: TransactionBackend {
     /// Runs `work` in a transaction, commits when it returns `Ok`, and rolls back when it returns an
     /// error or panics (the panic goes on).
     ///
@@ -176,7 +178,7 @@ pub trait TransactionExt: Engine {
     }
 }
 
-impl<C: Engine> TransactionExt for C {}
+impl<C: TransactionBackend> TransactionExt for C {}
 
 fn run<C, T, E, F, Via>(
     conn: &mut C,
@@ -185,13 +187,13 @@ fn run<C, T, E, F, Via>(
     mut work: F,
 ) -> Result<T, E>
 where
-    C: Engine,
+    C: TransactionBackend,
     F: FnMut(&mut C, u32) -> Result<T, E>,
     E: TransactionError<Via>,
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
     retry.validate()?;
-    C::check(&transaction)?;
+    C::validate(&transaction)?;
     if depth::depth(conn)? > 0 {
         return Err(E::from(Error::AlreadyInTransaction {
             method,
@@ -227,7 +229,7 @@ where
         let Some((reason, pause)) = pause else {
             return Err(failed.into_error());
         };
-        C::before_retry(conn);
+        C::prepare_retry(conn);
         events::record_retry(reason, number, pause);
         sleep(pause);
     }

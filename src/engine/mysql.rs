@@ -11,8 +11,12 @@ use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::mysql::MysqlConnection;
 
-use super::{Engine, Grant, active_isolation};
+use super::active_isolation;
+use crate::migrate::MigrationBackend;
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::single_writer::SingleWriterBackend;
+use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::RetryReason;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
@@ -43,53 +47,12 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 /// Rows that one transaction of a purge removes.
 const PURGE_BATCH: i64 = 500;
 
-impl Engine for MysqlConnection {
-    type Scope = active_isolation::Scope;
-
-    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let rides_with_begin =
-            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCK_BATCH;
-        if rides_with_begin && try_begin_fast(conn, request)? {
-            return Ok(Grant::Locked);
-        }
-        // A kept row is usually there: one round trip. Behind the gate after it was missing once.
-        let mut named_lock = !request.is_kept();
-        loop {
-            session::begin(conn, sql::BEGIN_MARKED)?;
-            let transaction = object_lock::TxContext::Begun { named_lock };
-            let refusal = match object_lock::acquire(conn, request, transaction) {
-                Ok(()) => return Ok(Grant::Locked),
-                Err(refusal) => refusal,
-            };
-            run::roll_back(conn);
-            match refusal {
-                AcquireError::Unavailable => return Ok(Grant::Held),
-                AcquireError::NoRow => named_lock = true,
-                // It has done nothing yet and may start over without anyone noticing.
-                AcquireError::Failed(Error::Deadlock { source }) => {
-                    if request.is_expired() {
-                        return Err(request.timed_out(Some(source)));
-                    }
-                }
-                AcquireError::Failed(error) => return Err(error),
-            }
-        }
-    }
-
-    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let transaction = object_lock::TxContext::Open {
-            begun: active_isolation::entered(conn),
-        };
-        match object_lock::acquire(conn, request, transaction) {
-            Ok(()) => Ok(Grant::Locked),
-            Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(Grant::Held),
-            Err(AcquireError::Failed(error)) => Err(error),
-        }
-    }
+impl TransactionBackend for MysqlConnection {
+    type IsolationMark = active_isolation::Scope;
 
     type SessionChange = ();
 
-    fn check(transaction: &TransactionOptions) -> Result<(), Error> {
+    fn validate(transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -109,11 +72,11 @@ impl Engine for MysqlConnection {
     }
 
     /// The statement that failed may be one of the closure's.
-    fn before_retry(conn: &mut Self) {
+    fn prepare_retry(conn: &mut Self) {
         execute::reset_statement_cache(conn);
     }
 
-    fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
+    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark {
         active_isolation::enter(conn, level)
     }
 
@@ -125,7 +88,7 @@ impl Engine for MysqlConnection {
     }
 
     /// The message ends with a statement that sets back: that one may have failed, or COMMIT while it was under way.
-    fn after_commit(error: Error) -> Error {
+    fn map_commit_error(error: Error) -> Error {
         match error {
             Error::Database(source) | Error::StatementTimeout { source } => {
                 Error::OutcomeUnknown { source }
@@ -155,8 +118,51 @@ impl Engine for MysqlConnection {
         }
         Ok(())
     }
+}
 
-    fn purge(conn: &mut Self) -> Result<usize, Error> {
+impl ObjectLockBackend for MysqlConnection {
+    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        let rides_with_begin =
+            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCK_BATCH;
+        if rides_with_begin && try_begin_fast(conn, request)? {
+            return Ok(LockOutcome::Acquired);
+        }
+        // A kept row is usually there: one round trip. Behind the gate after it was missing once.
+        let mut named_lock = !request.is_kept();
+        loop {
+            session::begin(conn, sql::BEGIN_MARKED)?;
+            let transaction = object_lock::TxContext::Begun { named_lock };
+            let refusal = match object_lock::acquire(conn, request, transaction) {
+                Ok(()) => return Ok(LockOutcome::Acquired),
+                Err(refusal) => refusal,
+            };
+            run::roll_back(conn);
+            match refusal {
+                AcquireError::Unavailable => return Ok(LockOutcome::Unavailable),
+                AcquireError::NoRow => named_lock = true,
+                // It has done nothing yet and may start over without anyone noticing.
+                AcquireError::Failed(Error::Deadlock { source }) => {
+                    if request.is_expired() {
+                        return Err(request.timed_out(Some(source)));
+                    }
+                }
+                AcquireError::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        let transaction = object_lock::TxContext::Open {
+            begun: active_isolation::entered(conn),
+        };
+        match object_lock::acquire(conn, request, transaction) {
+            Ok(()) => Ok(LockOutcome::Acquired),
+            Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(LockOutcome::Unavailable),
+            Err(AcquireError::Failed(error)) => Err(error),
+        }
+    }
+
+    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
             match purge_batch(conn) {
@@ -167,11 +173,15 @@ impl Engine for MysqlConnection {
             }
         }
     }
+}
 
+impl SingleWriterBackend for MysqlConnection {
     fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
         writers::remember(conn)
     }
+}
 
+impl MigrationBackend for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads which migrations have run, as texts.
         check_client_library(conn)?;

@@ -3,9 +3,12 @@
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
-use super::{Engine, Grant};
 use crate::error::classify::{ErrorClass, classify};
+use crate::migrate::MigrationBackend;
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::single_writer::SingleWriterBackend;
+use crate::transaction::backend::TransactionBackend;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
     transaction::run,
@@ -22,51 +25,12 @@ use sql::ids;
 /// has 6400 by default.
 const PURGE_BATCH: i64 = 100;
 
-impl Engine for PgConnection {
-    type Scope = ();
-
-    /// One message, and so one round trip, for BEGIN and the locks. Its result can't be read, so that a
-    /// request that is not to wait, whose answer may be "held", takes two.
-    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        loop {
-            let time_is_up = request.is_expired();
-            let grant = match request.wait {
-                Wait::Forever | Wait::AtMost(_) => {
-                    begin(conn, &sql::begin_and_acquire(request)).map(|()| Grant::Locked)
-                }
-                Wait::No => begin(conn, sql::BEGIN).and_then(|()| try_or_roll_back(conn, request)),
-            };
-            match grant {
-                Ok(Grant::Locked) => return Ok(Grant::Locked),
-                Ok(Grant::Held) => {
-                    AnsiTransactionManager::rollback_transaction(conn)?;
-                    return Ok(Grant::Held);
-                }
-                // It has done nothing yet and may start over without anyone noticing.
-                Err(error) if classify(&error) == ErrorClass::Deadlock => {}
-                Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
-                Err(error) => return Err(map_error(request, error)),
-            }
-        }
-    }
-
-    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let refusal = match request.wait {
-            Wait::Forever => acquire(conn, request),
-            Wait::AtMost(_) => acquire_with_timeout(conn, request),
-            Wait::No => {
-                return try_acquire(conn, request).map_err(|error| map_error(request, error));
-            }
-        };
-        match refusal.map_err(|error| map_error(request, error))? {
-            None => Ok(Grant::Locked),
-            Some(level) => Err(unsuitable_isolation(request, &level)),
-        }
-    }
+impl TransactionBackend for PgConnection {
+    type IsolationMark = ();
 
     type SessionChange = ();
 
-    fn check(_: &TransactionOptions) -> Result<(), Error> {
+    fn validate(_: &TransactionOptions) -> Result<(), Error> {
         Ok(())
     }
 
@@ -78,9 +42,9 @@ impl Engine for PgConnection {
         Ok(())
     }
 
-    fn before_retry(_: &mut Self) {}
+    fn prepare_retry(_: &mut Self) {}
 
-    fn enter(_: &mut Self, _: Option<IsolationLevel>) -> Self::Scope {}
+    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Self::IsolationMark {}
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
         let committed = depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT));
@@ -110,8 +74,49 @@ impl Engine for PgConnection {
         }
         Ok(started)
     }
+}
 
-    fn purge(conn: &mut Self) -> Result<usize, Error> {
+impl ObjectLockBackend for PgConnection {
+    /// One message, and so one round trip, for BEGIN and the locks. Its result can't be read, so that a
+    /// request that is not to wait, whose answer may be "held", takes two.
+    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        loop {
+            let time_is_up = request.is_expired();
+            let grant = match request.wait {
+                Wait::Forever | Wait::AtMost(_) => {
+                    begin(conn, &sql::begin_and_acquire(request)).map(|()| LockOutcome::Acquired)
+                }
+                Wait::No => begin(conn, sql::BEGIN).and_then(|()| try_or_roll_back(conn, request)),
+            };
+            match grant {
+                Ok(LockOutcome::Acquired) => return Ok(LockOutcome::Acquired),
+                Ok(LockOutcome::Unavailable) => {
+                    AnsiTransactionManager::rollback_transaction(conn)?;
+                    return Ok(LockOutcome::Unavailable);
+                }
+                // It has done nothing yet and may start over without anyone noticing.
+                Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+                Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
+                Err(error) => return Err(map_error(request, error)),
+            }
+        }
+    }
+
+    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        let refusal = match request.wait {
+            Wait::Forever => acquire(conn, request),
+            Wait::AtMost(_) => acquire_with_timeout(conn, request),
+            Wait::No => {
+                return try_acquire(conn, request).map_err(|error| map_error(request, error));
+            }
+        };
+        match refusal.map_err(|error| map_error(request, error))? {
+            None => Ok(LockOutcome::Acquired),
+            Some(level) => Err(unsuitable_isolation(request, &level)),
+        }
+    }
+
+    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
             let (found, removed) = conn.build_transaction().read_committed().run(|conn| {
@@ -127,7 +132,11 @@ impl Engine for PgConnection {
             }
         }
     }
+}
 
+impl SingleWriterBackend for PgConnection {}
+
+impl MigrationBackend for PgConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, for the advisory lock to end with it however it ends, and behind a
         // transaction pooler too. At a higher level it would not see the migrations of the session that it
@@ -174,7 +183,7 @@ fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
 }
 
 /// In a transaction of our own, which ends with an error.
-fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOutcome> {
     let grant = try_acquire(conn, request);
     if grant.is_err() {
         AnsiTransactionManager::rollback_transaction(conn)?;
@@ -182,11 +191,11 @@ fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<G
     grant
 }
 
-fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Grant> {
+fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOutcome> {
     let answer: String = sql::try_acquire(ids(request), request.is_kept()).get_result(conn)?;
     match answer.as_str() {
-        "locked" => Ok(Grant::Locked),
-        "held" => Ok(Grant::Held),
+        "locked" => Ok(LockOutcome::Acquired),
+        "held" => Ok(LockOutcome::Unavailable),
         level => Err(unsuitable_isolation(request, level).into()),
     }
 }

@@ -7,9 +7,13 @@ use diesel::connection::TransactionManager;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 
-use super::{Engine, Grant, active_isolation};
+use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
+use crate::migrate::MigrationBackend;
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::single_writer::SingleWriterBackend;
+use crate::transaction::backend::TransactionBackend;
 use crate::transaction::options::Access;
 use crate::{
     Error, IsolationLevel, LockRequest, ObjectId, TransactionOptions, Wait, backoff, migrations,
@@ -28,39 +32,13 @@ const BUSY_STEP: Duration = Duration::from_millis(10);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
-impl Engine for SqliteConnection {
-    type Scope = active_isolation::Scope;
-
-    fn begin_locked(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
-        if grant == Grant::Locked
-            && let Err(error) = record_lock(conn, request)
-        {
-            AnsiTransactionManager::rollback_transaction(conn)?;
-            return Err(error);
-        }
-        Ok(grant)
-    }
-
-    fn lock_here(conn: &mut Self, request: &Request) -> Result<Grant, Error> {
-        let step = request
-            .remaining()
-            .unwrap_or(BUSY_STEP)
-            .clamp(Duration::from_millis(2), BUSY_STEP);
-        // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
-        let millis = step.as_nanos().div_ceil(1_000_000);
-        let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let grant = with_busy_timeout(conn, step, |conn| upgrade_to_writer(conn, request, step))?;
-        if grant == Grant::Locked {
-            record_lock(conn, request)?;
-        }
-        Ok(grant)
-    }
+impl TransactionBackend for SqliteConnection {
+    type IsolationMark = active_isolation::Scope;
 
     /// Whether `query_only` is to be switched off again.
     type SessionChange = bool;
 
-    fn check(transaction: &TransactionOptions) -> Result<(), Error> {
+    fn validate(transaction: &TransactionOptions) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
@@ -101,9 +79,9 @@ impl Engine for SqliteConnection {
         Ok(())
     }
 
-    fn before_retry(_: &mut Self) {}
+    fn prepare_retry(_: &mut Self) {}
 
-    fn enter(conn: &mut Self, level: Option<IsolationLevel>) -> Self::Scope {
+    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark {
         active_isolation::enter(conn, level)
     }
 
@@ -140,13 +118,45 @@ impl Engine for SqliteConnection {
         }
         Ok(begun)
     }
+}
 
-    fn purge(conn: &mut Self) -> Result<usize, Error> {
+impl ObjectLockBackend for SqliteConnection {
+    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
+        if grant == LockOutcome::Acquired
+            && let Err(error) = record_lock(conn, request)
+        {
+            AnsiTransactionManager::rollback_transaction(conn)?;
+            return Err(error);
+        }
+        Ok(grant)
+    }
+
+    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+        let step = request
+            .remaining()
+            .unwrap_or(BUSY_STEP)
+            .clamp(Duration::from_millis(2), BUSY_STEP);
+        // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
+        let millis = step.as_nanos().div_ceil(1_000_000);
+        let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        let grant = with_busy_timeout(conn, step, |conn| upgrade_to_writer(conn, request, step))?;
+        if grant == LockOutcome::Acquired {
+            record_lock(conn, request)?;
+        }
+        Ok(grant)
+    }
+
+    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
         with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
             Ok(sql::delete_kept().execute(conn)?)
         })
     }
+}
 
+impl SingleWriterBackend for SqliteConnection {}
+
+impl MigrationBackend for SqliteConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
@@ -194,30 +204,30 @@ fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
 
 /// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
 /// own busy handler sleeps up to 100 ms at a time.
-fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Grant, Error> {
+fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
         let error = match begin(conn, sql::BEGIN_IMMEDIATE) {
-            Ok(()) => return Ok(Grant::Locked),
+            Ok(()) => return Ok(LockOutcome::Acquired),
             Err(error) => error,
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
-        if pause_while_held(request, attempt, error)? == Grant::Held {
-            return Ok(Grant::Held);
+        if pause_while_held(request, attempt, error)? == LockOutcome::Unavailable {
+            return Ok(LockOutcome::Unavailable);
         }
     }
     unreachable!("attempts have no end")
 }
 
-/// Before the next attempt; [`Grant::Held`] when there is none to be, an error when the time is up.
+/// Before the next attempt; [`LockOutcome::Unavailable`] when there is none to be, an error when the time is up.
 fn pause_while_held(
     request: &Request,
     attempt: u32,
     error: diesel::result::Error,
-) -> Result<Grant, Error> {
+) -> Result<LockOutcome, Error> {
     if request.wait == Wait::No {
-        return Ok(Grant::Held);
+        return Ok(LockOutcome::Unavailable);
     }
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
@@ -226,7 +236,7 @@ fn pause_while_held(
         Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
         Some(left) => std::thread::sleep(pause.min(left)),
     }
-    Ok(Grant::Locked)
+    Ok(LockOutcome::Acquired)
 }
 
 /// Makes a writer of the transaction that is open, if it is not one yet.
@@ -242,18 +252,18 @@ fn upgrade_to_writer(
     conn: &mut SqliteConnection,
     request: &Request,
     step: Duration,
-) -> Result<Grant, Error> {
+) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
         let begun = std::time::Instant::now();
         let Err(error) = sql::upgrade_to_writer().execute(conn) else {
-            return Ok(Grant::Locked);
+            return Ok(LockOutcome::Acquired);
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
         if says(&error, classify::sqlite::locked_in_cache) {
-            if pause_while_held(request, attempt, error)? == Grant::Held {
-                return Ok(Grant::Held);
+            if pause_while_held(request, attempt, error)? == LockOutcome::Unavailable {
+                return Ok(LockOutcome::Unavailable);
             }
             continue;
         }
@@ -267,7 +277,7 @@ fn upgrade_to_writer(
             });
         }
         if request.wait == Wait::No {
-            return Ok(Grant::Held);
+            return Ok(LockOutcome::Unavailable);
         }
         if request.remaining() == Some(Duration::ZERO) {
             return Err(request.timed_out(Some(error)));

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use crate::Error;
-use crate::engine::Grant;
 use crate::object_lock::acquire::Request;
-use crate::transaction::retry::RetryReason;
+use crate::object_lock::backend::LockOutcome;
 
 /// An event for the outcome of a request, which is passed on.
 pub(crate) fn record_outcome(
     request: &Request,
-    outcome: Result<Grant, Error>,
-) -> Result<Grant, Error> {
+    outcome: Result<LockOutcome, Error>,
+) -> Result<LockOutcome, Error> {
     match &outcome {
-        Ok(Grant::Locked) => {
+        Ok(LockOutcome::Acquired) => {
             tracing::debug!(ids = %request.resource(), waited = ?request.elapsed(), "object lock acquired");
         }
-        Ok(Grant::Held) => {
+        Ok(LockOutcome::Unavailable) => {
             tracing::debug!(ids = %request.resource(), "object lock refused: held by another");
         }
         Err(error) if error.is_timeout() => {
@@ -32,9 +31,4 @@ pub(crate) fn record_outcome(
 /// The transaction that held the locks has ended, or its savepoint.
 pub(crate) fn record_released(request: &Request, held: Duration) {
     tracing::debug!(ids = %request.resource(), ?held, "object lock freed");
-}
-
-/// A transaction is begun again after a pause.
-pub(crate) fn record_retry(reason: RetryReason, attempt: u32, pause: Duration) {
-    tracing::warn!(%reason, attempt, ?pause, "transaction given up by the database, to be tried again");
 }

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::migrate::MigrationBackend;
 use crate::{Error, Semaphore, Slot};
 
-/// The semaphores of an engine. Sealed, as [`Engine`] is.
-pub trait SemaphoreBackend: Engine {
+/// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.
+pub trait SemaphoreBackend: MigrationBackend {
     /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its
     /// lease then expires earlier than its holder would expect.
     const CLOCK_RESOLUTION: Duration = Duration::ZERO;

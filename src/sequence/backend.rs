@@ -3,11 +3,11 @@
 //! A sequence is a row with the number drawn last. A draw changes the row, and so keeps it from others
 //! until its transaction ends.
 
-use crate::engine::Engine;
+use crate::migrate::MigrationBackend;
 use crate::{Error, Sequence};
 
-/// The sequence store of an engine. Sealed, as [`Engine`] is.
-pub trait SequenceStore: Engine {
+/// The sequence store of an engine. Sealed, as [`MigrationBackend`] is.
+pub trait SequenceBackend: MigrationBackend {
     /// Adds to the number drawn last, or makes the row. `None`, and nothing changed, when the row has more
     /// than [`max_last`](DrawRequest::max_last). Waits for the transaction that drew before.
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;

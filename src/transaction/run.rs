@@ -1,62 +1,36 @@
-//! Runs a closure in a transaction that holds the locks, and ends both together.
+//! Runs a closure in a transaction of this crate, and ends the transaction.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Instant;
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 
-use crate::engine::{Engine, Grant};
-use crate::object_lock::acquire::Request;
-use crate::object_lock::events;
+use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::{break_on_panic, depth, mark_closed};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
-/// Takes the locks in the transaction that is open.
-pub(crate) fn lock<C: Engine>(
-    conn: &mut C,
-    method: &'static str,
-    request: &Request,
-) -> Result<Grant, Error> {
-    if depth(conn)? == 0 {
-        return Err(Error::NotInTransaction { method });
-    }
-    let grant = C::assert_open(conn).and_then(|()| C::lock_here(conn, request));
-    events::record_outcome(request, grant)
-}
-
-/// Opens a transaction, or a savepoint in the one that is open, takes the locks in it, and runs the
-/// closure. `None` when the request was not to wait and another holds a lock.
-pub(crate) fn run<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<Option<T>, E>
-where
-    C: Engine,
-    F: FnOnce(&mut C) -> Result<T, E>,
-    E: From<Error>,
-{
-    let nested = depth(conn)? > 0;
-    let grant = if nested {
-        lock_in_savepoint(conn, request)
-    } else {
-        C::begin_locked(conn, request)
-    };
-    if events::record_outcome(request, grant)? == Grant::Held {
-        return Ok(None);
-    }
-    let granted = Instant::now();
-    let result = commit_or_rollback_at(conn, READ_COMMITTED, work, |_| {
-        events::record_released(request, granted.elapsed());
-    });
-    result.map(Some).map_err(TransactionFailure::into_error)
-}
-
 /// Runs the closure in the transaction, or savepoint, that is open, and ends both together.
 pub(crate) fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
 where
-    C: Engine,
+    C: TransactionBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    commit_or_rollback_at(conn, READ_COMMITTED, work, |_| ())
+    commit_or_rollback_then(conn, work, || ())
+}
+
+/// [`commit_or_rollback`], and calls `ended` after the end of the transaction, also after a panic.
+pub(crate) fn commit_or_rollback_then<C, T, E, F>(
+    conn: &mut C,
+    work: F,
+    ended: impl FnOnce(),
+) -> Result<T, E>
+where
+    C: TransactionBackend,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    commit_or_rollback_at(conn, READ_COMMITTED, work, |_| ended())
         .map_err(TransactionFailure::into_error)
 }
 
@@ -70,12 +44,12 @@ pub(crate) fn run_once<C, T, E, F>(
     work: F,
 ) -> Result<T, TransactionFailure<E>>
 where
-    C: Engine,
+    C: TransactionBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
-    let before = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
+    let change = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
     commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
-        if let Err(error) = C::restore_session(conn, before) {
+        if let Err(error) = C::restore_session(conn, change) {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
             tracing::warn!(%error, "the connection can't be used any more");
         }
@@ -109,13 +83,13 @@ fn commit_or_rollback_at<C, T, E, F>(
     ended: impl FnOnce(&mut C),
 ) -> Result<T, TransactionFailure<E>>
 where
-    C: Engine,
+    C: TransactionBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
 {
     let inside = depth(conn).map_err(TransactionFailure::Transaction)?;
-    let scope = (inside == 1).then(|| C::enter(conn, level));
+    let mark = (inside == 1).then(|| C::mark_isolation(conn, level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
-    drop(scope);
+    drop(mark);
     let result = match outcome {
         Ok(Ok(value)) => match commit(conn, inside) {
             Ok(()) => Ok(value),
@@ -137,7 +111,7 @@ where
 }
 
 /// Commits the transaction, or releases the savepoint, in which the closure began; rolls back on any error.
-fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
+fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error> {
     let now = depth(conn)?;
     if now != inside {
         roll_back_from(conn, inside);
@@ -158,7 +132,7 @@ fn commit<C: Engine>(conn: &mut C, inside: u32) -> Result<(), Error> {
         if inside > 1 || nothing_committed {
             error
         } else {
-            C::after_commit(error)
+            C::map_commit_error(error)
         }
     })
 }
@@ -201,7 +175,7 @@ fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
 }
 
 /// A savepoint in the transaction that is open.
-pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
+pub(crate) fn begin_savepoint<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
     C::assert_open(conn)?;
     Ok(AnsiTransactionManager::begin_transaction(conn)?)
 }
@@ -212,7 +186,7 @@ pub(crate) fn begin_savepoint<C: Engine>(conn: &mut C) -> Result<(), Error> {
 ///
 /// The closure's error or panic says more than that of a rollback after it: a connection on which even
 /// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
-pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
+pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -> bool {
     let mut rolled_back = false;
     while let Ok(now) = depth(conn)
         && now >= inside.max(2)
@@ -243,18 +217,8 @@ pub(crate) fn roll_back_from<C: Engine>(conn: &mut C, inside: u32) -> bool {
 }
 
 /// Rolls back the innermost transaction.
-pub(crate) fn roll_back<C: Engine>(conn: &mut C) {
+pub(crate) fn roll_back<C: TransactionBackend>(conn: &mut C) {
     if let Ok(now) = depth(conn) {
         roll_back_from(conn, now);
     }
-}
-
-/// Inside the savepoint, so that its rollback frees the lock where the engine allows it.
-fn lock_in_savepoint<C: Engine>(conn: &mut C, request: &Request) -> Result<Grant, Error> {
-    begin_savepoint(conn)?;
-    let grant = C::lock_here(conn, request);
-    if !matches!(grant, Ok(Grant::Locked)) {
-        roll_back(conn);
-    }
-    grant
 }

@@ -18,7 +18,7 @@ use super::{active_isolation, assert_in_transaction, session, sql, writers};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::last_drawn;
 use crate::schema::mysql::diesel_locks_sequences;
-use crate::sequence::backend::{DrawRequest, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
 
 /// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
@@ -34,7 +34,7 @@ const OUT_OF_RANGE: i64 = 1690;
 /// NULL for a column that has none.
 const NULL: i64 = 1048;
 
-impl SequenceStore for MysqlConnection {
+impl SequenceBackend for MysqlConnection {
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
         let last = if is_seen(draw.sequence) {
             add(conn, draw)?

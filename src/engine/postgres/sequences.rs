@@ -4,13 +4,13 @@ use diesel::prelude::*;
 
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::{last_drawn, upsert_and_return};
-use crate::sequence::backend::{DrawRequest, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
 upsert_and_return!(diesel::pg::Pg, PgConnection);
 last_drawn!(postgres, str);
 
-impl SequenceStore for PgConnection {
+impl SequenceBackend for PgConnection {
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
         Ok(Draw { draw }.get_result(conn).optional()?)
     }

@@ -4,13 +4,13 @@ use diesel::prelude::*;
 
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::{last_drawn, upsert_and_return};
-use crate::sequence::backend::{DrawRequest, SequenceStore};
+use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
 upsert_and_return!(diesel::sqlite::Sqlite, SqliteConnection);
 last_drawn!(sqlite, str);
 
-impl SequenceStore for SqliteConnection {
+impl SequenceBackend for SqliteConnection {
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
         Ok(Draw { draw }.get_result(conn).optional()?)
     }

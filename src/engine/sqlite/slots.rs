@@ -10,8 +10,8 @@ use super::slot_sql;
 use super::{
     BUSY_STEP, begin_immediate, nothing, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
 };
-use crate::engine::Grant as LockGrant;
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
     RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal,
@@ -65,7 +65,7 @@ impl SemaphoreBackend for SqliteConnection {
         let request = nothing(Wait::No)?;
         let grant =
             with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
-        Ok(grant == LockGrant::Locked)
+        Ok(grant == LockOutcome::Acquired)
     }
 
     /// Whoever has the right to write is alone, so that any free slot will do.

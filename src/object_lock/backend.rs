@@ -1,0 +1,27 @@
+//! What an engine implements for object locks.
+
+use crate::Error;
+use crate::migrate::MigrationBackend;
+use crate::object_lock::acquire::Request;
+
+/// The object locks of an engine. Sealed, as [`MigrationBackend`] is.
+pub trait ObjectLockBackend: MigrationBackend {
+    /// Begins a transaction at READ COMMITTED (SQLite: immediate) and acquires the locks in it. Leaves no transaction
+    /// open unless the locks are acquired.
+    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error>;
+
+    /// Acquires the locks in the open transaction.
+    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error>;
+
+    /// Deletes persistent rows that are not locked, in short transactions; returns how many were deleted.
+    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error>;
+}
+
+/// The outcome of a request that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// All locks are acquired.
+    Acquired,
+    /// Another transaction holds one of them, and the request does not wait.
+    Unavailable,
+}

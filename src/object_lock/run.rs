@@ -1,0 +1,60 @@
+//! Runs a closure in a transaction that holds the locks.
+
+use std::time::Instant;
+
+use crate::Error;
+use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::object_lock::events;
+use crate::transaction::depth::depth;
+use crate::transaction::run::{begin_savepoint, commit_or_rollback_then, roll_back};
+
+/// Acquires the locks in the open transaction.
+pub(super) fn lock<C: ObjectLockBackend>(
+    conn: &mut C,
+    method: &'static str,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    if depth(conn)? == 0 {
+        return Err(Error::NotInTransaction { method });
+    }
+    let outcome = C::assert_open(conn).and_then(|()| C::lock_in_transaction(conn, request));
+    events::record_outcome(request, outcome)
+}
+
+/// Begins a transaction, or a savepoint in the open one, acquires the locks in it, and runs the closure. `None` when
+/// the request does not wait and another transaction holds one of the locks.
+pub(super) fn run<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<Option<T>, E>
+where
+    C: ObjectLockBackend,
+    F: FnOnce(&mut C) -> Result<T, E>,
+    E: From<Error>,
+{
+    let nested = depth(conn)? > 0;
+    let outcome = if nested {
+        lock_in_savepoint(conn, request)
+    } else {
+        C::begin_with_locks(conn, request)
+    };
+    if events::record_outcome(request, outcome)? == LockOutcome::Unavailable {
+        return Ok(None);
+    }
+    let acquired = Instant::now();
+    commit_or_rollback_then(conn, work, || {
+        events::record_released(request, acquired.elapsed());
+    })
+    .map(Some)
+}
+
+/// Acquires the locks in a savepoint, so that its rollback releases them where the engine allows it.
+fn lock_in_savepoint<C: ObjectLockBackend>(
+    conn: &mut C,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    begin_savepoint(conn)?;
+    let outcome = C::lock_in_transaction(conn, request);
+    if !matches!(outcome, Ok(LockOutcome::Acquired)) {
+        roll_back(conn);
+    }
+    outcome
+}

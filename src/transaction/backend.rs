@@ -1,0 +1,66 @@
+//! What an engine implements for transactions.
+
+use diesel::QueryResult;
+use diesel::connection::{AnsiTransactionManager, Connection};
+
+use crate::transaction::retry::RetryReason;
+use crate::{Error, IsolationLevel, TransactionOptions};
+
+/// The transactions of an engine. All other backend traits extend this one.
+///
+/// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
+///
+/// The functions of these traits have no receiver. As methods they could be called on every connection of an
+/// application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
+/// methods, and would collide with methods of the same name in the application's own traits.
+pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionManager> {
+    /// Marks a transaction of this crate while its closure runs.
+    type IsolationMark;
+
+    /// What a transaction changes in the session while it runs.
+    type SessionChange;
+
+    /// Fails with [`Error::Unsupported`] for options that the engine does not have.
+    fn validate(transaction: &TransactionOptions) -> Result<(), Error>;
+
+    /// Begins a transaction with validated options.
+    fn begin(
+        conn: &mut Self,
+        transaction: &TransactionOptions,
+    ) -> Result<Self::SessionChange, Error>;
+
+    /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
+    fn restore_session(conn: &mut Self, change: Self::SessionChange) -> Result<(), Error>;
+
+    /// Prepares the connection for another attempt after one that the database aborted.
+    fn prepare_retry(conn: &mut Self);
+
+    /// Marks the transaction that this crate has begun, with its level if this crate has set one.
+    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark;
+
+    /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
+    /// Not needed on engines on which each later statement fails, or on which locking and drawing detect it.
+    fn assert_open(_: &mut Self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Commits the transaction that this crate has begun. Fails when the server has already ended it, or would roll it
+    /// back. After an error it may still be open.
+    fn commit(conn: &mut Self) -> Result<(), Error>;
+
+    /// The error of [`commit`](Self::commit) when the following rollback found no transaction.
+    fn map_commit_error(error: Error) -> Error {
+        error
+    }
+
+    /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether the
+    /// transaction was the one that this crate has begun, as far as the engine can tell. After an error one may still
+    /// be open.
+    fn roll_back(conn: &mut Self) -> QueryResult<bool>;
+
+    /// Whether the error may have ended the transaction on the server. Otherwise it was ended by a statement, which may
+    /// have committed it.
+    fn may_end_transactions(_: &mut Self, _: RetryReason) -> bool {
+        false
+    }
+}
