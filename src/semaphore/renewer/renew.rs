@@ -1,4 +1,4 @@
-//! RenewalRequest of all slots of a renewer.
+//! Renewal of all slots of a renewer.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -176,15 +176,12 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
                 inner.thread_running = false;
                 return None;
             }
-            inner = match renewal.into_iter().chain(release).min() {
-                Some(next) => {
-                    let waited = self.changed.wait_timeout(inner, next - now);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    let waited = self.changed.wait(inner);
-                    waited.unwrap_or_else(PoisonError::into_inner)
-                }
+            inner = if let Some(next) = renewal.into_iter().chain(release).min() {
+                let waited = self.changed.wait_timeout(inner, next - now);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                let waited = self.changed.wait(inner);
+                waited.unwrap_or_else(PoisonError::into_inner)
             };
         }
     }

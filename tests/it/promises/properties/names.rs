@@ -162,13 +162,13 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
         let before = B::slots(&mut conn);
         prop_assert_eq!(before.len(), names.len());
         let begun = Instant::now();
-        let renewed = |conn: &mut B::Conn| {
+        let all_renewed = |conn: &mut B::Conn| {
             let now = B::slots(conn);
             before
                 .iter()
                 .all(|(key, row)| now[key].expires_us > row.expires_us)
         };
-        while !renewed(&mut conn) {
+        while !all_renewed(&mut conn) {
             prop_assert!(begun.elapsed() < Duration::from_secs(20), "not renewed");
             std::thread::sleep(Duration::from_millis(20));
         }
