@@ -1,4 +1,4 @@
-//! SQLite: whoever writes holds the whole database, so that an object lock is the right to write.
+//! SQLite: one connection writes at a time, so that an object lock is the right to write.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -16,14 +16,17 @@ use crate::single_writer::SingleWriterBackend;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::options::Access;
 use crate::{
-    Error, IsolationLevel, LockRequest, ObjectId, TransactionOptions, Wait, backoff, migrations,
-    transaction::depth, transaction::run,
+    Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
+    transaction::run,
 };
 
+mod deadline;
 mod sequences;
 mod slot_sql;
 mod slots;
 mod sql;
+
+use deadline::Deadline;
 
 /// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
 const BUSY_STEP: Duration = Duration::from_millis(10);
@@ -111,18 +114,20 @@ impl TransactionBackend for SqliteConnection {
     }
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let begun = conn.batch_execute(sql::ROLLBACK).is_ok();
-        if !begun {
+        let started = conn.batch_execute(sql::ROLLBACK).is_ok();
+        if !started {
             // There may be none.
             let _ = conn.batch_execute("ROLLBACK");
         }
-        Ok(begun)
+        Ok(started)
     }
 }
 
 impl ObjectLockBackend for SqliteConnection {
     fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
-        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
+        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
+            begin_immediate(conn, &Deadline::OfRequest(request))
+        })?;
         if grant == LockOutcome::Acquired
             && let Err(error) = record_lock(conn, request)
         {
@@ -140,7 +145,9 @@ impl ObjectLockBackend for SqliteConnection {
         // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let grant = with_busy_timeout(conn, step, |conn| upgrade_to_writer(conn, request, step))?;
+        let grant = with_busy_timeout(conn, step, |conn| {
+            upgrade_to_writer(conn, &Deadline::OfRequest(request), step)
+        })?;
         if grant == LockOutcome::Acquired {
             record_lock(conn, request)?;
         }
@@ -148,7 +155,7 @@ impl ObjectLockBackend for SqliteConnection {
     }
 
     fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
-        with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
+        with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             Ok(sql::delete_kept().execute(conn)?)
         })
     }
@@ -158,24 +165,19 @@ impl SingleWriterBackend for SqliteConnection {}
 
 impl MigrationBackend for SqliteConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        with_write_lock(conn, &nothing(Wait::Forever)?, |conn| {
+        with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
         })
     }
 }
 
-/// A request for the right to write alone.
-fn nothing(wait: Wait) -> Result<Request, Error> {
-    Request::new(LockRequest::all(Vec::<ObjectId>::new()).wait(wait))
-}
-
-/// Runs `work` in a transaction of its own, after those that write now.
+/// Runs `work` in a transaction of its own, after the present writers.
 fn with_write_lock<T>(
     conn: &mut SqliteConnection,
-    request: &Request,
+    deadline: &Deadline<'_>,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, request))?;
+    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, deadline))?;
     match work(conn) {
         Ok(value) => {
             AnsiTransactionManager::commit_transaction(conn)?;
@@ -191,20 +193,23 @@ fn with_write_lock<T>(
 /// Sends BEGIN and what follows it. Diesel does not know of a transaction in which the latter has failed, so that it
 /// is ended here; not one that the application has begun by a statement of text.
 fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
-    let begun = depth::begin(conn, batch);
-    if let Err(error) = &begun
+    let started = depth::begin(conn, batch);
+    if let Err(error) = &started
         && classify(error) != ErrorClass::Busy
         && !says(error, classify::sqlite::is_nested_begin)
     {
         // There may be none.
         let _ = conn.batch_execute("ROLLBACK");
     }
-    begun
+    started
 }
 
 /// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
 /// own busy handler sleeps up to 100 ms at a time.
-fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<LockOutcome, Error> {
+fn begin_immediate(
+    conn: &mut SqliteConnection,
+    deadline: &Deadline<'_>,
+) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
         let error = match begin(conn, sql::BEGIN_IMMEDIATE) {
             Ok(()) => return Ok(LockOutcome::Acquired),
@@ -213,7 +218,7 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Loc
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
-        if pause_while_held(request, attempt, error)? == LockOutcome::Unavailable {
+        if wait_for_writer(deadline, attempt, error)? == LockOutcome::Unavailable {
             return Ok(LockOutcome::Unavailable);
         }
     }
@@ -221,19 +226,19 @@ fn begin_immediate(conn: &mut SqliteConnection, request: &Request) -> Result<Loc
 }
 
 /// Before the next attempt; [`LockOutcome::Unavailable`] when there is none to be, an error when the time is up.
-fn pause_while_held(
-    request: &Request,
+fn wait_for_writer(
+    deadline: &Deadline<'_>,
     attempt: u32,
     error: diesel::result::Error,
 ) -> Result<LockOutcome, Error> {
-    if request.wait == Wait::No {
+    if deadline.wait() == Wait::No {
         return Ok(LockOutcome::Unavailable);
     }
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
-    match request.remaining() {
+    match deadline.remaining() {
         None => std::thread::sleep(pause),
-        Some(Duration::ZERO) => return Err(request.timed_out(Some(error))),
+        Some(Duration::ZERO) => return Err(deadline.timed_out(Some(error))),
         Some(left) => std::thread::sleep(pause.min(left)),
     }
     Ok(LockOutcome::Acquired)
@@ -250,11 +255,11 @@ fn pause_while_held(
 /// change before its transaction ends, so that there is nothing to compare: it waits.
 fn upgrade_to_writer(
     conn: &mut SqliteConnection,
-    request: &Request,
+    deadline: &Deadline<'_>,
     step: Duration,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let Err(error) = sql::upgrade_to_writer().execute(conn) else {
             return Ok(LockOutcome::Acquired);
         };
@@ -262,25 +267,25 @@ fn upgrade_to_writer(
             return Err(error.into());
         }
         if says(&error, classify::sqlite::locked_in_cache) {
-            if pause_while_held(request, attempt, error)? == LockOutcome::Unavailable {
+            if wait_for_writer(deadline, attempt, error)? == LockOutcome::Unavailable {
                 return Ok(LockOutcome::Unavailable);
             }
             continue;
         }
-        if begun.elapsed() < step {
+        if started.elapsed() < step {
             return Err(Error::UnsuitableIsolation {
-                resource: request.resource(),
+                resource: deadline.resource(),
                 reason:
                     "the transaction has read, and another connection is writing or has written since: start the transaction with \
                      run_transaction or immediate_transaction, or lock before the first read"
                         .to_owned(),
             });
         }
-        if request.wait == Wait::No {
+        if deadline.wait() == Wait::No {
             return Ok(LockOutcome::Unavailable);
         }
-        if request.remaining() == Some(Duration::ZERO) {
-            return Err(request.timed_out(Some(error)));
+        if deadline.remaining() == Some(Duration::ZERO) {
+            return Err(deadline.timed_out(Some(error)));
         }
     }
     unreachable!("attempts have no end")

@@ -6,11 +6,11 @@ use std::time::Duration;
 use diesel::connection::Connection;
 use diesel::prelude::*;
 
+use super::deadline::Deadline;
 use super::slot_sql;
 use super::{
-    BUSY_STEP, begin_immediate, nothing, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
+    BUSY_STEP, begin_immediate, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
 };
-use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
@@ -62,9 +62,10 @@ impl SemaphoreBackend for SqliteConnection {
     }
 
     fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
-        let request = nothing(Wait::No)?;
-        let grant =
-            with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, &request))?;
+        let deadline = Deadline::new(Wait::No);
+        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
+            begin_immediate(conn, &deadline)
+        })?;
         Ok(grant == LockOutcome::Acquired)
     }
 
@@ -285,23 +286,25 @@ fn write<T>(
         ensure_writer(conn)?;
         work(conn)
     } else {
-        let request = patient(conn)?;
-        with_write_lock(conn, &request, work)
+        let deadline = write_deadline(conn)?;
+        with_write_lock(conn, &deadline, work)
     }
 }
 
 fn ensure_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
-    let request = patient(conn)?;
+    let deadline = write_deadline(conn)?;
     with_busy_timeout(conn, BUSY_STEP, |conn| {
-        upgrade_to_writer(conn, &request, BUSY_STEP)
+        upgrade_to_writer(conn, &deadline, BUSY_STEP)
     })?;
     Ok(())
 }
 
-fn patient(conn: &mut SqliteConnection) -> Result<Request, Error> {
+fn write_deadline(conn: &mut SqliteConnection) -> Result<Deadline<'static>, Error> {
     let busy_timeout: i32 = sql::BusyTimeout.get_result(conn)?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
-    nothing(Wait::AtMost(busy_timeout.max(DEFAULT_WRITE_TIMEOUT)))
+    Ok(Deadline::new(Wait::AtMost(
+        busy_timeout.max(DEFAULT_WRITE_TIMEOUT),
+    )))
 }
 
 fn key(slot: &Slot) -> slot_sql::Key<'_> {
