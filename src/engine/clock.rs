@@ -9,17 +9,17 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType};
 
-/// How an engine says it.
+/// The SQL of an engine's clock.
 pub(in crate::engine) trait Clock: Backend {
     /// Microseconds since 1970 UTC, when the statement runs and not when its transaction began.
     const NOW: &'static str;
-    /// The function that gives the larger of two values.
+    /// The function that returns the larger of two values.
     const GREATEST: &'static str;
-    /// Whether the index may be full of what a row was before: then the row is found as the last of them.
+    /// Whether the index may contain many old versions of a row. The row is then found as the last of them.
     const STALE_INDEX_ENTRIES: bool = false;
 }
 
-/// An expression without columns, in the DSL's eyes, of the type BIGINT.
+/// Defines an expression of the type BIGINT, which has no columns as far as the DSL knows.
 macro_rules! clock_expression {
     (
         $(#[$doc:meta])*
@@ -64,7 +64,7 @@ clock_expression! {
 }
 
 clock_expression! {
-    /// The clock so many microseconds ago.
+    /// The clock minus a number of microseconds.
     DbNowMinus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" - ");
@@ -73,7 +73,7 @@ clock_expression! {
 }
 
 clock_expression! {
-    /// The clock in so many microseconds.
+    /// The clock plus a number of microseconds.
     DbNowPlus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");
@@ -82,7 +82,7 @@ clock_expression! {
 }
 
 clock_expression! {
-    /// What is left of a lease.
+    /// The remaining microseconds of a lease.
     LeaseRemaining, |self, out| {
         out.push_sql("expires_us - ");
         out.push_sql(DB::NOW);

@@ -1,8 +1,8 @@
-//! MySQL and MariaDB: InnoDB's lock on the row, and a gate through which one at a time makes the row.
+//! MySQL and MariaDB: InnoDB's lock on the row, and a named lock under which one session at a time inserts the row.
 //!
 //! Two who insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a
 //! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only
-//! made behind a gate (`GET_LOCK`), which is held while acquiring and no longer.
+//! inserted under a named lock (`GET_LOCK`), which is held only while the object lock is acquired.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -127,7 +127,7 @@ impl ObjectLockBackend for MysqlConnection {
         if rides_with_begin && try_begin_fast(conn, request)? {
             return Ok(LockOutcome::Acquired);
         }
-        // A kept row is usually there: one round trip. Behind the gate after it was missing once.
+        // A kept row is usually there: one round trip. Under the named lock after it was missing once.
         let mut named_lock = !request.is_kept();
         loop {
             session::begin(conn, sql::BEGIN_MARKED)?;

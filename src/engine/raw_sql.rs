@@ -1,6 +1,6 @@
-//! Statements of fixed text with bound values, for what the DSL has no words for.
+//! Statements of fixed text with bound values, for what the DSL can't express.
 
-/// A statement whose text depends on its type alone, so that Diesel caches it, other than `sql_query`.
+/// Defines a statement whose text depends only on its type, so that Diesel caches it, unlike `sql_query`.
 macro_rules! statement {
     (
         $db:ty, $conn:ty;

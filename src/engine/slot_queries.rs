@@ -16,21 +16,21 @@ macro_rules! slot_queries {
         /// The one row of `diesel_locks_fences`.
         const FENCE_ROW_ID: i32 = 1;
 
-        /// A statement that is run for its count of rows.
+        /// A statement that returns the number of changed rows.
         pub(in crate::engine) trait ExecutableQuery:
             QueryFragment<$db> + QueryId
         {
         }
         impl<T: QueryFragment<$db> + QueryId> ExecutableQuery for T {}
 
-        /// The row of a slot that is still this token's.
+        /// The key of a slot and the token that must match.
         pub(in crate::engine) struct Key<'a> {
             pub(in crate::engine) name: &'a $text,
             pub(in crate::engine) number: i32,
             pub(in crate::engine) token: &'a [u8],
         }
 
-        /// Another end, not before the slot need not be kept any longer.
+        /// Sets a new expiry, not before the end of the minimum hold time.
         fn push_renew<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
             push!(out;
                 "UPDATE diesel_locks_slots SET expires_us = "; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW};
@@ -40,7 +40,7 @@ macro_rules! slot_queries {
             Ok(())
         }
 
-        /// Free at once, unless it is to be kept longer.
+        /// Releases the slot at once, or lets it expire after its minimum hold time.
         fn push_release(out: &mut AstPass<'_, '_, $db>) {
             push!(out;
                 "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
@@ -72,7 +72,7 @@ macro_rules! slot_queries {
         // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
         statement! {
             $db, $conn;
-            /// Gives the slot another end.
+            /// Sets a new expiry.
             Renew<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
                 push_renew(&mut out, &self.lease_us)?;
@@ -82,7 +82,7 @@ macro_rules! slot_queries {
 
         statement! {
             $db, $conn;
-            /// The same, if its lease has not ended.
+            /// Sets a new expiry if the lease has not expired.
             RenewUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
                 push_renew(&mut out, &self.lease_us)?;
@@ -93,7 +93,7 @@ macro_rules! slot_queries {
 
         statement! {
             $db, $conn;
-            /// Frees the slot.
+            /// Releases the slot.
             Release<'a> { key: Key<'a> } -> Integer,
             |self, out| {
                 push_release(&mut out);
@@ -103,7 +103,7 @@ macro_rules! slot_queries {
 
         statement! {
             $db, $conn;
-            /// The same, if its lease has not ended.
+            /// Releases the slot if its lease has not expired.
             ReleaseUnexpired<'a> { key: Key<'a> } -> Integer,
             |self, out| {
                 push_release(&mut out);
@@ -112,7 +112,7 @@ macro_rules! slot_queries {
             }
         }
 
-        /// What `held_slots` shows.
+        /// The held slots.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {
             let left: LeaseRemaining = LeaseRemaining {};
@@ -132,7 +132,7 @@ macro_rules! slot_queries {
                 ))
         }
 
-        /// The slots that somebody holds or that are kept.
+        /// The slots that are held, or unavailable until their minimum hold time has passed.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {
             let now: DbNow = DbNow {};
@@ -143,7 +143,7 @@ macro_rules! slot_queries {
                 .select((slots::number, slots::expires_us.gt(now)))
         }
 
-        /// Takes a slot from whoever has it.
+        /// Releases a slot whatever its token.
         pub(in crate::engine) fn force_release<'a>(name: &'a $text, number: i32) -> impl ExecutableQuery + 'a {
             let slot = slots::table
                 .filter(slots::name.eq(name))
@@ -201,7 +201,7 @@ macro_rules! slot_queries {
                 .select((slots::name, diesel_locks_semaphores::permits.nullable()))
         }
 
-        /// The last slot that is not to be removed.
+        /// The last slot that is not deleted.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn last_retained<'a>(name: &'a $text, age_us: i64, permits: i32) -> _ {
             let now: DbNow = DbNow {};
@@ -234,8 +234,8 @@ macro_rules! slot_queries {
 }
 pub(in crate::engine) use slot_queries;
 
-/// Those that a server shares with the other server, and SQLite does not have: several rows in one INSERT,
-/// and locks on rows. `$count`: how the engine runs a statement without rows.
+/// The statements that PostgreSQL and MySQL share, and SQLite does not have: several rows in one INSERT, and locks on
+/// rows. `$count`: how the engine runs a statement without rows.
 /// `$if_free`: locks the floor unless another has it locked.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locking_slot_queries {
@@ -299,7 +299,7 @@ macro_rules! locking_slot_queries {
             Ok(RaiseOutcome::RaisedTo(raised))
         }
 
-        /// Whether somebody else has the floor locked. Outside of a transaction.
+        /// Whether another session has locked the floor. Called outside a transaction.
         pub(in crate::engine) fn floor_is_locked(conn: &mut $conn) -> Result<bool, $failure> {
             use $run as _;
 

@@ -1,7 +1,7 @@
 //! The steps from a request to a locked row.
 //!
-//! Who waits on the row waits inside InnoDB, which finds cycles. Who waits at the gate does not, so
-//! that a transaction that may hold other locks leaves the gate alone after [`NAMED_LOCK_TIMEOUT`] and waits
+//! A wait for the row is a wait inside InnoDB, which detects cycles. A wait for the named lock is not, so
+//! that a transaction that may hold other locks stops waiting for it after [`NAMED_LOCK_TIMEOUT`] and waits
 //! on the row itself.
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::error::classify::ErrorClass;
 use crate::object_lock::acquire::Request;
 use crate::{Error, IsolationLevel, ObjectId, Wait, transaction::depth};
 
-/// Seconds that a transaction which may hold other locks waits at a gate at a time.
+/// The seconds for which a transaction that may hold other locks waits for a named lock at a time.
 const NAMED_LOCK_TIMEOUT: i32 = 1;
 
 /// The shortest limit of a statement that waits, in milliseconds. The time is up after it, so that it is
@@ -45,10 +45,10 @@ pub(super) enum TxContext {
     },
 }
 
-/// Why the locks were not had.
+/// Why the locks were not acquired.
 pub(super) enum AcquireError {
     Unavailable,
-    /// A kept row is missing; the transaction is to be begun again and to go through the gate.
+    /// A kept row is missing; the transaction is to be restarted and to take the named lock first.
     NoRow,
     Failed(Error),
 }
@@ -65,7 +65,7 @@ impl From<MysqlError> for AcquireError {
     }
 }
 
-/// Takes all locks, in the request's order.
+/// Acquires all locks, in the request's order.
 pub(super) fn acquire(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -213,14 +213,14 @@ fn acquire_with_named_lock(
             return Ok(());
         }
         // Having waited for a row that is gone, we still hold the lock on its place: whoever has the
-        // gate waits for us. Or nobody holds the place, and the worst is a deadlock that InnoDB breaks.
+        // named lock waits for us. Or no session holds the place, and the worst is a deadlock that InnoDB breaks.
         if insert_row(conn, request, id)? {
             return Ok(());
         }
     }
 }
 
-/// Behind the gate, where nobody else makes a row of this id.
+/// Called under the named lock, where no other session inserts a row of this id.
 fn lock_or_insert_row(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -335,7 +335,7 @@ fn insert_row(
     Ok(true)
 }
 
-/// `false` when it is time to leave the gate alone.
+/// Returns `false` when the transaction should stop waiting for the named lock.
 fn acquire_named_lock(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -374,7 +374,7 @@ fn acquire_named_lock(
             }
             Err(failure) => {
                 if failure.is_interrupted() {
-                    // It may have had the gate.
+                    // It may have acquired the named lock.
                     release_named_lock(conn, id)?;
                 }
                 if failure.class != ErrorClass::StatementTimeout {
@@ -386,7 +386,7 @@ fn acquire_named_lock(
         if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
             return Err(request.timed_out(error).into());
         }
-        // When the time is up the gate is asked once more: past it, a row that is not there could only be
+        // When the time is up the named lock is requested once more: past it, a row that is not there could only be
         // made by waiting for who makes it.
         if !holds_no_locks && !request.is_expired() {
             return Ok(false);

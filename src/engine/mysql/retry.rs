@@ -1,4 +1,4 @@
-//! What has changed nothing when it failed is begun again.
+//! Retries statements that are safe to repeat.
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::mysql::MysqlConnection;

@@ -2,7 +2,7 @@
 //!
 //! When the transaction that made a row rolls back, those who wait for the row all get InnoDB's lock on
 //! its place, none can make the row, and all but one end as victims of a deadlock. So who does not know
-//! that the row is there to stay goes through a gate (`GET_LOCK`), and waits for the row alone.
+//! that the row is there to stay takes a named lock (`GET_LOCK`), and waits for the row alone.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -21,11 +21,11 @@ use crate::schema::mysql::diesel_locks_sequences;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
 
-/// One gate for all sequences that are not known: InnoDB's lock on the place of a row that is gone is one
+/// One named lock for all sequences that were not seen before: InnoDB's lock on the place of a row that is gone is one
 /// on the places beside it. No object's id has a NUL.
 const NAMED_LOCK: &[u8] = b"sequences\0";
 
-/// Seconds at the gate. It is not a row's lock, so that InnoDB sees no cycle through it.
+/// The seconds of the wait for the named lock. It is not a row's lock, so that InnoDB sees no cycle through it.
 const NAMED_LOCK_TIMEOUT: i32 = 5;
 
 /// A value is out of range: the sum is larger than a BIGINT.
@@ -143,7 +143,7 @@ fn add_with_named_lock(
     let taken: Result<(Option<i64>, i64), MysqlError> = take.get_result(conn);
     let leave = match &taken {
         Ok((taken, _)) => *taken == Some(1),
-        // It may have had the gate.
+        // It may have acquired the named lock.
         Err(failure) => failure.is_interrupted(),
     };
     let added = taken.map_err(Error::from).and_then(|(_, unknown)| {

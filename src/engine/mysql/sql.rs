@@ -178,7 +178,7 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
         let (id, named_lock) = (hexadecimal(id), named_lock_of(id));
         let _ = write!(
             sql,
-            // Two rows where one is wanted are an error: the gate is another's, or nobody has looked yet whether
+            // Two rows where one is wanted are an error: the named lock is another's, or it is not known yet whether
             // there is one writer.
             "; SET @diesel_locks_gate = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {UNKNOWN})\
@@ -348,7 +348,7 @@ impl QueryFragment<Mysql> for SessionIsolation {
     }
 }
 
-/// The name of an object's gate. Names of GET_LOCK belong to the whole server, have at most 64
+/// The name of an object's named lock. Names of GET_LOCK belong to the whole server, have at most 64
 /// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
 /// share a digest, one would wait a moment longer; the lock itself is the row.
 const NAMED_LOCK: &str =
@@ -357,7 +357,7 @@ const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql, MysqlConnection;
-    /// 1 when the gate is ours, 0 when another had it all the time, NULL when interrupted. And 1 when the session
+    /// 1 when the named lock is acquired, 0 when another session held it all the time, NULL when interrupted. And 1 when the session
     /// does not know yet that there is one writer.
     AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
     |self, out| {

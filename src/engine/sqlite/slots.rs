@@ -69,7 +69,7 @@ impl SemaphoreBackend for SqliteConnection {
         Ok(grant == LockOutcome::Acquired)
     }
 
-    /// Whoever has the right to write is alone, so that any free slot will do.
+    /// No other session writes meanwhile, so that any free slot may be granted.
     fn try_hold(
         conn: &mut Self,
         semaphore: &Semaphore,
@@ -79,7 +79,7 @@ impl SemaphoreBackend for SqliteConnection {
             ensure_writer(conn)?;
         }
         attempt(conn, semaphore, context, |conn, free| {
-            // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
+            // The holder of an expired lease on it must not renew: another holder had the slot.
             conn.execute_returning_count(&slot_sql::clear_token(semaphore.name(), free.number))?;
             Ok(free)
         })
