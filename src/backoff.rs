@@ -1,9 +1,9 @@
-//! How long those who ask again and again pause, never two in step.
+//! Pauses between attempts, with jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Half to all of `longest`, never the same for all who wait.
+/// A random duration between half of `longest` and `longest`.
 pub(crate) fn jittered(longest: Duration) -> Duration {
     let half = u64::try_from(longest.as_micros() / 2).unwrap_or(u64::MAX / 4);
     // A new state has new random keys each time.
@@ -11,12 +11,12 @@ pub(crate) fn jittered(longest: Duration) -> Duration {
     Duration::from_micros(half + random % (half + 1))
 }
 
-/// `first`, then twice as long each time, up to `last`.
+/// `first`, doubled with each attempt, at most `last`.
 pub(crate) fn growing(attempt: u32, first: Duration, last: Duration) -> Duration {
     first.saturating_mul(1 << attempt.min(16)).min(last)
 }
 
-/// One of the first `count` numbers from 0; 0 when there is none to choose.
+/// A random number below `count`; 0 if `count` is 0.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn random_below(count: usize) -> usize {
     let random = RandomState::new().hash_one(());

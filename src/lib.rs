@@ -1,9 +1,8 @@
 //! Object locks, semaphores, gap-free sequences and retried transactions as methods on Diesel connections:
 //! PostgreSQL, MySQL, MariaDB, SQLite.
 //!
-//! An object lock is an exclusive lock on any business object, existing or not, for one transaction.
-//! Several servers that share a database use it to handle one document, order or account at a time,
-//! whichever of them receives it.
+//! An object lock is an exclusive lock on a business object for one transaction. The object need not exist in any table.
+//! Servers that share a database use it so that only one of them handles a document, order or account at a time.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")]
@@ -16,7 +15,7 @@
 //!
 //! let bond = ObjectId::new("BondBO", "DK0015966592");
 //! conn.with_object_lock(&bond, |conn| -> QueryResult<()> {
-//!     // Read, decide, write: nobody else is at this bond. COMMIT or ROLLBACK frees it.
+//!     // Read, decide, write: no other transaction holds this bond. COMMIT or ROLLBACK releases it.
 //!     # let _ = conn;
 //!     Ok(())
 //! })?;
@@ -26,8 +25,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A semaphore has at most so many holders in the whole cluster: by a lease that expires, can be renewed
-//! and carries a fencing token, or for one transaction.
+//! A semaphore limits the number of concurrent holders across all servers. A holder has a lease, which expires, can be
+//! renewed and carries a fencing token, or holds a slot for one transaction.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")]
@@ -50,8 +49,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction says its isolation
-//! level, and is tried again when the database gave it up.
+//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction has an isolation level, and is
+//! retried when the database aborts it.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")]
@@ -74,28 +73,26 @@
 //!
 //! # Organization
 //!
-//! - [`ObjectLockExt`]: the methods. Start there: when they block, what they return, what differs per
-//!   engine.
-//! - [`ObjectId`], [`LockRequest`], [`Wait`], [`Retention`]: what is asked for.
-//! - [`SemaphoreExt`]: the methods for semaphores. [`Semaphore`], [`LeaseOptions`], [`Slot`]: what is asked for and
-//!   what is got. With the feature `r2d2`, a `SlotRenewer` renews slots in the background; a `SlotGuard`
+//! - [`ObjectLockExt`]: the methods for object locks. Start there: when they block, what they return, what differs per
+//!   engine. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`], [`Retention`].
+//! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
+//!   [`Slot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background; a `SlotGuard`
 //!   holds one.
-//! - [`SequenceExt`]: the methods for gap-free numbers, of a [`Sequence`].
-//! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for errors of your
-//!   own.
-//! - [`Error`]: one type for all engines.
-//! - [`assume_single_writer`]: for clusters in which several nodes take writes.
-//! - [`migrate`], [`migrations`]: the tables. [`schema`], [`models`]: the tables for queries of your own.
-//! - [`prelude`]: what an application imports.
+//! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
+//! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
+//!   application's own error type.
+//! - [`Error`]: one error type for all engines. [`Error::find`] finds it inside the application's errors.
+//! - [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
+//! - [`migrate`], [`migrations`]: the tables.
+//! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
 //!
 //! # Crate features
 //!
 //! None is on by default.
 //!
-//! - `postgres`, `mysql`, `sqlite`: the engine, by way of Diesel's feature of the same name. `mysql` is
-//!   for MariaDB too.
-//! - `r2d2`: Diesel's connection pool. The methods are there on a `PooledConnection`, and closures get the
-//!   connection inside.
+//! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
+//! - `r2d2`: Diesel's connection pool. A `PooledConnection` has the methods through its connection, and closures get that
+//!   connection.
 //!
 //! # Operation
 //!
@@ -103,7 +100,7 @@
 //! - [`_documentation::pgbouncer`]: what to set behind a transaction pooler.
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    allow(dead_code, reason = "without an engine there is nobody to use it")
+    allow(dead_code, reason = "unused without an engine")
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -114,15 +111,18 @@ mod error;
 mod limits;
 mod migrate;
 pub mod migrations;
-pub mod models;
 mod name;
 mod object_lock;
 pub mod prelude;
+#[doc(hidden)]
 pub mod schema;
 mod semaphore;
 mod sequence;
 mod single_writer;
 mod transaction;
+
+pub use chrono;
+pub use uuid;
 
 pub use error::Error;
 pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};

@@ -1,15 +1,15 @@
-//! Limits of what can be asked for.
+//! Limits of requests.
 
 use std::time::Duration;
 
-/// The most permits a semaphore can have.
+/// The maximum number of permits of a semaphore.
 pub const MAX_PERMITS: u32 = 100_000;
 
-/// The most objects that one request can lock with [`Retention::Kept`](crate::Retention::Kept), or whose rows are kept
-/// on PostgreSQL: each takes a place in the server's table of locks, which has 6400 by default.
+/// The maximum number of objects that one request can lock with [`Retention::Kept`](crate::Retention::Kept), or, on
+/// PostgreSQL, that have kept rows. Each takes an entry in the server's lock table, which has 6400 by default.
 pub const MAX_KEPT_IDS: usize = 1000;
 
-/// The ids that an error names.
+/// The number of ids that an error names.
 pub(crate) const NAMED_IDS: usize = 10;
 
 /// The first number that a sequence can start at; the last is `i64::MAX`.

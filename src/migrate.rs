@@ -3,26 +3,26 @@
 use crate::single_writer::SingleWriterBackend;
 use crate::{Error, transaction::depth};
 
-/// Creates or updates the tables of this crate; returns the versions of the migrations that it ran,
-/// none when all had run before.
+/// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
+/// are up to date.
 ///
-/// Call it when the application starts. Any number of servers may do so at the same moment: one runs
-/// the migrations while the others wait. (Diesel itself takes no lock around migrations.) It keeps its
-/// place in Diesel's own table `__diesel_schema_migrations`, under versions that sort before any
-/// application's, so that `diesel migration revert` does not trip over them.
+/// Call it when the application starts, with a connection or a pooled connection. Any number of servers may call it at
+/// the same time: one runs the migrations while the others wait. (Diesel itself takes no lock around migrations.) The
+/// versions are recorded in Diesel's table `__diesel_schema_migrations`. They sort before every version of an
+/// application, so that `diesel migration revert` reverts the application's last migration.
 ///
-/// An application that would rather run them with its own finds them as [`migrations`](crate::migrations).
+/// An application that runs migrations of its own can run these with them: see [`migrations`](crate::migrations).
 ///
-/// The user needs the right to create tables and, on PostgreSQL, functions; what it needs, and what an
-/// application that is another user, stands in
-/// [Rights that an application needs](crate::_documentation::rights).
+/// The user needs the privilege to create tables and, on PostgreSQL, functions. An application that connects as another
+/// user needs the privileges listed in [Rights](crate::_documentation::rights).
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInTransaction`] inside an open transaction, [`Error::Migration`] when a migration fails.
-/// [`Error::SeveralWriters`] where two who migrate at once would do harm (Group Replication with several primaries),
-/// and on what only speaks like PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`, `TiDB`, Vitess). On Galera any
-/// number of nodes may migrate.
+/// - [`Error::AlreadyInTransaction`] in an open transaction.
+/// - [`Error::Migration`] if a migration fails.
+/// - [`Error::SeveralWriters`] on a cluster where concurrent migrations are not safe (Group Replication with several
+///   primaries), and on a database that only uses the protocol of PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`,
+///   `TiDB`, Vitess). On Galera any number of nodes may migrate.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]
@@ -37,19 +37,77 @@ use crate::{Error, transaction::depth};
 /// # #[cfg(not(feature = "sqlite"))]
 /// # fn main() {}
 /// ```
-pub fn migrate<C: MigrationBackend>(conn: &mut C) -> Result<Vec<String>, Error> {
+///
+/// With a pool:
+///
+/// ```
+/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+///
+/// let pool = Pool::builder().max_size(1).build(ConnectionManager::<SqliteConnection>::new(":memory:"))?;
+/// diesel_locks::migrate(&mut pool.get()?)?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
+/// # fn main() {}
+/// ```
+pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
+    let conn = conn.as_engine();
     if depth::depth(conn)? > 0 {
         return Err(Error::AlreadyInTransaction {
             method: "migrate",
             reason: "MySQL and MariaDB would commit it",
         });
     }
-    C::migrate(conn)
+    C::Engine::migrate(conn)
 }
 
 /// The migrations of an engine. Sealed, as [`SingleWriterBackend`] is. The backend traits of the primitives that have
 /// tables extend it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait MigrationBackend: SingleWriterBackend {
     /// Runs the pending migrations while no other session does.
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
+}
+
+/// A connection, or a pooled connection.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a `Box`, `&mut &mut` or a pool other than r2d2",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
+pub trait AsEngine {
+    /// The connection of the engine.
+    type Engine: MigrationBackend;
+
+    /// Returns the connection.
+    fn as_engine(&mut self) -> &mut Self::Engine;
+}
+
+impl<C: MigrationBackend> AsEngine for C {
+    type Engine = C;
+
+    fn as_engine(&mut self) -> &mut C {
+        self
+    }
+}
+
+#[cfg(feature = "r2d2")]
+impl<M> AsEngine for diesel::r2d2::PooledConnection<M>
+where
+    M: diesel::r2d2::ManageConnection<Connection: MigrationBackend>,
+{
+    type Engine = M::Connection;
+
+    fn as_engine(&mut self) -> &mut M::Connection {
+        self
+    }
 }

@@ -1,23 +1,23 @@
-//! Names of semaphores and sequences, and the text that a holder gives.
+//! Names of semaphores and sequences, and texts of holders.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The longest name, and the longest holder's text, in characters (Unicode scalar values).
+/// The maximum length of a name or a holder's text, in characters (Unicode scalar values).
 pub const MAX_NAME_CHARS: usize = 255;
 
-/// What a text names.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NameKind {
     /// A semaphore.
     Semaphore,
-    /// The holder of a slot; may be empty.
+    /// The holder of a slot. May be empty.
     Holder,
     /// A sequence.
     Sequence,
-    /// Whose sequence it is: the key of [`Sequence::new`](crate::Sequence::new).
+    /// The key of a sequence ([`Sequence::for_key`](crate::Sequence::for_key)).
     SequenceKey,
 }
 
@@ -32,20 +32,20 @@ impl fmt::Display for NameKind {
     }
 }
 
-/// Why a text can't be a name.
+/// The rule that a name breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum InvalidName {
     /// The name is empty.
     #[error("{subject} has 1 to {MAX_NAME_CHARS} characters; this one is empty")]
     Empty {
-        /// What it was to name.
+        /// The kind of the name.
         subject: NameKind,
     },
     /// The text is longer than [`MAX_NAME_CHARS`].
     #[error("{subject} has at most {MAX_NAME_CHARS} characters; this one has {chars}: {text:?}")]
     TooLong {
-        /// What it was to name.
+        /// The kind of the name.
         subject: NameKind,
         /// The text.
         text: String,
@@ -53,9 +53,9 @@ pub enum InvalidName {
         chars: usize,
     },
     /// The text contains a NUL character, which PostgreSQL can't store.
-    #[error("{subject} has no NUL character; this one has: {text:?}")]
+    #[error("{subject} has no NUL character; this one has one: {text:?}")]
     Nul {
-        /// What it was to name.
+        /// The kind of the name.
         subject: NameKind,
         /// The text.
         text: String,

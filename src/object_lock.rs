@@ -1,4 +1,4 @@
-//! The methods on connections.
+//! Object locks: the methods on connections.
 
 pub(crate) mod acquire;
 pub(crate) mod backend;
@@ -12,78 +12,80 @@ use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
 use crate::{Error, LockRequest, transaction::depth};
 
-/// Exclusive locks on business objects, as methods of a connection.
+/// Methods for exclusive locks on business objects.
 ///
-/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features
-/// `postgres`, `mysql`, `sqlite`); an r2d2 `PooledConnection` has the methods through its connection.
+/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features `postgres`, `mysql`,
+/// `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
 ///
-/// A lock is held by a transaction. It ends when that ends: by COMMIT, by ROLLBACK, or because the
-/// connection, the process or the machine that held it is gone and the server notices. There is no
-/// lease, no clock and no unlock. What stands behind it is a row in the table `diesel_locks_objects`
-/// (see [`Retention`](crate::Retention)), an idea that Jesper Udby wrote down in 2010 as "a simple
-/// database semaphore".
+/// A transaction holds the lock. The lock is released when the transaction ends: at COMMIT, at ROLLBACK, or when the
+/// server notices that the connection, the process or the machine is gone. There is no lease, no clock and no unlock. A
+/// lock is a row in the table `diesel_locks_objects` (see [`Retention`](crate::Retention)), an idea that Jesper Udby
+/// described in 2010 as "a simple database semaphore".
 ///
 /// # The error type of a closure
 ///
-/// A closure may return any error that is made from [`Error`] with `From`: Diesel's, this crate's,
-/// `anyhow::Error`, the application's own. Rust finds out which from the function around it when the
-/// call is its last expression. Where `?` follows the call instead, the closure has to say it, as with
-/// Diesel's own [`transaction`](diesel::Connection::transaction): `|conn| -> QueryResult<()> { .. }`,
-/// or `Ok::<_, diesel_locks::Error>(())` at its end.
+/// A closure may return any error that implements `From<Error>` for this crate's [`Error`]: Diesel's error, this crate's,
+/// `anyhow::Error`, the application's own. If the call is the last expression of a function, Rust infers the type from the
+/// function. If `?` follows the call, the closure has to name it, as with Diesel's
+/// [`transaction`](diesel::Connection::transaction): `|conn| -> QueryResult<()> { .. }`, or
+/// `Ok::<_, diesel_locks::Error>(())` as its last expression.
 ///
 /// # Isolation
 ///
-/// What a closure reads is never older than the moment at which it got the lock. At top level the
-/// transaction therefore runs at READ COMMITTED on PostgreSQL, MySQL and MariaDB, whatever the
-/// session's default, and is an immediate one on SQLite. Inside a transaction of the application's,
-/// which may have read before, the methods check that it can keep the promise, and return
-/// [`Error::UnsuitableIsolation`] where it can't: at REPEATABLE READ and SERIALIZABLE (REPEATABLE READ is the
-/// default on MySQL), and on SQLite in a deferred transaction that has read already while another
-/// wrote.
+/// A closure never reads data older than the moment at which it acquired the lock. At top level the transaction therefore
+/// runs at READ COMMITTED on PostgreSQL, MySQL and MariaDB, whatever the session's default is; on SQLite it is an
+/// immediate transaction. An open transaction of the application may have read before. The methods check that it sees
+/// current data, and return [`Error::UnsuitableIsolation`] if it does not: at REPEATABLE READ (the default on MySQL) and
+/// SERIALIZABLE, and on SQLite in a deferred transaction that has read before another connection wrote.
 ///
-/// # SQLite's `busy_timeout`
+/// # `busy_timeout` on SQLite
 ///
-/// While it waits for a lock, the crate polls with a `busy_timeout` of its own and sets the connection's
-/// back. COMMIT and the closure's statements run under the connection's, which is zero in Diesel: set
-/// `PRAGMA busy_timeout` on every connection, before anything else, and `PRAGMA journal_mode = WAL`. In
-/// the other journal modes COMMIT has to wait for readers, and fails with "database is locked" without a
-/// `busy_timeout`.
+/// While the crate waits for a lock, it polls with its own `busy_timeout`, and then restores the connection's. COMMIT and
+/// the statements of the closure run with the connection's `busy_timeout`, which is zero in Diesel. Set
+/// `PRAGMA busy_timeout` on every connection before any other statement, and `PRAGMA journal_mode = WAL`. In the other
+/// journal modes COMMIT has to wait for readers, and fails with "database is locked" without a `busy_timeout`.
 ///
-/// # Two locks and deadlock
+/// # Several locks and deadlocks
 ///
-/// Two transactions that take two locks one after the other in opposite orders wait for each other. The
-/// server notices (PostgreSQL after `deadlock_timeout`, 1 s; InnoDB at once, or after 1 s when one of
-/// them waits behind a third), and one of them gets an error with
-/// [`is_deadlock`](Error::is_deadlock). Take all locks at once with
-/// [`with_object_locks`](Self::with_object_locks), which has one order for everybody. On SQLite there is
-/// one writer at a time, and no deadlock.
+/// Two transactions that acquire two locks one after the other in opposite orders block each other. The server detects
+/// the deadlock (PostgreSQL after `deadlock_timeout`, 1 s; InnoDB at once, or after 1 s if one of them waits behind a
+/// third), and one transaction gets an error with [`is_deadlock`](Error::is_deadlock). Acquire all locks in one call of
+/// [`with_object_locks`](Self::with_object_locks), which always locks in the same order. SQLite has one writer at a time
+/// and no deadlocks.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait ObjectLockExt: ObjectLockBackend {
-    /// Opens a transaction, waits for the lock, runs `work`, and commits; rolls back when `work` returns
-    /// an error or panics (the panic goes on). Either way the lock is free afterwards.
+    /// Opens a transaction, waits for the lock, runs `f`, and commits. Rolls back if `f` returns an error or panics; the panic
+    /// continues. The lock is released in both cases.
     ///
-    /// `lock` is an id, or an [`LockRequest`](crate::LockRequest) that also says how long to wait and what
-    /// becomes of the row. Different ids do not wait for each other, except on SQLite, which has one
-    /// writer per database.
+    /// `request` is an object id, or a [`LockRequest`](crate::LockRequest) with the time to wait and the retention of the row.
+    /// Requests for different ids do not wait for each other, except on SQLite, which has one writer per database.
     ///
-    /// In an open transaction it opens a savepoint. When the closure succeeds, the lock is held until
-    /// the outer transaction ends. When it fails, the savepoint is rolled back; that frees the lock on
-    /// PostgreSQL; on SQLite it stays until the outer transaction ends, and on MySQL and MariaDB it may.
+    /// In an open transaction the method opens a savepoint. If `f` succeeds, the lock is held until the outer transaction
+    /// ends. If `f` fails, the savepoint is rolled back. That releases the lock on PostgreSQL. On SQLite the lock is held until
+    /// the outer transaction ends; on MySQL and MariaDB it may be.
     ///
-    /// A transaction that already holds the lock gets it again at once.
+    /// A transaction that already holds the lock acquires it again at once.
     ///
-    /// Round trips beyond those of a bare transaction, at top level: PostgreSQL none (BEGIN carries the
-    /// lock); MySQL and MariaDB one for a kept lock whose row is there, none for a transient one that is
-    /// free, eleven for one that has to be waited for.
+    /// Round trips in addition to a plain transaction, at top level: PostgreSQL none (BEGIN carries the lock); MySQL and
+    /// MariaDB one for a kept lock with a row, none for a free transient lock, eleven for a lock that is waited for.
     ///
     /// # Errors
     ///
-    /// Those of `work`, and, made into the same type, those of this crate:
-    /// [`Error::InvalidObjectId`] and [`Error::InvalidWait`] before anything is sent;
-    /// [`Error::LockTimeout`], [`Error::Unavailable`] ([`Wait::No`](crate::Wait::No)), [`Error::UnsuitableIsolation`],
-    /// [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`],
-    /// [`Error::Deadlock`] (only in an open transaction, or from COMMIT) and other errors of the database
-    /// with `work` not run; any error of COMMIT, with the work undone. At top level a deadlock while taking
-    /// the lock is tried again: the transaction has done nothing yet.
+    /// Errors of `f`, and errors of this crate converted to the same type:
+    ///
+    /// - [`Error::InvalidObjectId`], [`Error::InvalidWait`]: nothing was sent.
+    /// - [`Error::LockTimeout`]; [`Error::Unavailable`] with [`Wait::No`](crate::Wait::No); [`Error::UnsuitableIsolation`];
+    ///   [`Error::ReadOnly`]; [`Error::MissingTables`]; [`Error::InsufficientPrivilege`];
+    ///   [`Error::PreparedStatementMismatch`]; [`Error::Deadlock`] (only in an open transaction, or from COMMIT); other errors
+    ///   of the database: `f` did not run.
+    /// - Any error of COMMIT: the transaction is rolled back.
+    ///
+    /// At top level the crate retries after a deadlock while it acquires the lock: the transaction has done nothing yet.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -134,26 +136,24 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ///     conn.with_object_lock("a", |_| conn.lock_object("b"))
     /// }
     /// ```
-    fn with_object_lock<T, E, F>(&mut self, lock: impl Into<LockRequest>, work: F) -> Result<T, E>
+    fn with_object_lock<T, E, F>(&mut self, request: impl Into<LockRequest>, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_held(self, &Request::new(lock.into())?, work)
+        run_or_unavailable(self, &Request::new(request.into())?, f)
     }
 
-    /// [`with_object_lock`](Self::with_object_lock) without waiting: `None`, and `work` not run, when
-    /// another transaction holds the lock. Answers within 50 ms, without an error in an outer
-    /// transaction.
+    /// Runs `f` in a transaction that holds the lock, as [`with_object_lock`](Self::with_object_lock), but does not wait.
+    /// Returns `None` without running `f` if another transaction holds the lock.
     ///
-    /// On PostgreSQL a transient lock that is held is noticed after 10 ms (an INSERT can't be told not
-    /// to wait); a kept one at once. On SQLite any other writer counts as a holder. The request's own
-    /// [`Wait`](crate::Wait) is ignored.
+    /// Returns within 50 ms, and causes no error in an outer transaction. On PostgreSQL a held transient lock is detected after
+    /// 10 ms (an INSERT has no NOWAIT), a held kept lock at once. On SQLite any other writer holds the lock. The
+    /// [`Wait`](crate::Wait) of the request is ignored.
     ///
     /// # Errors
     ///
-    /// As [`with_object_lock`](Self::with_object_lock), but for [`Error::Unavailable`] and
-    /// [`Error::LockTimeout`].
+    /// As [`with_object_lock`](Self::with_object_lock), except [`Error::Unavailable`] and [`Error::LockTimeout`].
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -177,35 +177,34 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// ```
     fn try_with_object_lock<T, E, F>(
         &mut self,
-        lock: impl Into<LockRequest>,
-        work: F,
+        request: impl Into<LockRequest>,
+        f: F,
     ) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        let request = Request::new(lock.into())?.nowait();
-        run::run(self, &request, work)
+        let request = Request::new(request.into())?.nowait();
+        run::run(self, &request, f)
     }
 
-    /// [`with_object_lock`](Self::with_object_lock) for several objects: all of them or none.
+    /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none.
     ///
-    /// They are taken in the order of their bytes, whatever the order given, and duplicates count once,
-    /// so that callers of this method never deadlock with each other. [`Wait`](crate::Wait) is for all
-    /// of them together. Without any id it is a plain transaction.
+    /// The locks are acquired in the byte order of the ids, whatever their order in the request, and duplicates are removed:
+    /// callers of this method never deadlock with each other. [`Wait`](crate::Wait) applies to all locks together. Without any
+    /// id the method runs a plain transaction. Otherwise it behaves as [`with_object_lock`](Self::with_object_lock).
     ///
-    /// There may be any number of them with [`Retention::Transient`](crate::Retention::Transient), and 1,000 with
+    /// One request can have any number of ids with [`Retention::Transient`](crate::Retention::Transient), and 1,000 with
     /// [`Retention::Kept`](crate::Retention::Kept).
     ///
-    /// Round trips: PostgreSQL none for any number of them; MySQL and MariaDB none for up to 100 transient locks that
-    /// are free, three for each 100 of more, and as many times as for one otherwise.
+    /// Round trips: PostgreSQL none for any number of ids; MySQL and MariaDB none for up to 100 free transient locks, three
+    /// for each further 100, and otherwise those of one lock for each lock.
     ///
     /// # Errors
     ///
-    /// As [`with_object_lock`](Self::with_object_lock); those about a lock name the first ten ids.
-    /// [`Error::TooManyIds`] for more than 1,000 kept objects. In an open
-    /// transaction on MySQL and MariaDB, locks taken before the one that was not had may stay held until
-    /// that ends.
+    /// As [`with_object_lock`](Self::with_object_lock); an error about a lock names the first ten ids.
+    /// [`Error::TooManyIds`] for more than 1,000 kept objects. In an open transaction on MySQL and MariaDB, the locks acquired
+    /// before the error may be held until the transaction ends.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -225,58 +224,58 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn with_object_locks<T, E, F>(&mut self, locks: impl IntoLockRequests, work: F) -> Result<T, E>
+    fn with_object_locks<T, E, F>(&mut self, request: impl IntoLockRequests, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_held(self, &Request::new(locks.into_lock_request())?, work)
+        run_or_unavailable(self, &Request::new(request.into_lock_request())?, f)
     }
 
-    /// [`with_object_locks`](Self::with_object_locks) without waiting: `None`, and `work` not run, when
-    /// another transaction holds one of them. With thousands of objects it takes longer than 50 ms.
+    /// Runs `f` in a transaction that holds the locks on several objects, as [`with_object_locks`](Self::with_object_locks),
+    /// but does not wait. Returns `None` without running `f` if another transaction holds one of the locks.
+    ///
+    /// With thousands of objects the call takes longer than 50 ms.
     ///
     /// # Errors
     ///
-    /// As [`try_with_object_lock`](Self::try_with_object_lock).
+    /// As [`try_with_object_lock`](Self::try_with_object_lock), and [`Error::TooManyIds`].
     fn try_with_object_locks<T, E, F>(
         &mut self,
-        locks: impl IntoLockRequests,
-        work: F,
+        request: impl IntoLockRequests,
+        f: F,
     ) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        let request = Request::new(locks.into_lock_request())?.nowait();
-        run::run(self, &request, work)
+        let request = Request::new(request.into_lock_request())?.nowait();
+        run::run(self, &request, f)
     }
 
-    /// Takes the lock in the transaction that is open, and holds it until that ends.
+    /// Acquires the lock in the open transaction, which holds it until it ends.
     ///
-    /// It waits as the request says. Rolling back to a savepoint older than the lock frees it on
-    /// PostgreSQL; on SQLite it does not, on MySQL and MariaDB it may.
+    /// Waits as the request says. Rolling back to a savepoint older than the lock releases the lock on PostgreSQL. On SQLite it
+    /// does not; on MySQL and MariaDB it may.
     ///
-    /// Best called before the transaction reads anything: on SQLite a deferred transaction that has read
-    /// can't lock while another connection writes or after it has written; start it with
-    /// `immediate_transaction`. On MySQL and MariaDB the session must be at READ COMMITTED, or the
-    /// transaction one of [`with_object_lock`](Self::with_object_lock)'s: a level that `SET TRANSACTION`
-    /// gave to a single transaction can't be seen, so that such a transaction is refused at the default
-    /// level of the session, and one set to REPEATABLE READ in a session at READ COMMITTED is not
-    /// noticed.
+    /// Call it before the transaction reads. On SQLite a deferred transaction that has read can't lock while another connection
+    /// writes or after it has written: start the transaction with `immediate_transaction`. On MySQL and MariaDB the session
+    /// must be at READ COMMITTED, or the transaction must be one of this crate
+    /// ([`run_transaction`](crate::TransactionExt::run_transaction), [`with_object_lock`](Self::with_object_lock)). The level of
+    /// a plain `SET TRANSACTION` is not visible: such a transaction is refused if the session's level is unsuitable, and a
+    /// transaction set to REPEATABLE READ in a session at READ COMMITTED is not detected.
     ///
-    /// After [`Error::LockTimeout`] or [`Error::Unavailable`] the transaction goes on as before on every engine
-    /// (on PostgreSQL by a savepoint around the wait). After an error of another kind, and with
-    /// [`Wait::Forever`](crate::Wait::Forever) after any, PostgreSQL lets only a rollback follow. With
-    /// `innodb_rollback_on_timeout` set, InnoDB may roll back the transaction.
+    /// After [`Error::LockTimeout`] or [`Error::Unavailable`] the transaction remains usable on every engine (on PostgreSQL
+    /// through a savepoint around the wait). After any other error, and with [`Wait::Forever`](crate::Wait::Forever) after any
+    /// error, PostgreSQL accepts only a rollback. With `innodb_rollback_on_timeout` InnoDB may roll back the transaction.
     ///
-    /// One round trip on PostgreSQL (two with [`Wait::AtMost`](crate::Wait::AtMost)), and on MySQL and
-    /// MariaDB for a kept lock whose row is there.
+    /// One round trip on PostgreSQL (two with [`Wait::AtMost`](crate::Wait::AtMost)), and on MySQL and MariaDB for a kept lock
+    /// with a row.
     ///
     /// # Errors
     ///
-    /// [`Error::NotInTransaction`] outside a transaction; [`Error::Deadlock`] when the server chose this
-    /// transaction as the victim; the others as for [`with_object_lock`](Self::with_object_lock).
+    /// [`Error::NotInTransaction`] outside of a transaction. [`Error::Deadlock`] if the server chose this transaction as the
+    /// victim. The other errors of [`with_object_lock`](Self::with_object_lock).
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -295,35 +294,37 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # #[cfg(not(feature = "sqlite"))]
     /// # fn main() {}
     /// ```
-    fn lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<(), Error> {
-        let request = Request::new(lock.into())?;
+    fn lock_object(&mut self, request: impl Into<LockRequest>) -> Result<(), Error> {
+        let request = Request::new(request.into())?;
         match run::lock(self, "lock_object", &request)? {
             LockOutcome::Acquired => Ok(()),
-            LockOutcome::Unavailable => Err(held(&request)),
+            LockOutcome::Unavailable => Err(unavailable(&request)),
         }
     }
 
-    /// [`lock_object`](Self::lock_object) without waiting: `false` when another transaction holds the
-    /// lock. Answers within 50 ms, and leaves the transaction as it was.
+    /// Acquires the lock in the open transaction, as [`lock_object`](Self::lock_object), but does not wait. Returns `false` if
+    /// another transaction holds the lock.
+    ///
+    /// Returns within 50 ms. The transaction remains usable.
     ///
     /// # Errors
     ///
-    /// As [`lock_object`](Self::lock_object), but for [`Error::Unavailable`] and [`Error::LockTimeout`].
-    fn try_lock_object(&mut self, lock: impl Into<LockRequest>) -> Result<bool, Error> {
-        let request = Request::new(lock.into())?.nowait();
+    /// As [`lock_object`](Self::lock_object), except [`Error::Unavailable`] and [`Error::LockTimeout`].
+    fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
+        let request = Request::new(request.into())?.nowait();
         Ok(run::lock(self, "try_lock_object", &request)? == LockOutcome::Acquired)
     }
 
-    /// Removes kept rows that nobody holds, and says how many.
+    /// Deletes the kept rows of objects that no transaction holds. Returns the number of rows deleted.
     ///
-    /// Others may lock meanwhile: a row that is held is left alone, one that is being removed delays
-    /// them for the length of a short transaction (at most 500 rows each; 100 on PostgreSQL). On SQLite, where every
-    /// transaction that writes holds the whole database, it waits for its turn.
+    /// Other sessions may lock meanwhile. A held row is skipped. A row that is being deleted delays a waiter for one short
+    /// transaction of at most 500 rows (100 on PostgreSQL). On SQLite, where a writing transaction locks the whole database,
+    /// the method waits for the write lock.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyInTransaction`] inside an open transaction, whose end the removed rows would have to
-    /// wait for; errors of the database.
+    /// [`Error::AlreadyInTransaction`] in an open transaction, which would lock the deleted rows until it ends; errors of the
+    /// database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -345,7 +346,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
         if depth::depth(self)? > 0 {
             return Err(Error::AlreadyInTransaction {
                 method: "purge_object_locks",
-                reason: "the removed rows would stay locked until it ends",
+                reason: "it would lock the deleted rows until it ends",
             });
         }
         Self::purge_unlocked(self)
@@ -354,16 +355,16 @@ pub trait ObjectLockExt: ObjectLockBackend {
 
 impl<C: ObjectLockBackend> ObjectLockExt for C {}
 
-fn run_or_held<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<T, E>
+fn run_or_unavailable<C, T, E, F>(conn: &mut C, request: &Request, f: F) -> Result<T, E>
 where
     C: ObjectLockBackend,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    run::run(conn, request, work)?.ok_or_else(|| held(request).into())
+    run::run(conn, request, f)?.ok_or_else(|| unavailable(request).into())
 }
 
-fn held(request: &Request) -> Error {
+fn unavailable(request: &Request) -> Error {
     Error::Unavailable {
         resource: request.resource(),
     }

@@ -1,4 +1,4 @@
-//! What an application imports: `use diesel_locks::prelude::*;`
+//! The names that an application imports: `use diesel_locks::prelude::*;`
 
 pub use crate::{
     IsolationLevel, LeaseOptions, LockRequest, ObjectId, ObjectLockExt, Retention, RetryPolicy,

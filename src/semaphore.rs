@@ -87,6 +87,12 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, tr
 /// methods that acquire a slot return within their time limit, as if no slot were free. All other methods wait for that
 /// session. To limit this wait, set `lock_timeout` on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the
 /// session.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot without waiting. Returns `None` when all slots are held.
     ///

@@ -1,4 +1,4 @@
-//! The methods on connections for sequences.
+//! Sequences: the methods on connections.
 
 pub(crate) mod backend;
 pub(crate) mod definition;
@@ -8,55 +8,60 @@ use std::ops::RangeInclusive;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth};
 
-/// Gap-free numbers, as methods on Diesel's connections.
+/// Methods for gap-free sequences of numbers.
 ///
-/// Bring it in with `use diesel_locks::prelude::*`. It is implemented for `PgConnection`,
-/// `MysqlConnection` and `SqliteConnection`, and for no type of your own.
+/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features `postgres`, `mysql`,
+/// `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
 ///
-/// A number belongs to the transaction that drew it. When that rolls back, for whatever reason, the next
-/// one gets the number; so in the end there are neither gaps nor repeats. The price: draws from one
-/// sequence queue until the transaction that drew commits. Draw late, next to the statement that uses the
-/// number, and do nothing slow after it. Different sequences do not wait for each other (on SQLite, which
-/// has one writer at a time, everything that writes does).
+/// A number belongs to the transaction that drew it. If the transaction rolls back, the next draw returns the same
+/// number: committed numbers have no gaps and no duplicates. A draw therefore blocks until the transaction of the
+/// previous draw ends. Draw late, next to the statement that uses the number, and do nothing slow after it. Draws from
+/// different sequences do not block each other (except on SQLite, which has one writer at a time).
 ///
-/// Take a sequence of the database (`CREATE SEQUENCE`, `AUTO_INCREMENT`) where gaps do no harm: its draws
-/// wait for nobody, and what a rolled back transaction drew is lost. Gap-free numbers are for what
-/// somebody counts afterwards: invoices, passes, pages of a ledger.
+/// Where gaps are acceptable, use a sequence of the database (`CREATE SEQUENCE`, `AUTO_INCREMENT`): its draws do not
+/// block, and the numbers of a rolled back transaction are lost. Gap-free numbers are for records that are audited:
+/// invoices, passes, pages of a ledger.
 ///
-/// Two transactions that draw from two sequences in opposite orders wait for each other, and the database
-/// breaks the deadlock: draw in the same order everywhere, or let
-/// [`run_transaction`](crate::TransactionExt::run_transaction) try again.
+/// Two transactions that draw from two sequences in opposite orders block each other, and the database breaks the
+/// deadlock. Draw in the same order everywhere, or retry with
+/// [`run_transaction`](crate::TransactionExt::run_transaction).
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
 /// | a draw takes | one round trip | MariaDB one, MySQL two, and three more in a transaction of Diesel's; two more for the first draw from a sequence in a process | one statement |
-/// | a draw waits | for the transaction that drew before; `lock_timeout` ends it | the same; `innodb_lock_wait_timeout` (50 s) | for whoever writes; `busy_timeout` |
-/// | above READ COMMITTED | [`Error::SerializationFailure`] when another has drawn since the snapshot | as at READ COMMITTED | there is SERIALIZABLE only; a transaction that has read before gets [`Error::StatementTimeout`] when another has written since |
+/// | a draw waits | for the transaction of the previous draw, up to `lock_timeout` | for the transaction of the previous draw, up to `innodb_lock_wait_timeout` (50 s) | for any other writer, up to `busy_timeout` |
+/// | above READ COMMITTED | [`Error::SerializationFailure`] if another transaction has drawn since the snapshot | as at READ COMMITTED | the only level is SERIALIZABLE; a transaction that has read gets [`Error::StatementTimeout`] if another has written since |
 /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |
 ///
 /// The idea, and the test that numbers are not lost, come from a system for passes of meetings that Jesper
 /// Udby wrote about: database sequences left gaps, and making one for each meeting was slow and
 /// deadlocked.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.
     ///
-    /// Waits while another transaction that drew from this sequence is open. The number is this
-    /// transaction's: used with its commit, free again with its rollback, the end of the connection or a
-    /// crash.
+    /// Blocks while another transaction that drew from this sequence is open. The number belongs to this transaction: it is
+    /// used when the transaction commits, and free again when the transaction rolls back, the connection ends or the process
+    /// crashes.
     ///
-    /// `LAST_INSERT_ID()` and `last_insert_rowid()` stay those of the application's last INSERT.
-    ///
-    /// After a draw that failed on MariaDB the connection's cached statements are prepared anew, as with
+    /// `LAST_INSERT_ID()` and `last_insert_rowid()` keep the value of the application's last INSERT. After a failed draw on
+    /// MariaDB the connection's cached statements are prepared again, as with
     /// [`run_transaction`](crate::TransactionExt::run_transaction).
     ///
     /// # Errors
     ///
-    /// [`Error::NotInTransaction`] outside of a transaction, where a number that was drawn could be lost;
-    /// [`Error::InvalidName`], [`Error::InvalidStart`]; [`Error::SequenceExhausted`] after
-    /// `i64::MAX`, which leaves the transaction usable; [`Error::Deadlock`],
-    /// [`Error::SerializationFailure`], [`Error::StatementTimeout`] when the session's limit ended the wait;
-    /// [`Error::ReadOnly`]; [`Error::MissingTables`], [`Error::InsufficientPrivilege`], [`Error::PreparedStatementMismatch`]; other
-    /// errors of the database.
+    /// - [`Error::NotInTransaction`] outside of a transaction, where a drawn number could be lost.
+    /// - [`Error::InvalidName`], [`Error::InvalidStart`]: nothing was sent.
+    /// - [`Error::SequenceExhausted`] after `i64::MAX`; the transaction remains usable.
+    /// - [`Error::StatementTimeout`] if the session's limit ended the wait; [`Error::Deadlock`];
+    ///   [`Error::SerializationFailure`].
+    /// - [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`],
+    ///   [`Error::PreparedStatementMismatch`]; other errors of the database.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -89,12 +94,14 @@ pub trait SequenceExt: SequenceBackend {
         draw(self, "next_number", sequence, 1)
     }
 
-    /// Draws several numbers in a row, in one statement: [`next_number`](Self::next_number) `count` times.
+    /// Draws `count` consecutive numbers in one statement. Returns the range.
+    ///
+    /// Blocks as [`next_number`](Self::next_number).
     ///
     /// # Errors
     ///
-    /// As [`next_number`](Self::next_number), and [`Error::InvalidCount`] for none. When there are not
-    /// that many left, none is drawn.
+    /// As [`next_number`](Self::next_number), and [`Error::InvalidCount`] for a count of 0. If fewer numbers are left, none is
+    /// drawn.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -128,11 +135,11 @@ pub trait SequenceExt: SequenceBackend {
         Ok(last - i64::from(count) + 1..=last)
     }
 
-    /// The number drawn last, without locking and without waiting: of the draws that are committed, and of
-    /// those of the transaction that is open. `None` before the first.
+    /// Returns the last number drawn, by committed transactions or the open one; `None` before the first draw. Does not lock
+    /// or block.
     ///
-    /// It says nothing about the next number: others may draw meanwhile, and a draw that is not committed
-    /// yet is not seen. In a transaction with a snapshot it is as old as the snapshot.
+    /// The result does not predict the next number: other sessions may draw meanwhile, and their uncommitted draws are not
+    /// visible. In a transaction with a snapshot the result is as old as the snapshot.
     ///
     /// # Errors
     ///
@@ -180,8 +187,8 @@ fn draw<C: SequenceBackend>(
     let first = sequence.start();
     let initial_last = match first.checked_add(i64::from(count) - 1) {
         Some(last) => last,
-        // Too many for the very first draw; a sequence that has begun goes on from where it is, and its row
-        // is there: what would be inserted does not matter.
+        // Too many for the first draw. A sequence with a row continues from its number: the inserted value is
+        // not used.
         None if C::last(conn, sequence)?.is_some() => i64::MAX,
         None => return Err(exhausted(first - 1)),
     };

@@ -1,24 +1,25 @@
-//! Clusters in which several nodes take writes.
+//! Clusters with several writable nodes.
 
 use crate::Error;
 use crate::transaction::backend::TransactionBackend;
 
-/// Says of this connection that the application sends all its writes to one node, though others could take some.
+/// Declares that the application sends all writes to the node of this connection, although other nodes accept writes
+/// too.
 ///
-/// Where several nodes take writes (Galera, Group Replication with several primaries) a lock on one of them excludes
-/// nobody on the others. The methods that would lock nothing find that out once per connection, and return
-/// [`Error::SeveralWriters`]. An application whose connections all lead to the same node, by its own configuration
-/// or by a proxy with one writer, says so on each connection when it is made; then everything works as on a server
-/// that stands alone. After a fail-over to another node, connections to the old one must be gone before the first lock
-/// is taken on the new one.
+/// On a cluster with several writable nodes (Galera, Group Replication with several primaries) a lock on one node does
+/// not exclude sessions on the others. The methods that lock check for such a cluster once per connection, and return
+/// [`Error::SeveralWriters`]. If all connections of an application lead to the same node, by its configuration or by a
+/// proxy with one writer, call this function on each new connection: the methods then work as on a single server. After
+/// a fail-over, close all connections to the old node before the first lock on the new node.
 ///
-/// The session of MySQL or MariaDB remembers it until it ends or is reset. On PostgreSQL and SQLite it does nothing.
+/// The declaration is stored in the session of MySQL or MariaDB until it ends or is reset. On PostgreSQL and SQLite the
+/// function does nothing.
 ///
 /// # Errors
 ///
-/// What the database fails with.
+/// Errors of the database.
 ///
-/// With a pool of r2d2's:
+/// With an r2d2 pool:
 ///
 /// ```
 /// # #[cfg(all(feature = "mysql", feature = "r2d2"))]
@@ -48,6 +49,12 @@ pub fn assume_single_writer<C: SingleWriterBackend>(conn: &mut C) -> Result<(), 
 }
 
 /// How an engine stores in the session that all writes go to one server. Sealed, as [`TransactionBackend`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait SingleWriterBackend: TransactionBackend {
     /// Does nothing on engines that have one writer anyway.
     fn assume_single_writer(_: &mut Self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Which error of which database means what: the only place that looks at the text of errors.
+//! Classifies the errors of the databases: the only place that reads the text of errors.
 
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
@@ -10,7 +10,7 @@ pub(crate) mod sqlite;
 
 pub(crate) use privileges::RequiredPrivilege;
 
-/// What an error of the database means to this crate.
+/// The class of a database error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "no engine has all of them")]
 pub(crate) enum ErrorClass {
@@ -54,7 +54,7 @@ const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[
     sqlite::classify,
 ];
 
-/// What an error means, whichever engine it comes from: messages of different engines differ.
+/// Classifies an error of any engine: messages of different engines differ.
 pub(crate) fn classify(error: &diesel::result::Error) -> ErrorClass {
     use diesel::result::DatabaseErrorKind;
     use diesel::result::Error::{DatabaseError, RollbackErrorOnCommit};

@@ -1,12 +1,11 @@
-//! A checked request, and the time that is left for it.
+//! A validated request and its remaining time.
 
 use std::time::{Duration, Instant};
 
 use crate::limits::{MAX_KEPT_IDS, NAMED_IDS};
 use crate::{Error, LockRequest, ObjectId, Retention, Wait};
 
-/// An [`LockRequest`] with usable ids, in the one order in which everybody locks them, without
-/// duplicates.
+/// A [`LockRequest`] with valid ids, without duplicates, in the order in which all sessions lock them.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) ids: Vec<ObjectId>,
@@ -30,7 +29,7 @@ impl Request {
         {
             return Err(Error::InvalidWait { requested });
         }
-        // Order of bytes, whatever the database's collation: every process sorts alike.
+        // By bytes, whatever the database's collation: every process has the same order.
         ids.sort();
         ids.dedup();
         if retention == Retention::Kept && ids.len() > MAX_KEPT_IDS {
@@ -60,7 +59,7 @@ impl Request {
         self.started.elapsed()
     }
 
-    /// What is left of the time asked for; `None` without a limit.
+    /// The remaining time to wait; `None` without a limit.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         match self.wait {
             Wait::Forever => None,
@@ -69,9 +68,9 @@ impl Request {
         }
     }
 
-    /// [`remaining`](Self::remaining) in milliseconds, rounded up so that nobody gives up early. Zero, which means
-    /// "no limit" to all servers, is when the time is up: then nothing may wait any more, but what is free
-    /// is had, for a statement takes time even if it does not wait.
+    /// [`remaining`](Self::remaining) in milliseconds, rounded up so that no wait ends early. Zero means that the time
+    /// is up, not "no limit" as on the servers: no statement may wait then, but a free lock is still acquired, because a
+    /// statement takes time even without waiting.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn remaining_millis(&self) -> Option<i32> {
         self.remaining().map(|left| {
@@ -80,13 +79,13 @@ impl Request {
         })
     }
 
-    /// Always so when it is not to wait, never when for ever.
+    /// Returns whether the time is up: always with [`Wait::No`], never with [`Wait::Forever`].
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn is_expired(&self) -> bool {
         self.remaining().is_some_and(|left| left.is_zero())
     }
 
-    /// The ids as text, for errors and events; the first of many.
+    /// The ids for errors and events; of many, the first ten.
     pub(crate) fn resource(&self) -> String {
         let named = self.ids.iter().take(NAMED_IDS).map(ObjectId::as_str);
         let named = named.collect::<Vec<_>>().join(", ");

@@ -5,6 +5,12 @@ use crate::migrate::MigrationBackend;
 use crate::object_lock::acquire::Request;
 
 /// The object locks of an engine. Sealed, as [`MigrationBackend`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait ObjectLockBackend: MigrationBackend {
     /// Begins a transaction at READ COMMITTED (SQLite: immediate) and acquires the locks in it. Leaves no transaction
     /// open unless the locks are acquired.

@@ -1,4 +1,4 @@
-//! What is told to `tracing`, target `diesel_locks`.
+//! `tracing` events with the target `diesel_locks`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 
-/// An event for the outcome of a request, which is passed on.
+/// Records the outcome of a request, and returns it.
 pub(crate) fn record_outcome(
     request: &Request,
     outcome: Result<LockOutcome, Error>,
@@ -16,7 +16,7 @@ pub(crate) fn record_outcome(
             tracing::debug!(ids = %request.resource(), waited = ?request.elapsed(), "object lock acquired");
         }
         Ok(LockOutcome::Unavailable) => {
-            tracing::debug!(ids = %request.resource(), "object lock refused: held by another");
+            tracing::debug!(ids = %request.resource(), "object lock not acquired: already held");
         }
         Err(error) if error.is_timeout() => {
             tracing::warn!(ids = %request.resource(), waited = ?request.elapsed(), "object lock timed out");
@@ -28,7 +28,7 @@ pub(crate) fn record_outcome(
     outcome
 }
 
-/// The transaction that held the locks has ended, or its savepoint.
+/// Records that the transaction or savepoint that held the locks has ended.
 pub(crate) fn record_released(request: &Request, held: Duration) {
-    tracing::debug!(ids = %request.resource(), ?held, "object lock freed");
+    tracing::debug!(ids = %request.resource(), ?held, "object lock released");
 }

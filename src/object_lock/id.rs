@@ -1,24 +1,22 @@
-//! The name of what is locked.
+//! The id of a locked object.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The longest id, in characters (Unicode scalar values).
+/// The maximum length of an id, in characters (Unicode scalar values).
 pub const MAX_ID_CHARS: usize = 255;
 
-/// The id of a business object: what an object lock is taken on.
+/// The id of a business object that can be locked.
 ///
-/// An id is a text of 1 to [`MAX_ID_CHARS`] (255) characters without NUL. Ids are compared as bytes:
-/// `a`, `A`, `á` and `a ` are four objects, and so are two spellings of one letter in Unicode. The
-/// object need not exist in any table.
+/// An id is a string of 1 to [`MAX_ID_CHARS`] (255) characters without NUL. Ids are compared as bytes: `a`, `A`, `á` and
+/// `a ` are four objects, and so are two Unicode encodings of one letter. The object need not exist in any table.
 ///
-/// [`ObjectId::new`] makes it from the name of the entity and the object's key, as in
-/// `BondBO:DK0015966592`; a plain string of the same text is the same id.
+/// [`ObjectId::new`] joins the name of an entity and the object's key, as in `BondBO:DK0015966592`. A string with the same
+/// text is the same id.
 ///
-/// An id is checked when it is used: [`with_object_lock`](crate::ObjectLockExt::with_object_lock) and
-/// its kin return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) for an unusable one before
-/// they send anything to the database. [`validate`](ObjectId::validate) tells at once.
+/// An id is validated when it is used: the methods return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) before
+/// they send anything to the database. [`validate`](ObjectId::validate) checks it earlier.
 ///
 /// ```
 /// use diesel_locks::ObjectId;
@@ -39,11 +37,10 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// The id `entity:key`.
+    /// Creates the id `entity:key`.
     ///
-    /// The entity's name must not contain `:`, and neither part may be empty; the key may contain
-    /// anything but NUL. Two different pairs therefore never give the same id. A pair that breaks this
-    /// gives an id that every use refuses (see [`validate`](ObjectId::validate)).
+    /// The entity must not contain `:`, and neither part may be empty. The key may contain anything but NUL. Different pairs
+    /// therefore have different ids. Any other pair creates an invalid id (see [`validate`](ObjectId::validate)).
     pub fn new(entity: impl fmt::Display, key: impl fmt::Display) -> Self {
         let entity = entity.to_string();
         let key = key.to_string();
@@ -58,7 +55,7 @@ impl ObjectId {
         Self { text, invalid }
     }
 
-    /// Entity and key of a pair that is no id: another pair, or a plain string, may have the same text.
+    /// Returns entity and key of an invalid pair: another pair, or a plain string, may have the same text.
     fn refused_pair(&self) -> Option<(&str, &str)> {
         match &self.invalid {
             Some(InvalidObjectId::EntityWithColon { entity }) => {
@@ -71,17 +68,16 @@ impl ObjectId {
         }
     }
 
-    /// The id's text, usable or not. Of a pair that is refused it is both parts with a `:` between, which may be the
-    /// text of another id.
+    /// Returns the text, valid or not. For an invalid pair this is `entity:key`, which may be the text of another id.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// `Ok` when the id can be used.
+    /// Checks whether the id can be used.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, with the value and the limit.
+    /// The rule that the id breaks, with the value and the limit.
     pub fn validate(&self) -> Result<(), InvalidObjectId> {
         self.invalid.clone().map_or(Ok(()), Err)
     }
@@ -103,7 +99,7 @@ fn validate(text: &str) -> Option<InvalidObjectId> {
     })
 }
 
-/// The text. A pair that [`ObjectId::new`] refuses is no text's id: it shows as `ObjectId::new("a:b", "c")`.
+/// Shows the text. An invalid pair of [`ObjectId::new`] has no text: it is shown as `ObjectId::new("a:b", "c")`.
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.refused_pair() {
@@ -113,7 +109,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// The expression that makes an equal id.
+/// Shows an expression that creates an equal id.
 impl fmt::Debug for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.refused_pair() {
@@ -148,7 +144,7 @@ impl From<&ObjectId> for ObjectId {
     }
 }
 
-/// Why a text can't be the id of an object.
+/// The rule that an object id breaks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 #[non_exhaustive]
 pub enum InvalidObjectId {
@@ -164,19 +160,19 @@ pub enum InvalidObjectId {
         chars: usize,
     },
     /// The id contains a NUL character, which PostgreSQL can't store.
-    #[error("an object id has no NUL character; this one has: {id:?}")]
+    #[error("an object id has no NUL character; this one has one: {id:?}")]
     Nul {
         /// The id.
         id: String,
     },
     /// The entity given to [`ObjectId::new`] contains `:`, so that another pair could give the same id.
-    #[error("the entity of an object id has no ':'; this one has: {entity:?}")]
+    #[error("the entity of an object id has no ':'; this one has one: {entity:?}")]
     EntityWithColon {
         /// The entity's name.
         entity: String,
     },
     /// The entity or the key given to [`ObjectId::new`] is empty.
-    #[error("an object id made of entity and key needs both; one is empty: {id:?}")]
+    #[error("an object id of entity and key needs both; one is empty: {id:?}")]
     EmptyPart {
         /// Entity and key, with the `:` between.
         id: String,

@@ -1,62 +1,59 @@
-//! What is asked for: which objects, how long to wait, what becomes of the rows.
+//! A request for a lock: the objects, how long to wait, the retention of the rows.
 
 use std::time::Duration;
 
 use crate::ObjectId;
 
-/// How long to wait for a lock that another transaction holds.
+/// How long to wait for a lock or slot that is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Until the lock is free.
+    /// Waits until the lock is released.
     ///
-    /// On PostgreSQL the session's own `lock_timeout` and `statement_timeout` still apply, on MySQL and
-    /// MariaDB `max_execution_time` and `max_statement_time`; they end the wait with
-    /// [`Error::LockTimeout`](crate::Error::LockTimeout). `innodb_lock_wait_timeout`, which every MySQL
-    /// session has (50 s), does not.
+    /// On PostgreSQL the session's `lock_timeout` and `statement_timeout` apply, on MySQL and MariaDB `max_execution_time` and
+    /// `max_statement_time`. They end the wait with [`Error::LockTimeout`](crate::Error::LockTimeout).
+    /// `innodb_lock_wait_timeout`, which every MySQL session has (50 s), does not end the wait.
     #[default]
     Forever,
-    /// At most so long, then [`Error::LockTimeout`](crate::Error::LockTimeout).
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout).
     ///
-    /// Counted in whole milliseconds, fractions rounded up; zero asks once. What is free is had, however
-    /// short the time: who runs out of it asks once more without waiting. At most [`Wait::LONGEST`]; more
-    /// is [`Error::InvalidWait`](crate::Error::InvalidWait). It replaces the session's own limits, named
-    /// above, for the time of the wait.
+    /// The time is rounded up to milliseconds. A free lock is always acquired, even with a zero time-out. At most
+    /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). During the wait it replaces the limits of
+    /// the session that [`Wait::Forever`] lists.
     AtMost(Duration),
-    /// Not at all: [`Error::Unavailable`](crate::Error::Unavailable) at once when another holds it.
+    /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if another transaction holds the lock.
     No,
 }
 
 impl Wait {
-    /// The longest duration for [`Wait::AtMost`]: 2,147,483,647 ms, about 24.8 days
-    /// (PostgreSQL's limit for `statement_timeout`).
+    /// The longest duration for [`Wait::AtMost`]: 2,147,483,647 ms, about 24.8 days (PostgreSQL's limit for
+    /// `statement_timeout`).
     pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 }
 
-/// What becomes of the lock's row in the table `diesel_locks_objects` when the transaction ends.
+/// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction.
 ///
-/// Both may be used on the same object at the same time, and exclude each other.
+/// Both kinds of locks on one object exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// The row is inserted and deleted again in the transaction: when that ends, however it ends,
-    /// nothing is left. For ids without number, or that are locked now and then.
+    /// Inserts the row and deletes it in the same transaction. No row remains, however the transaction ends. For an unbounded
+    /// set of ids, and for ids that are rarely locked.
     #[default]
     Transient,
-    /// The row stays and is only locked the next time: faster, and its cost does not grow while some
-    /// other session holds an old snapshot (PostgreSQL). For hot ids, of which there are not too many;
-    /// [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) removes them, and nothing else
-    /// may: on PostgreSQL a row can be deleted while its lock is held.
+    /// Keeps the row; later requests only lock it. Faster than a transient lock, and its cost does not grow while another
+    /// session holds an old snapshot (PostgreSQL). For a limited number of ids that are often locked.
+    /// [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) deletes the rows. Do not delete them in any other way:
+    /// on PostgreSQL a row can be deleted while its lock is held.
     ///
-    /// On PostgreSQL each takes a place in the server's table of locks while it is held. With the
-    /// default settings that has 6400: many thousands at once, in all transactions together, are for
-    /// `Transient`, or for a greater `max_locks_per_transaction`. One request can have
-    /// [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS) (1,000) of them, on every engine. The first kept lock of an id changes
-    /// `lastval()` of the session, and leaves `currval` of the application's sequences as it was.
+    /// On PostgreSQL each held lock takes an entry in the server's lock table, which has 6400 entries by default. For many
+    /// thousands at the same time, in all transactions together, use `Transient` or raise `max_locks_per_transaction`. One
+    /// request can have [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS) (1,000) of them, on every engine. The first kept lock of an id
+    /// changes `lastval()` of the session, but not `currval` of the application's sequences.
     Kept,
 }
 
-/// A request for a lock: the object, how long to wait for it, and what becomes of its row.
+/// A request for a lock: the object, how long to wait, and the retention of the row.
 ///
-/// Strings and [`ObjectId`]s turn into one that waits for ever and leaves no row.
+/// A string or an [`ObjectId`] converts into a request that waits without limit and keeps no row.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,12 +73,12 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    /// A lock on one object.
+    /// Creates a request for one object.
     pub fn new(id: impl Into<ObjectId>) -> Self {
         Self::all([id])
     }
 
-    /// Locks on several objects, to be had all or none; see
+    /// Creates a request for several objects, which acquires all locks or none; see
     /// [`with_object_locks`](crate::ObjectLockExt::with_object_locks).
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
@@ -91,13 +88,13 @@ impl LockRequest {
         }
     }
 
-    /// How long to wait when another holds it. For several objects: for all of them together.
+    /// Sets how long to wait if the lock is held; for several objects, for all of them together.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// What becomes of the lock's row.
+    /// Sets whether the row of the lock is kept.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
@@ -122,10 +119,10 @@ macro_rules! from_id {
 
 from_id!(ObjectId, &ObjectId, String, &String, &str);
 
-/// What [`with_object_locks`](crate::ObjectLockExt::with_object_locks) takes: anything that yields ids
-/// (an array, a `Vec`, an iterator), or [`LockRequest::all`] with options.
+/// The argument of [`with_object_locks`](crate::ObjectLockExt::with_object_locks): an iterable of ids (an array, a `Vec`, an
+/// iterator), or [`LockRequest::all`] with options.
 pub trait IntoLockRequests {
-    /// The request.
+    /// Returns the request.
     fn into_lock_request(self) -> LockRequest;
 }
 

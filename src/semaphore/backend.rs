@@ -9,6 +9,12 @@ use crate::migrate::MigrationBackend;
 use crate::{Error, Semaphore, Slot};
 
 /// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait SemaphoreBackend: MigrationBackend {
     /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its
     /// lease then expires earlier than its holder would expect.

@@ -1,29 +1,34 @@
-//! What differs per engine for sequences.
+//! The operations that engines implement for sequences.
 //!
-//! A sequence is a row with the number drawn last. A draw changes the row, and so keeps it from others
-//! until its transaction ends.
+//! A sequence is a row with the last number drawn. A draw updates the row, which locks it until the transaction ends.
 
 use crate::migrate::MigrationBackend;
 use crate::{Error, Sequence};
 
 /// The sequence store of an engine. Sealed, as [`MigrationBackend`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait SequenceBackend: MigrationBackend {
-    /// Adds to the number drawn last, or makes the row. `None`, and nothing changed, when the row has more
-    /// than [`max_last`](DrawRequest::max_last). Waits for the transaction that drew before.
+    /// Adds to the last number, or inserts the row. `None`, and nothing changed, when the row has more
+    /// than [`max_last`](DrawRequest::max_last). Waits for the transaction of the previous draw.
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
 
-    /// The number drawn last, of the draws that are committed and our own.
+    /// The last number drawn, by committed transactions or this one.
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
 }
 
-/// A draw that is asked for, checked.
+/// A validated draw.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawRequest<'a> {
     pub(crate) sequence: &'a Sequence,
     pub(crate) count: i64,
-    /// The number drawn last after the very first draw.
+    /// The last number if this is the first draw.
     pub(crate) initial_last: i64,
-    /// The largest number drawn last that leaves enough.
+    /// The largest last number from which the draw does not overflow.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
         allow(dead_code, reason = "InnoDB finds out by itself")

@@ -1,4 +1,4 @@
-//! What is asked of a sequence.
+//! The name, key and start of a sequence.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use crate::Error;
 use crate::limits::FIRST_NUMBER;
 use crate::name::{self, NameKind};
 
-/// A gap-free sequence of numbers: a name and, when there is one sequence for each of many objects, the
-/// object's key.
+/// A gap-free sequence of numbers: a name, and a key if each of many objects has its own sequence.
 ///
-/// Numbers start at 1, or at [`start_with`](Self::start_with), and go up to `i64::MAX`. Name and key
-/// have 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared
-/// as bytes. A sequence needs no registration: the first draw makes it.
+/// Numbers go from 1, or from [`start_with`](Self::start_with), to `i64::MAX`. Name and key have 1 to
+/// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared as bytes. A sequence needs
+/// no registration: the first draw creates it.
 ///
 /// ```
 /// use diesel_locks::Sequence;
@@ -29,7 +28,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The only sequence of that name. The name may be an application's enum.
+    /// Creates the sequence of this name, without a key. The name may be an enum of the application.
     pub fn new(name: impl AsRef<str>) -> Self {
         Self {
             name: name.as_ref().to_owned(),
@@ -38,37 +37,36 @@ impl Sequence {
         }
     }
 
-    /// The sequence of one object among many: the passes of a meeting, the lines of an order.
+    /// Sets the key: the sequence of one object among many, such as the passes of a meeting or the lines of an order.
     #[must_use]
     pub fn for_key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self
     }
 
-    /// The number of the very first draw, from 1 on. A sequence from which a number has been drawn goes
-    /// on from there, whatever this says.
+    /// Sets the number of the first draw, at least 1. It has no effect on a sequence from which a number has been drawn.
     #[must_use]
     pub fn start_with(mut self, start: i64) -> Self {
         self.start = start;
         self
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whose sequence it is; `None` for the only one of its name.
+    /// Returns the key; `None` for a sequence without one.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// The number of the very first draw.
+    /// Returns the number of the first draw.
     pub fn start(&self) -> i64 {
         self.start
     }
 
-    /// `Ok` when the sequence can be used.
+    /// Checks whether the sequence can be used.
     ///
     /// # Errors
     ///
@@ -87,7 +85,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// What stands for the key in the database.
+    /// The key as stored in the database: empty without one.
     pub(crate) fn scope(&self) -> &str {
         self.key.as_deref().unwrap_or_default()
     }

@@ -13,6 +13,12 @@ use crate::{Error, IsolationLevel, TransactionOptions};
 /// The functions of these traits have no receiver. As methods they could be called on every connection of an
 /// application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
 /// methods, and would collide with methods of the same name in the application's own traits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+)]
 pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionManager> {
     /// Marks a transaction of this crate while its closure runs.
     type IsolationMark;

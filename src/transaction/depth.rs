@@ -1,4 +1,4 @@
-//! Transactions in transactions, as Diesel counts them.
+//! The depth of nested transactions, as Diesel counts them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -9,7 +9,7 @@ use diesel::connection::{
 
 use crate::Error;
 
-/// How many transactions are open on the connection, savepoints included.
+/// The number of open transactions on the connection, savepoints included.
 pub(crate) fn depth<C>(conn: &mut C) -> Result<u32, Error>
 where
     C: Connection<TransactionManager = AnsiTransactionManager>,
@@ -20,8 +20,8 @@ where
         .map_or(0, std::num::NonZero::get))
 }
 
-/// Marks the connection as broken when `work` panics, in an application's instrumentation: the session may have begun
-/// or taken what Diesel does not know of. A pool discards it.
+/// Marks the connection as broken if `work` panics (in the application's instrumentation): the session may be in a state
+/// that Diesel does not know of. A pool discards the connection.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) fn break_on_panic<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> T) -> T
 where
@@ -44,7 +44,7 @@ where
     })
 }
 
-/// Tells Diesel that no transaction is open any more, after a statement of ours that has ended it.
+/// Tells Diesel that no transaction is open, after a statement of this crate has ended it.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) fn mark_closed<C>(conn: &mut C)
 where
@@ -54,10 +54,9 @@ where
         TransactionManagerStatus::default();
 }
 
-/// Whether Diesel knows that the database has given the transaction up: on InnoDB by a deadlock.
+/// Returns whether Diesel knows that the database has aborted the transaction: on InnoDB after a deadlock.
 ///
-/// It tells nobody, but for a feature that would be on for the whole application; so this reads what it shows when
-/// it is debugged.
+/// Diesel exposes that only with a feature that would apply to the whole application, so this reads its `Debug` output.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) fn is_aborted<C>(conn: &mut C) -> bool
 where

@@ -6,5 +6,5 @@ use crate::transaction::retry::RetryReason;
 
 /// A transaction is begun again after a pause.
 pub(crate) fn record_retry(reason: RetryReason, attempt: u32, pause: Duration) {
-    tracing::warn!(%reason, attempt, ?pause, "transaction given up by the database, to be tried again");
+    tracing::warn!(%reason, attempt, ?pause, "transaction aborted by the database, retrying");
 }

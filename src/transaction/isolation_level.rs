@@ -2,28 +2,27 @@
 
 use std::fmt;
 
-/// What a transaction sees of others that run at the same time.
+/// The isolation level of a transaction: which changes of concurrent transactions it sees.
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
 /// | `ReadCommitted` | yes, the default | yes | [`Error::Unsupported`](crate::Error::Unsupported) |
 /// | `RepeatableRead` | a snapshot; an update of a row that has changed since fails | the default; a snapshot for plain reads, while updates and locking reads see what is committed | [`Error::Unsupported`](crate::Error::Unsupported) |
-/// | `Serializable` | a snapshot; transactions that can't be put in order fail | plain reads lock the rows shared; deadlocks instead of failures | its only level: one writer at a time |
+/// | `Serializable` | a snapshot; a transaction that conflicts with a concurrent one fails | plain reads lock the rows shared; deadlocks instead of failures | its only level: one writer at a time |
 ///
-/// READ UNCOMMITTED is left out: PostgreSQL has none, and nothing is right under it that is not right
-/// under READ COMMITTED.
+/// READ UNCOMMITTED is not supported: PostgreSQL does not have it, and it has no advantage over READ COMMITTED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IsolationLevel {
-    /// Each statement sees what was committed before it began.
+    /// Each statement sees the data committed before it started.
     ReadCommitted,
     /// The transaction reads from one snapshot.
     RepeatableRead,
-    /// As if transactions ran one after the other.
+    /// The result is as if transactions ran one after the other.
     Serializable,
 }
 
 impl IsolationLevel {
-    /// As in SQL.
+    /// The level in SQL.
     pub(crate) fn sql(self) -> &'static str {
         match self {
             Self::ReadCommitted => "READ COMMITTED",

@@ -1,11 +1,11 @@
-//! What is asked of a transaction.
+//! Options of a transaction.
 
 use crate::{IsolationLevel, RetryPolicy};
 
-/// How a transaction runs: isolation level, access mode, and whether it is tried again.
+/// Options of a transaction: isolation level, access mode, and retries.
 ///
-/// What is not said is as the session has it; a transaction that says nothing is Diesel's `transaction`
-/// (on SQLite: its `immediate_transaction`).
+/// An option that is not set is as the session has it. A transaction without options is Diesel's `transaction` (on SQLite
+/// its `immediate_transaction`).
 ///
 /// ```
 /// use diesel_locks::{IsolationLevel, RetryPolicy, TransactionOptions};
@@ -29,7 +29,7 @@ pub(crate) enum Access {
 }
 
 impl TransactionOptions {
-    /// A transaction as the session's settings have it, tried once.
+    /// Creates options of a transaction with the session's settings and one attempt.
     pub const fn new() -> Self {
         Self {
             isolation: None,
@@ -39,40 +39,39 @@ impl TransactionOptions {
         }
     }
 
-    /// At this level, whatever the session's is; for this transaction only.
+    /// Sets the isolation level of this transaction, whatever the session's level is.
     #[must_use]
     pub const fn isolation(mut self, level: IsolationLevel) -> Self {
         self.isolation = Some(level);
         self
     }
 
-    /// The transaction may not write: a statement that does is
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly).
+    /// Makes the transaction read-only: a statement that writes is [`Error::ReadOnly`](crate::Error::ReadOnly).
     ///
-    /// On PostgreSQL and MySQL by `READ ONLY`; on SQLite by `PRAGMA query_only`, which is set back
-    /// afterwards, and then the transaction does not wait for whoever writes.
+    /// On PostgreSQL and MySQL by `READ ONLY`. On SQLite by `PRAGMA query_only`, which is restored at the end; the transaction
+    /// then does not wait for writers.
     #[must_use]
     pub const fn read_only(mut self) -> Self {
         self.access = Some(Access::ReadOnly);
         self
     }
 
-    /// The transaction may write although the session's default is `READ ONLY`.
+    /// Lets the transaction write, even if the session's default is `READ ONLY`.
     #[must_use]
     pub const fn read_write(mut self) -> Self {
         self.access = Some(Access::ReadWrite);
         self
     }
 
-    /// PostgreSQL's `DEFERRABLE`: a transaction that is SERIALIZABLE and read-only waits for a snapshot
-    /// with which it can't fail. Elsewhere [`Error::Unsupported`](crate::Error::Unsupported).
+    /// Sets PostgreSQL's `DEFERRABLE`: a SERIALIZABLE, read-only transaction waits for a snapshot with which it can't fail.
+    /// On other engines this is [`Error::Unsupported`](crate::Error::Unsupported).
     #[must_use]
     pub const fn deferrable(mut self) -> Self {
         self.deferrable = true;
         self
     }
 
-    /// Begins again from the start when the database gave it up.
+    /// Retries the transaction from its start when the database aborts it.
     #[must_use]
     pub const fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);

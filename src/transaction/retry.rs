@@ -1,4 +1,4 @@
-//! When a transaction is begun again, and after how long.
+//! When and after which pause a transaction is retried.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use crate::Error;
 use crate::error::classify::{self, ErrorClass};
 
-/// How often, and for how long, a transaction that the database gave up is begun again.
+/// When and how often a transaction that the database aborted is retried.
 ///
-/// These are tried again: deadlocks; serialization failures, at COMMIT too; SQLite's busy; and, if asked
-/// for, waits for a lock that came to their end. No other error of the database's is, none of the
-/// application's own, and no COMMIT of which nobody knows how it ended ([`Error::OutcomeUnknown`]).
+/// Retried are deadlocks, serialization failures (at COMMIT too), SQLite's `database is locked`, and, with
+/// [`retry_lock_timeouts`](Self::retry_lock_timeouts), lock time-outs. No other error of the database is retried, no error
+/// of the application, and no COMMIT with an unknown outcome ([`Error::OutcomeUnknown`]).
 ///
-/// Before the next attempt it sleeps for a random time from zero up to a limit that starts at 10 ms and
-/// doubles each time up to 1 s ("full jitter"): so those who got in each other's way do not meet again.
+/// Before a retry the method sleeps for a random time between zero and a limit, which starts at 10 ms and doubles with each
+/// retry up to 1 s ("full jitter"), so that conflicting transactions do not retry at the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,9 +36,9 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Up to so many attempts in all, within 30 s.
+    /// Allows this number of attempts, including the first, within 30 s.
     ///
-    /// None is [`Error::InvalidRetry`] when the transaction is run.
+    /// Zero is [`Error::InvalidRetry`] when the transaction is run.
     pub const fn max_attempts(attempts: u32) -> Self {
         Self {
             max_attempts: attempts,
@@ -49,15 +49,14 @@ impl RetryPolicy {
         }
     }
 
-    /// No attempt begins later than this after the first one began. Attempts are not interrupted.
+    /// Starts no attempt later than this time after the first attempt started. A running attempt is not interrupted.
     #[must_use]
     pub const fn max_elapsed(mut self, time: Duration) -> Self {
         self.max_elapsed = time;
         self
     }
 
-    /// The limit of the first pause, and the one that it doubles up to. A first limit above the longest
-    /// counts as the longest.
+    /// Sets the limit of the first pause and the maximum limit. An `initial` above `max` counts as `max`.
     #[must_use]
     pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {
         self.initial_backoff = initial;
@@ -65,8 +64,8 @@ impl RetryPolicy {
         self
     }
 
-    /// Also when a wait for a lock came to its end: `lock_timeout`, `NOWAIT`,
-    /// `innodb_lock_wait_timeout`, and [`Error::LockTimeout`] of an object lock or a slot.
+    /// Also retries after a lock time-out: `lock_timeout`, `NOWAIT`, `innodb_lock_wait_timeout`, and [`Error::LockTimeout`] of
+    /// an object lock or a slot.
     #[must_use]
     pub const fn retry_lock_timeouts(mut self) -> Self {
         self.lock_timeouts = true;
@@ -81,13 +80,13 @@ impl RetryPolicy {
         Ok(())
     }
 
-    /// Whether a transaction that failed for this reason is begun again.
+    /// Returns whether a transaction that failed for this reason is retried.
     pub(crate) fn applies_to(&self, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout || self.lock_timeouts
     }
 }
 
-/// Why a transaction is begun again.
+/// Why a transaction is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryReason {
     Deadlock,
@@ -108,7 +107,7 @@ impl fmt::Display for RetryReason {
 }
 
 impl RetryReason {
-    /// Why, as the first error in the chain that came from the database or from this crate has it.
+    /// Returns the reason of the first error in the chain that the database or this crate returned.
     pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -184,7 +183,7 @@ impl Attempts {
         self.number
     }
 
-    /// How long to sleep before the next attempt; `None` when there is to be none.
+    /// The pause before the next attempt; `None` if there is no next attempt.
     pub(crate) fn pause_after(&mut self, reason: RetryReason) -> Option<Duration> {
         if self.number >= self.retry.max_attempts || !self.retry.applies_to(reason) {
             return None;

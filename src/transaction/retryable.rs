@@ -1,4 +1,4 @@
-//! How a transaction's runner sees what the database said in an error of the application's type.
+//! The database's error inside an error of the application.
 
 use std::error::Error as StdError;
 
@@ -6,10 +6,10 @@ use crate::Error;
 
 /// An error that a closure of [`run_transaction`](crate::TransactionExt::run_transaction) can return.
 ///
-/// To know whether to try again, the runner needs to see the database's error inside the
-/// application's. It is there for [`diesel::result::Error`], for this crate's [`Error`], and for types
-/// that hand out the error inside (`AsRef<dyn Error>`): `anyhow::Error`, `Box<dyn Error>`,
-/// `Box<dyn Error + Send + Sync>`. For an enum of your own say which variants carry it:
+/// To decide whether to retry, the method needs the database's error inside the application's. The trait is
+/// implemented for [`diesel::result::Error`], for this crate's [`Error`], and for types
+/// that give access to the error inside (`AsRef<dyn Error>`): `anyhow::Error`, `Box<dyn Error>`,
+/// `Box<dyn Error + Send + Sync>`. Implement it for an enum of the application:
 ///
 /// ```
 /// use diesel_locks::TransactionError;
@@ -35,16 +35,16 @@ use crate::Error;
 /// }
 /// ```
 ///
-/// `Via` tells the implementations of this crate apart; leave it out.
+/// `Via` distinguishes the implementations of this crate; omit it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not tell which of its values are errors of the database",
-    label = "an error of this type may be a deadlock, or not",
+    message = "`{Self}` does not implement `TransactionError`: `diesel-locks` can't see the database's error in it",
+    label = "the database's error decides whether the transaction is retried",
     note = "implement `diesel_locks::TransactionError` (one method) and `From<diesel_locks::Error>` for it, \
             or return `diesel::result::Error`, `diesel_locks::Error`, `anyhow::Error` or `Box<dyn Error>`"
 )]
 pub trait TransactionError<Via = ()>: From<Error> {
-    /// The database's error, or one that has it as its source; `None` for an error of the application's
-    /// own, after which nothing is tried again.
+    /// Returns the database's error, or an error that has it as its source. `None` for an error of the application, which is
+    /// not retried.
     fn database_error(&self) -> Option<&(dyn StdError + 'static)>;
 }
 
@@ -60,7 +60,7 @@ impl TransactionError for Error {
     }
 }
 
-/// Hands out the error inside.
+/// Marks types with `AsRef<dyn Error>`.
 #[derive(Clone, Copy, Debug)]
 pub enum ViaAsRef {}
 
@@ -73,7 +73,7 @@ where
     }
 }
 
-/// The same for a box that may go from thread to thread.
+/// Marks `Box<dyn Error + Send + Sync>`.
 #[derive(Clone, Copy, Debug)]
 pub enum ViaAsRefSend {}
 

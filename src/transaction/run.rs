@@ -9,7 +9,7 @@ use crate::transaction::depth::{break_on_panic, depth, mark_closed};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
-/// Runs the closure in the transaction, or savepoint, that is open, and ends both together.
+/// Runs the closure in the open transaction or savepoint, and commits or rolls back.
 pub(crate) fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
 where
     C: TransactionBackend,
@@ -51,18 +51,18 @@ where
     commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
         if let Err(error) = C::restore_session(conn, change) {
             AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
-            tracing::warn!(%error, "the connection can't be used any more");
+            tracing::warn!(%error, "the connection is marked as broken");
         }
     })
 }
 
-/// What a transaction failed with.
+/// The error of a transaction.
 pub(crate) enum TransactionFailure<E> {
     /// BEGIN or COMMIT.
     Transaction(Error),
-    /// The closure, whose work is rolled back.
+    /// The closure failed, and its writes are rolled back.
     Closure(E),
-    /// The closure, when the transaction that it began in was gone: what it did may be committed.
+    /// The closure failed after its transaction had ended: its writes may be committed.
     ClosureAfterEnd(E),
 }
 
@@ -117,7 +117,7 @@ fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error>
         roll_back_from(conn, inside);
         return Err(aborted(
             format!(
-                "the closure began with {inside} of them open, one in the other, and ended with {now}"
+                "the closure started with {inside} nested transactions open, and ended with {now}"
             ),
             None,
         ));
@@ -154,7 +154,7 @@ pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
     error.into()
 }
 
-const ENDED: &str = "the database has ended it before";
+const ENDED: &str = "the database has already ended it";
 
 /// The database does not have the transaction any more.
 #[allow(dead_code, reason = "not without an engine")]
@@ -165,7 +165,7 @@ pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
 /// The transaction was gone when its closure failed, and not for that reason.
 pub(crate) fn closed_before_failure(reason: RetryReason) -> Error {
     let reason = format!(
-        "it had ended before its closure failed ({reason}), and what the closure did may be committed"
+        "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
     );
     aborted(reason, None)
 }

@@ -182,3 +182,23 @@ fn a_rollback_journal_works_too() {
     }
     assert_eq!(Sqlite::counter(&mut database.connect(), 0), 80);
 }
+
+/// What an application has in its hand: a connection, a pooled one, one of a type that is a parameter.
+#[test]
+fn migrate_takes_a_connection_a_pooled_one_and_a_generic_one() {
+    fn generic<C: ObjectLockExt>(conn: &mut C) -> Result<Vec<String>, Error> {
+        diesel_locks::migrate(conn)
+    }
+
+    let mut conn = SqliteConnection::establish(":memory:").expect("SQLite");
+    assert_eq!(diesel_locks::migrate(&mut conn).expect("migrate").len(), 3);
+    assert_eq!(generic(&mut conn).expect("migrate").len(), 0);
+    let manager = diesel::r2d2::ConnectionManager::<SqliteConnection>::new(":memory:");
+    let pool = diesel::r2d2::Pool::builder().max_size(1).build(manager);
+    let mut pooled = pool.expect("a pool").get().expect("a connection");
+    assert_eq!(
+        diesel_locks::migrate(&mut pooled).expect("migrate").len(),
+        3
+    );
+    assert_eq!(generic(&mut *pooled).expect("migrate").len(), 0);
+}

@@ -1,4 +1,4 @@
-//! Which of MySQL's and MariaDB's errors means what.
+//! Classifies MySQL's and MariaDB's errors.
 //!
 //! Diesel hands on the message but not the number, and the server translates messages
 //! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a

@@ -1,4 +1,4 @@
-//! Which of PostgreSQL's errors means what.
+//! Classifies PostgreSQL's errors.
 //!
 //! Diesel hands on the message but not the SQLSTATE, and the server translates messages
 //! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as

@@ -1,4 +1,4 @@
-//! Which of SQLite's errors means what. They come in English only.
+//! Classifies SQLite's errors, which exist in English only.
 
 use super::{ErrorClass, TABLES};
 

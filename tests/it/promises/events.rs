@@ -74,8 +74,8 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
     let told = collector.of_this_thread();
     for (id, what) in [
         ("Bond:1", "acquired"),
-        ("Bond:1", "freed"),
-        ("Bond:2", "refused"),
+        ("Bond:1", "released"),
+        ("Bond:2", "not acquired"),
         ("Bond:2", "timed out"),
     ] {
         assert!(
