@@ -167,8 +167,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// # Errors
     ///
-    /// - [`Error::LockTimeout`] when no slot was acquired within [`Wait::AtMost`](crate::Wait::AtMost).
-    /// - [`Error::Unavailable`] when all slots are held, with [`Wait::No`](crate::Wait::No).
+    /// - [`Error::LockTimeout`] when no slot was acquired within [`Wait::AtMost`].
+    /// - [`Error::Unavailable`] when all slots are held, with [`Wait::No`].
     /// - [`Error::InvalidWait`].
     /// - The errors of [`try_acquire_slot`](Self::try_acquire_slot).
     fn acquire_slot(

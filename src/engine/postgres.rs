@@ -227,7 +227,7 @@ fn acquire_with_timeout(conn: &mut PgConnection, request: &Request) -> QueryResu
     }
 }
 
-/// The limit that [`statements`] have set. The lock may be free all the same, on a busy server or with a
+/// The limit that the statement has set. The lock may be free all the same, on a busy server or with a
 /// function that is yet to be planned: it is asked for once more, without waiting.
 fn is_wait_timeout(request: &Request, error: &diesel::result::Error) -> bool {
     matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
