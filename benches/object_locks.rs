@@ -1,4 +1,4 @@
-//! Criterion benchmarks: `with_object_lock` beside the bare transaction, the seed's SQL written by hand,
+//! Criterion benchmarks: `with_object_lock` beside the bare transaction, the 2010 insert-delete baseline written by hand,
 //! and the engine's advisory lock; no connection waits for another's lock.
 //!
 //! ```text
@@ -17,9 +17,9 @@ use criterion::{Criterion, SamplingMode};
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
 
 use support::backend::Backend;
-use support::choice::{Choice, choices};
-use support::crew::Crew;
+use support::connections::Connections;
 use support::cycle::{Work, cycle};
+use support::engine_filter::{Engine, selected_engines};
 
 fn main() -> anyhow::Result<()> {
     let mut criterion = Criterion::default()
@@ -27,11 +27,11 @@ fn main() -> anyhow::Result<()> {
         .measurement_time(Duration::from_secs(3))
         .sample_size(20)
         .configure_from_args();
-    for choice in choices(None)? {
-        match choice {
-            Choice::Postgres => compare::<PgConnection>(&mut criterion)?,
-            Choice::Mysql => compare::<MysqlConnection>(&mut criterion)?,
-            Choice::Sqlite => compare::<SqliteConnection>(&mut criterion)?,
+    for engine in selected_engines(None)? {
+        match engine {
+            Engine::Postgres => compare::<PgConnection>(&mut criterion)?,
+            Engine::Mysql => compare::<MysqlConnection>(&mut criterion)?,
+            Engine::Sqlite => compare::<SqliteConnection>(&mut criterion)?,
         }
     }
     criterion.final_summary();
@@ -39,22 +39,22 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn compare<C: Backend>(criterion: &mut Criterion) -> anyhow::Result<()> {
-    for connections in [1, 8] {
-        let mut crew = Crew::<C>::new(connections)?;
-        let version = crew.version()?;
-        eprintln!("{version}, connections: {connections}");
+    for count in [1, 8] {
+        let mut connections = Connections::<C>::new(count)?;
+        let version = connections.version()?;
+        eprintln!("{version}, connections: {count}");
         for work in Work::ALL {
-            let name = format!("{}/{connections}/{}", C::NAME, work.name());
+            let name = format!("{}/{count}/{}", C::NAME, work.name());
             let mut group = criterion.benchmark_group(name);
             // Cycles of milliseconds: samples of a rising number of them would take too long.
             group.sampling_mode(SamplingMode::Flat);
             for &variant in C::VARIANTS {
-                let ids = variant.ids(connections);
+                let ids = variant.ids(count);
                 let mut deadlocks = 0;
                 group.bench_function(variant.name(), |bencher| {
                     bencher.iter_custom(|iterations| {
                         let iterations = u32::try_from(iterations).expect("iterations");
-                        let measured = crew
+                        let measured = connections
                             .measure(
                                 |done, _| done >= iterations,
                                 |conn, number| {
@@ -69,7 +69,7 @@ fn compare<C: Backend>(criterion: &mut Criterion) -> anyhow::Result<()> {
                     });
                 });
                 if deadlocks > 0 {
-                    eprintln!("deadlocks, tried again: {deadlocks}");
+                    eprintln!("deadlocks, retried: {deadlocks}");
                 }
             }
             group.finish();

@@ -31,8 +31,8 @@ use serde_json::json;
 
 use options::{Options, Part};
 use support::backend::Backend;
-use support::choice::Choice;
-use support::crew::Crew;
+use support::connections::Connections;
+use support::engine_filter::Engine;
 use targets::Findings;
 
 const JUDGED: &str =
@@ -46,11 +46,11 @@ fn main() -> Result<()> {
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for choice in &options.backends {
-        let (version, found) = match choice {
-            Choice::Postgres => parts::<PgConnection>(&options, Choice::Postgres)?,
-            Choice::Mysql => parts::<MysqlConnection>(&options, Choice::Mysql)?,
-            Choice::Sqlite => parts::<SqliteConnection>(&options, Choice::Sqlite)?,
+    for engine in &options.backends {
+        let (version, found) = match engine {
+            Engine::Postgres => parts::<PgConnection>(&options, Engine::Postgres)?,
+            Engine::Mysql => parts::<MysqlConnection>(&options, Engine::Mysql)?,
+            Engine::Sqlite => parts::<SqliteConnection>(&options, Engine::Sqlite)?,
         };
         versions.push(version);
         findings.add(found);
@@ -69,17 +69,17 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn parts<C: Backend>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
-    let version = Crew::<C>::new(1)?.version()?;
+fn parts<C: Backend>(options: &Options, engine: Engine) -> Result<(String, Findings)> {
+    let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
     if options.has(Part::Uncontended) {
         findings.add(uncontended::compare::<C>(options, &version, engine)?);
     }
-    if options.has(Part::Contention) && engine != Choice::Sqlite {
+    if options.has(Part::Contention) && engine != Engine::Sqlite {
         findings.add(contention::compare::<C>(options, &version, engine)?);
     }
-    if options.has(Part::Growth) && engine == Choice::Postgres {
+    if options.has(Part::Growth) && engine == Engine::Postgres {
         findings.add(growth::measure::<C>(options, &version)?);
     }
     Ok((version, findings))

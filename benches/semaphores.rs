@@ -44,10 +44,10 @@ use serde_json::json;
 
 use options::{Options, Part};
 use speed::Place;
-use sql::Rivals;
+use sql::Baselines;
 use support::backend::Backend;
-use support::choice::Choice;
-use support::crew::Crew;
+use support::connections::Connections;
+use support::engine_filter::Engine;
 use targets::Findings;
 
 const JUDGED: &str = "A refusal is false when there are no more connections than permits.";
@@ -60,12 +60,12 @@ fn main() -> Result<()> {
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for choice in &options.backends {
-        let (version, found) = match choice {
-            Choice::Postgres => with_rivals::<PgConnection>(&options, Choice::Postgres)?,
-            Choice::Mysql => with_rivals::<MysqlConnection>(&options, Choice::Mysql)?,
+    for engine in &options.backends {
+        let (version, found) = match engine {
+            Engine::Postgres => with_baselines::<PgConnection>(&options, Engine::Postgres)?,
+            Engine::Mysql => with_baselines::<MysqlConnection>(&options, Engine::Mysql)?,
             // One writer: no design is faster than the disk, and there are no rows to skip.
-            Choice::Sqlite => alone::<SqliteConnection>(&options, &[1])?,
+            Engine::Sqlite => alone::<SqliteConnection>(&options, &[1])?,
         };
         versions.push(version);
         findings.add(found);
@@ -84,11 +84,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn with_rivals<C: Rivals + R2D2Connection + Send + 'static>(
+fn with_baselines<C: Baselines + R2D2Connection + Send + 'static>(
     options: &Options,
-    engine: Choice,
+    engine: Engine,
 ) -> Result<(String, Findings)> {
-    let version = Crew::<C>::new(1)?.version()?;
+    let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
     let mut compare = |place, connections| -> Result<()> {
@@ -124,7 +124,7 @@ fn alone<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     options: &Options,
     connections: &[usize],
 ) -> Result<(String, Findings)> {
-    let version = Crew::<C>::new(1)?.version()?;
+    let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let findings = own::<C>(options, &version, connections)?;
     Ok((version, findings))

@@ -35,9 +35,9 @@ use serde_json::json;
 
 use options::{Options, Part};
 use speed::Place;
-use sql::Rivals;
-use support::choice::Choice;
-use support::crew::Crew;
+use sql::Baselines;
+use support::connections::Connections;
+use support::engine_filter::Engine;
 use targets::Findings;
 
 const JUDGED: &str = "TransactionExt per second: each draws a number and inserts a row.";
@@ -50,11 +50,11 @@ fn main() -> Result<()> {
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for &choice in &options.backends {
-        let (version, found) = match choice {
-            Choice::Postgres => all::<PgConnection>(&options, choice)?,
-            Choice::Mysql => all::<MysqlConnection>(&options, choice)?,
-            Choice::Sqlite => all::<SqliteConnection>(&options, choice)?,
+    for &engine in &options.backends {
+        let (version, found) = match engine {
+            Engine::Postgres => all::<PgConnection>(&options, engine)?,
+            Engine::Mysql => all::<MysqlConnection>(&options, engine)?,
+            Engine::Sqlite => all::<SqliteConnection>(&options, engine)?,
         };
         versions.push(version);
         findings.add(found);
@@ -74,12 +74,12 @@ fn main() -> Result<()> {
 }
 
 /// All parts on one engine.
-fn all<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings)> {
-    let version = Crew::<C>::new(1)?.version()?;
+fn all<C: Baselines>(options: &Options, engine: Engine) -> Result<(String, Findings)> {
+    let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
     // One writer: more connections would measure who gets the file.
-    let crowds: &[u32] = if engine == Choice::Sqlite {
+    let crowds: &[u32] = if engine == Engine::Sqlite {
         &[1]
     } else {
         &[1, 8]
@@ -91,7 +91,7 @@ fn all<C: Rivals>(options: &Options, engine: Choice) -> Result<(String, Findings
             findings.add(found);
         }
     }
-    if options.has(Part::Many) && engine != Choice::Sqlite {
+    if options.has(Part::Many) && engine != Engine::Sqlite {
         let found = speed::compare::<C>(options, &version, engine, Place::Many, 8)?;
         findings.add(found);
     }

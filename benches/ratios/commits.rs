@@ -11,16 +11,16 @@ use anyhow::Result;
 use diesel::connection::InstrumentationEvent;
 
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
+use crate::support::connections::Connections;
 
-/// That of all connections of a crew together, in nanoseconds.
+/// That of all connections of a connections together, in nanoseconds.
 #[derive(Clone, Default)]
 pub(crate) struct Commits(Arc<AtomicU64>);
 
 impl Commits {
-    pub(crate) fn watch<C: Backend>(crew: &mut Crew<C>) -> Result<Self> {
+    pub(crate) fn watch<C: Backend>(connections: &mut Connections<C>) -> Result<Self> {
         let commits = Self::default();
-        crew.measure(
+        connections.measure(
             |_, _| true,
             |conn, _| {
                 conn.set_instrumentation(commits.clone().instrumentation());

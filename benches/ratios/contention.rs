@@ -6,15 +6,16 @@ use serde_json::json;
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
 use crate::support::backend::Backend;
-use crate::support::choice::Choice;
-use crate::support::crew::Crew;
-use crate::support::cycle::{Variant, cycle};
+use crate::support::connections::Connections;
+use crate::support::cycle::cycle;
+use crate::support::engine_filter::Engine;
+use crate::support::variant::Variant;
 use crate::targets::{Findings, Limit, Target};
 
 const CONNECTIONS: u8 = 8;
 
 const VARIANTS: [Variant; 4] = [
-    Variant::Seed,
+    Variant::InsertDelete,
     Variant::Advisory,
     Variant::Transient,
     Variant::Kept,
@@ -23,16 +24,16 @@ const VARIANTS: [Variant; 4] = [
 pub(crate) fn compare<C: Backend>(
     options: &Options,
     version: &str,
-    engine: Choice,
+    engine: Engine,
 ) -> Result<Findings> {
-    let mut crew = Crew::<C>::new(CONNECTIONS.into())?;
+    let mut conns = Connections::<C>::new(CONNECTIONS.into())?;
     let mut speeds = VARIANTS.map(|_| Samples::default());
     let mut deadlocks = VARIANTS.map(|_| 0);
     for round in 0..options.contended_rounds {
         for place in order(VARIANTS.len(), round) {
             let variant = VARIANTS[place];
             let id = &variant.ids(1)[0];
-            let measured = crew.measure(
+            let measured = conns.measure(
                 |_, time| time >= options.contended_round,
                 |conn, _| cycle(conn, variant, id, |_| Ok(())),
             )?;
@@ -66,18 +67,22 @@ pub(crate) fn compare<C: Backend>(
         "connections": CONNECTIONS,
         "variants": figures.collect::<Vec<_>>(),
     });
-    let [seed, advisory, transient, kept] = &speeds;
+    let [insert_delete, advisory, transient, kept] = &speeds;
     let target = |names, samples, limit| Target {
         text: format!("{version}, {CONNECTIONS} connections on one id: cycles per second, {names}"),
         ratio: figure(samples, |[one, other]| one.median() / other.median()),
         limit,
     };
     let targets = match engine {
-        Choice::Postgres => vec![
+        Engine::Postgres => vec![
             target("kept / advisory", [kept, advisory], Limit::AtLeast(0.8)),
-            target("transient / seed", [transient, seed], Limit::AtLeast(1.6)),
+            target(
+                "transient / insert-delete",
+                [transient, insert_delete],
+                Limit::AtLeast(1.6),
+            ),
         ],
-        Choice::Mysql | Choice::Sqlite => Vec::new(),
+        Engine::Mysql | Engine::Sqlite => Vec::new(),
     };
     Ok(Findings {
         figures: vec![figures],

@@ -7,8 +7,9 @@ use serde_json::json;
 use crate::options::Options;
 use crate::samples::{Figure, Samples};
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
-use crate::support::cycle::{Variant, cycle};
+use crate::support::connections::Connections;
+use crate::support::cycle::cycle;
+use crate::support::variant::Variant;
 use crate::targets::{Findings, Limit, Target};
 
 /// Cycles of one sample.
@@ -23,7 +24,7 @@ pub(crate) fn measure<C: Backend>(options: &Options, version: &str) -> Result<Fi
         (Variant::Kept, options.kept_cycles),
         (Variant::Advisory, options.kept_cycles),
         (Variant::Transient, options.transient_cycles),
-        (Variant::Seed, options.seed_cycles),
+        (Variant::InsertDelete, options.insert_delete_cycles),
     ] {
         let fifths: Vec<f64> = under_old_snapshot::<C>(variant, cycles)?
             .fifths()
@@ -65,20 +66,20 @@ pub(crate) fn measure<C: Backend>(options: &Options, version: &str) -> Result<Fi
 
 /// Microseconds per cycle, a sample for every hundred.
 fn under_old_snapshot<C: Backend>(variant: Variant, cycles: u32) -> Result<Samples> {
-    let mut crew = Crew::<C>::new(1)?;
+    let mut conns = Connections::<C>::new(1)?;
     let id = &variant.ids(1)[0];
-    let run = |crew: &mut Crew<C>| {
-        crew.measure(
+    let run = |conns: &mut Connections<C>| {
+        conns.measure(
             |done, _| done >= SAMPLE,
             |conn, _| cycle(conn, variant, id, |_| Ok(())),
         )
     };
-    run(&mut crew)?;
-    let mut report = crew.connect()?;
+    run(&mut conns)?;
+    let mut report = conns.connect()?;
     report.batch_execute(C::OLD_SNAPSHOT)?;
     let mut samples = Samples::default();
     for _ in 0..cycles.div_ceil(SAMPLE) {
-        let measured = run(&mut crew)?;
+        let measured = run(&mut conns)?;
         samples.push(measured.per_cycle().as_secs_f64() * 1_000_000.0);
     }
     report.batch_execute("COMMIT")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::support::choice::{Choice, choices};
+use crate::support::engine_filter::{Engine, selected_engines};
 
 pub(crate) const HELP: &str = "\
 Measures the targets for speed and prints them as Markdown.
@@ -29,7 +29,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) struct Options {
-    pub(crate) backends: Vec<Choice>,
+    pub(crate) backends: Vec<Engine>,
     parts: Vec<Part>,
     pub(crate) quick: bool,
     pub(crate) json: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Cycles under an old snapshot, by variant.
     pub(crate) kept_cycles: u32,
     pub(crate) transient_cycles: u32,
-    pub(crate) seed_cycles: u32,
+    pub(crate) insert_delete_cycles: u32,
 }
 
 impl Options {
@@ -96,7 +96,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
     }
     let short_or_long = |short, long| if quick { short } else { long };
     Ok(Some(Options {
-        backends: choices(backends.as_deref())?,
+        backends: selected_engines(backends.as_deref())?,
         parts,
         quick,
         json,
@@ -106,7 +106,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         contended_round: Duration::from_millis(if quick { 100 } else { 1000 }),
         kept_cycles: short_or_long(500, 50_000),
         transient_cycles: transient_cycles.unwrap_or(short_or_long(500, 50_000)),
-        seed_cycles: short_or_long(500, 10_000),
+        insert_delete_cycles: short_or_long(500, 10_000),
     }))
 }
 

@@ -9,9 +9,10 @@ use crate::commits::Commits;
 use crate::options::Options;
 use crate::samples::{Figure, Samples, figure, order};
 use crate::support::backend::Backend;
-use crate::support::choice::Choice;
-use crate::support::crew::{Crew, Measured};
-use crate::support::cycle::{Variant, Work, cycle};
+use crate::support::connections::{Connections, Measured};
+use crate::support::cycle::{Work, cycle};
+use crate::support::engine_filter::Engine;
+use crate::support::variant::Variant;
 use crate::targets::{Findings, Limit, Target};
 
 /// Cycles of each variant before the first round: statements are prepared, plans settled on, rows kept.
@@ -49,11 +50,15 @@ impl Row {
 pub(crate) fn compare<C: Backend>(
     options: &Options,
     version: &str,
-    engine: Choice,
+    engine: Engine,
 ) -> Result<Findings> {
     let mut findings = Findings::default();
-    println!("Uncontended, µs per cycle; for the locks, µs added to the bare transaction:\n");
-    println!("| connections | closure | bare | seed's SQL | advisory | Transient | Kept |");
+    println!(
+        "Uncontended, µs per cycle; for the locks, µs added to the baseline (a transaction without a lock):\n"
+    );
+    println!(
+        "| connections | closure | baseline | 2010 insert-delete baseline | advisory | Transient | Kept |"
+    );
     println!("|---|---|---|---|---|---|---|");
     for connections in [1, 8] {
         for work in Work::ALL {
@@ -96,22 +101,26 @@ pub(crate) fn compare<C: Backend>(
 }
 
 /// Whose added time is compared with whose, and the limit.
-fn targets(engine: Choice, work: Work) -> &'static [(Variant, Variant, Limit)] {
+fn targets(engine: Engine, work: Work) -> &'static [(Variant, Variant, Limit)] {
     const KEPT: (Variant, Variant, Limit) = (Variant::Kept, Variant::Advisory, Limit::AtMost(1.1));
     match (engine, work) {
-        (Choice::Postgres, Work::ReadOnly) => &[
-            (Variant::Transient, Variant::Seed, Limit::AtMost(0.35)),
+        (Engine::Postgres, Work::ReadOnly) => &[
+            (
+                Variant::Transient,
+                Variant::InsertDelete,
+                Limit::AtMost(0.35),
+            ),
             KEPT,
         ],
-        (Choice::Postgres, Work::Writing) => &[KEPT],
-        (Choice::Mysql, _) => &[(Variant::Kept, Variant::Advisory, Limit::AtMost(1.0))],
-        (Choice::Sqlite, _) => &[],
+        (Engine::Postgres, Work::Writing) => &[KEPT],
+        (Engine::Mysql, _) => &[(Variant::Kept, Variant::Advisory, Limit::AtMost(1.0))],
+        (Engine::Sqlite, _) => &[],
     }
 }
 
 fn measure<C: Backend>(options: &Options, connections: usize, work: Work) -> Result<Vec<Row>> {
     // A database for each comparison: none has the dead rows of the one before.
-    let mut crew = Crew::<C>::new(connections)?;
+    let mut conns = Connections::<C>::new(connections)?;
     let mut rows: Vec<_> = C::VARIANTS
         .iter()
         .map(|&variant| Row {
@@ -123,13 +132,13 @@ fn measure<C: Backend>(options: &Options, connections: usize, work: Work) -> Res
         })
         .collect();
     for row in &rows {
-        run(&mut crew, row, work, |done, _| done >= WARM_UP)?;
+        run(&mut conns, row, work, |done, _| done >= WARM_UP)?;
     }
-    let commits = Commits::watch(&mut crew)?;
+    let commits = Commits::watch(&mut conns)?;
     for round in 0..options.rounds {
         for place in order(rows.len(), round) {
             let row = &mut rows[place];
-            let measured = run(&mut crew, row, work, |_, time| time >= options.round)?;
+            let measured = run(&mut conns, row, work, |_, time| time >= options.round)?;
             row.add(measured, commits.take());
         }
     }
@@ -137,13 +146,13 @@ fn measure<C: Backend>(options: &Options, connections: usize, work: Work) -> Res
 }
 
 fn run<C: Backend>(
-    crew: &mut Crew<C>,
+    conns: &mut Connections<C>,
     row: &Row,
     work: Work,
     enough: impl Fn(u32, Duration) -> bool + Sync,
 ) -> Result<Measured> {
     let (variant, ids) = (row.variant, &row.ids);
-    crew.measure(enough, |conn, number| {
+    conns.measure(enough, |conn, number| {
         cycle(conn, variant, &ids[number], |conn| work.run(conn, number))
     })
 }
@@ -152,26 +161,26 @@ fn row_of(rows: &[Row], variant: Variant) -> Option<&Row> {
     rows.iter().find(|row| row.variant == variant)
 }
 
-/// The times that two variants add to the bare transaction, divided.
+/// The times that two variants add to the baseline, divided.
 fn added_ratio(rows: &[Row], work: Work, variant: Variant, other: Variant) -> Figure {
-    let times = [variant, other, Variant::Bare]
+    let times = [variant, other, Variant::Baseline]
         .map(|variant| row_of(rows, variant).expect("measured").judged(work));
-    figure(times, |[one, other, bare]| {
-        (one.median() - bare.median()) / (other.median() - bare.median())
+    figure(times, |[one, other, baseline]| {
+        (one.median() - baseline.median()) / (other.median() - baseline.median())
     })
 }
 
 fn print(rows: &[Row], connections: usize, closure: &str, times: impl Fn(&Row) -> &Samples) {
     let median = |row| times(row).median();
-    let bare = row_of(rows, Variant::Bare).map_or(0.0, median);
+    let baseline = row_of(rows, Variant::Baseline).map_or(0.0, median);
     let cells: Vec<_> = Variant::ALL
         .iter()
         .map(|&variant| match row_of(rows, variant) {
             None => "-".to_owned(),
-            Some(row) if variant == Variant::Bare => format!("{:.0}", median(row)),
-            Some(row) if row.deadlocks == 0 => format!("{:+.0}", median(row) - bare),
+            Some(row) if variant == Variant::Baseline => format!("{:.0}", median(row)),
+            Some(row) if row.deadlocks == 0 => format!("{:+.0}", median(row) - baseline),
             Some(row) => {
-                let added = median(row) - bare;
+                let added = median(row) - baseline;
                 format!("{added:+.0} ({} deadlocks)", row.deadlocks)
             }
         })

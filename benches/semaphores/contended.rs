@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
+use crate::support::connections::Connections;
 use crate::targets::{Findings, Limit, Target};
 
 static EIGHT: Semaphore = Semaphore::from_static("eight", 8);
@@ -24,17 +24,17 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
 ) -> Result<Findings> {
-    let mut crews = Vec::new();
+    let mut groups = Vec::new();
     for connections in CONNECTIONS {
-        let mut crew = Crew::<C>::new(connections)?;
-        crew.connect()?.register_semaphores([&EIGHT])?;
-        run(&mut crew, Duration::ZERO)?;
-        crews.push(crew);
+        let mut conns = Connections::<C>::new(connections)?;
+        conns.connect()?.register_semaphores([&EIGHT])?;
+        run(&mut conns, Duration::ZERO)?;
+        groups.push(conns);
     }
     let mut speeds = CONNECTIONS.map(|_| Samples::default());
     for round in 0..options.rounds {
-        for place in order(crews.len(), round) {
-            speeds[place].push(run(&mut crews[place], options.round * LONG)?);
+        for place in order(groups.len(), round) {
+            speeds[place].push(run(&mut groups[place], options.round * LONG)?);
         }
     }
     println!("Connections that wait for one of 8 slots, cycles per second:\n");
@@ -72,8 +72,8 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
 }
 
 /// Cycles per second of all connections together.
-fn run<C: Backend + SemaphoreExt>(crew: &mut Crew<C>, time: Duration) -> Result<f64> {
-    let measured = crew.measure(
+fn run<C: Backend + SemaphoreExt>(conns: &mut Connections<C>, time: Duration) -> Result<f64> {
+    let measured = conns.measure(
         |_, passed| passed >= time,
         |conn, _| {
             let lease = LeaseOptions::new(Duration::from_secs(60));
@@ -82,5 +82,5 @@ fn run<C: Backend + SemaphoreExt>(crew: &mut Crew<C>, time: Duration) -> Result<
             Ok(())
         },
     )?;
-    Ok(f64::from(measured.cycles) / (measured.time.as_secs_f64() / f64::from(crew.len())))
+    Ok(f64::from(measured.cycles) / (measured.time.as_secs_f64() / f64::from(conns.len())))
 }

@@ -6,16 +6,16 @@ use diesel_locks::{Error, Slot};
 use std::time::Duration;
 use uuid::Uuid;
 
-use crate::sql::{Rivals, Value, texts};
+use crate::sql::{Baselines, Value, texts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Design {
     /// The crate's.
     Ours,
-    /// The seed's of 2015: a transaction that locks the semaphore's row, deletes what has expired, counts
+    /// The lock table of 2015: a transaction that locks the semaphore's row, deletes what has expired, counts
     /// tokens, and inserts one.
     Tokens,
-    /// The seed's of version 4: a transaction that locks a free row and skips locked ones, and updates it.
+    /// The slot table of version 4: a transaction that locks a free row and skips locked ones, and updates it.
     Rows,
     /// Solid Queue's: one row per semaphore, counted down and up. Nobody knows who holds what.
     Counter,
@@ -94,7 +94,7 @@ impl Design {
     }
 
     /// Acquires and releases; `false` when it was refused.
-    pub(crate) fn cycle<C: Rivals>(
+    pub(crate) fn cycle<C: Baselines>(
         self,
         conn: &mut C,
         semaphore: &Semaphore,
@@ -114,7 +114,11 @@ impl Design {
         Ok(true)
     }
 
-    fn acquire<C: Rivals>(self, conn: &mut C, semaphore: &Semaphore) -> QueryResult<Option<Held>> {
+    fn acquire<C: Baselines>(
+        self,
+        conn: &mut C,
+        semaphore: &Semaphore,
+    ) -> QueryResult<Option<Held>> {
         let name = Value::Text(semaphore.name());
         let permits = i64::from(semaphore.permits());
         let token = || Uuid::new_v4().simple().to_string();
@@ -163,7 +167,7 @@ impl Design {
         }
     }
 
-    fn release<C: Rivals>(
+    fn release<C: Baselines>(
         self,
         conn: &mut C,
         semaphore: &Semaphore,

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::options::Options;
 use crate::samples::{Figure, Samples};
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
+use crate::support::connections::Connections;
 use crate::targets::{Findings, Limit, Target};
 
 /// Cycles of one sample.
@@ -28,18 +28,18 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
     );
     println!("| 1st | 2nd | 3rd | 4th | 5th | last / first | without the snapshot |");
     println!("|---|---|---|---|---|---|---|");
-    let mut crew = Crew::<C>::new(1)?;
-    crew.connect()?.register_semaphores([&SEMAPHORE])?;
-    sample(&mut crew)?;
+    let mut conns = Connections::<C>::new(1)?;
+    conns.connect()?.register_semaphores([&SEMAPHORE])?;
+    sample(&mut conns)?;
     let mut without = Samples::default();
     for _ in 0..10 {
-        without.push(sample(&mut crew)?);
+        without.push(sample(&mut conns)?);
     }
-    let mut report = crew.connect()?;
+    let mut report = conns.connect()?;
     report.batch_execute(C::OLD_SNAPSHOT)?;
     let mut samples = Samples::default();
     for _ in 0..options.growth.div_ceil(SAMPLE) {
-        samples.push(sample(&mut crew)?);
+        samples.push(sample(&mut conns)?);
     }
     report.batch_execute("COMMIT")?;
 
@@ -76,8 +76,8 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
 }
 
 /// Microseconds per cycle.
-fn sample<C: Backend + SemaphoreExt>(crew: &mut Crew<C>) -> Result<f64> {
-    let measured = crew.measure(
+fn sample<C: Backend + SemaphoreExt>(conns: &mut Connections<C>) -> Result<f64> {
+    let measured = conns.measure(
         |done, _| done >= SAMPLE,
         |conn, _| {
             let lease = LeaseOptions::new(Duration::from_secs(10));

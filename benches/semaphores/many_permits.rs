@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
+use crate::support::connections::Connections;
 use crate::targets::{Findings, Limit, Target};
 
 static FEW: Semaphore = Semaphore::from_static("few", 10);
@@ -28,8 +28,8 @@ pub(crate) fn compare<C: Backend + SemaphoreExt>(
     println!("| connections | 10 permits | 10,000 permits, 9,990 held | ratio |");
     println!("|---|---|---|---|");
     for &connections in connections {
-        let mut crew = Crew::<C>::new(connections)?;
-        let mut first = crew.connect()?;
+        let mut conns = Connections::<C>::new(connections)?;
+        let mut first = conns.connect()?;
         first.register_semaphores([&FEW, &MANY])?;
         first.batch_execute(HOLD)?;
         drop(first);
@@ -37,7 +37,7 @@ pub(crate) fn compare<C: Backend + SemaphoreExt>(
         for round in 0..options.rounds {
             for place in order(times.len(), round) {
                 let semaphore = [&FEW, &MANY][place];
-                let measured = crew.measure(
+                let measured = conns.measure(
                     |_, time| time >= options.round,
                     |conn, _| {
                         let lease = LeaseOptions::new(Duration::from_secs(10));

@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::designs::Design;
 use crate::options::Options;
 use crate::samples::{Figure, Samples, figure, order};
-use crate::sql::Rivals;
-use crate::support::choice::Choice;
-use crate::support::crew::{Crew, Measured};
+use crate::sql::Baselines;
+use crate::support::connections::{Connections, Measured};
+use crate::support::engine_filter::Engine;
 use crate::tables;
 use crate::targets::{Findings, Limit, Target};
 
@@ -63,14 +63,14 @@ struct Row {
     deadlocks: u32,
 }
 
-pub(crate) fn compare<C: Rivals>(
+pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
-    engine: Choice,
+    engine: Engine,
     place: Place,
     connections: u32,
 ) -> Result<Findings> {
-    let mut crew = Crew::<C>::new(connections as usize)?;
+    let mut conns = Connections::<C>::new(connections as usize)?;
     let names: Vec<_> = (0..place.semaphores())
         .map(|number| format!("semaphore-{number}"))
         .collect();
@@ -78,7 +78,7 @@ pub(crate) fn compare<C: Rivals>(
         .iter()
         .map(|name| Semaphore::new(name, place.permits()))
         .collect();
-    let mut first = crew.connect()?;
+    let mut first = conns.connect()?;
     first.register_semaphores(&semaphores)?;
     tables::create_and_fill(&mut first, &names, place.permits())?;
     drop(first);
@@ -94,7 +94,7 @@ pub(crate) fn compare<C: Rivals>(
         })
         .collect();
     for row in &rows {
-        run(&mut crew, row.design, &semaphores, |done, _| {
+        run(&mut conns, row.design, &semaphores, |done, _| {
             done >= WARM_UP
         })?;
     }
@@ -102,7 +102,7 @@ pub(crate) fn compare<C: Rivals>(
         for place in order(rows.len(), round) {
             let row = &mut rows[place];
             let enough = |_, time| time >= options.round;
-            let (measured, refusals) = run(&mut crew, row.design, &semaphores, enough)?;
+            let (measured, refusals) = run(&mut conns, row.design, &semaphores, enough)?;
             let seconds = measured.time.as_secs_f64() / f64::from(connections);
             let granted = measured.cycles - refusals;
             row.speeds.push(f64::from(granted) / seconds);
@@ -138,18 +138,18 @@ pub(crate) fn compare<C: Rivals>(
 }
 
 /// All connections until each has enough; also how many cycles were refused.
-fn run<C: Rivals>(
-    crew: &mut Crew<C>,
+fn run<C: Baselines>(
+    conns: &mut Connections<C>,
     design: Design,
     semaphores: &[Semaphore],
     enough: impl Fn(u32, Duration) -> bool + Sync,
 ) -> Result<(Measured, u32)> {
-    crew.measure(
+    conns.measure(
         |_, _| true,
         |conn, _| conn.set_read_committed(design.wants_read_committed()),
     )?;
     let (next, refusals, deadlocks) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
-    let mut measured = crew.measure(enough, |conn, _| {
+    let mut measured = conns.measure(enough, |conn, _| {
         // A step that is prime to their number leads to all of them.
         let step = next.fetch_add(387, Ordering::Relaxed) as usize;
         let semaphore = &semaphores[step % semaphores.len()];
@@ -184,18 +184,18 @@ fn print(rows: &[Row], what: &str) {
 fn targets(
     rows: &[Row],
     what: &str,
-    engine: Choice,
+    engine: Engine,
     place: Place,
     connections: u32,
 ) -> Vec<Target> {
     let limits: &[(Design, f64)] = match (engine, place, connections) {
-        (Choice::Postgres, Place::Hot, 8) => &[
+        (Engine::Postgres, Place::Hot, 8) => &[
             (Design::Tokens, 4.0),
             (Design::Counter, 2.0),
             (Design::Bare, 0.9),
         ],
-        (Choice::Mysql, Place::Hot, 1) => &[(Design::Rows, 1.3)],
-        (Choice::Mysql, Place::Hot, 8) => &[(Design::Tokens, 2.0), (Design::Rows, 1.0)],
+        (Engine::Mysql, Place::Hot, 1) => &[(Design::Rows, 1.3)],
+        (Engine::Mysql, Place::Hot, 8) => &[(Design::Tokens, 2.0), (Design::Rows, 1.0)],
         (_, Place::Hot, 32) => &[(Design::Tokens, 1.0)],
         _ => &[],
     };

@@ -46,7 +46,7 @@ pub(crate) enum Value<'a> {
 }
 
 /// A connection on which the other designs run too.
-pub(crate) trait Rivals: Backend + SemaphoreExt {
+pub(crate) trait Baselines: Backend + SemaphoreExt {
     /// A moment, as a column's type.
     const TIME: &'static str;
 
@@ -116,11 +116,11 @@ where
     Ok(())
 }
 
-macro_rules! rivals {
+macro_rules! baselines {
     ($connection:ty, $time:literal, |$conn:ident, $committed:ident| $isolation:expr) => {
         impl<S> RunQueryDsl<$connection> for Cached<'_, S> {}
 
-        impl Rivals for $connection {
+        impl Baselines for $connection {
             const TIME: &'static str = $time;
 
             fn change<S: Text>(&mut self, values: &[Value<'_>]) -> QueryResult<usize> {
@@ -142,8 +142,8 @@ macro_rules! rivals {
 }
 
 // It is PostgreSQL's default.
-rivals!(PgConnection, "TIMESTAMPTZ", |_conn, _committed| Ok(()));
-rivals!(MysqlConnection, "TIMESTAMP(6) NULL", |conn, committed| {
+baselines!(PgConnection, "TIMESTAMPTZ", |_conn, _committed| Ok(()));
+baselines!(MysqlConnection, "TIMESTAMP(6) NULL", |conn, committed| {
     let level = if committed {
         "READ COMMITTED"
     } else {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::sql::Rivals;
+use crate::sql::Baselines;
 
 /// Rows that one INSERT has.
 const AT_ONCE: usize = 1000;
@@ -41,7 +41,7 @@ fn create(time: &str) -> [String; 7] {
 
 const FREE: &str = "'2000-01-01 00:00:00'";
 
-pub(crate) fn create_and_fill<C: Rivals>(
+pub(crate) fn create_and_fill<C: Baselines>(
     conn: &mut C,
     names: &[String],
     permits: u32,

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::options::Options;
 use crate::samples::{Figure, Samples, figure};
 use crate::support::backend::Backend;
-use crate::support::crew::Crew;
+use crate::support::connections::Connections;
 use crate::targets::{Findings, Limit, Target};
 
 static ONE: Semaphore = Semaphore::from_static("one", 1);
@@ -42,9 +42,9 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
     options: &Options,
     version: &str,
 ) -> Result<Findings> {
-    let mut crew = Crew::<C>::new(WAITERS + 1)?;
-    crew.connect()?.register_semaphores([&ONE])?;
-    crew.measure(
+    let mut conns = Connections::<C>::new(WAITERS + 1)?;
+    conns.connect()?.register_semaphores([&ONE])?;
+    conns.measure(
         |_, _| true,
         |conn, _| {
             conn.set_instrumentation(|event: InstrumentationEvent<'_>| {
@@ -57,7 +57,7 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
     )?;
     let seen = Mutex::new(Seen::default());
     let begun = Instant::now();
-    crew.measure(
+    conns.measure(
         |_, time| time >= options.waiting,
         |conn, _| {
             let asked = Instant::now();

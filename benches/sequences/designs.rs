@@ -3,8 +3,8 @@
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
-use crate::sql::{Rivals, texts};
-use crate::support::choice::Choice;
+use crate::sql::{Baselines, texts};
+use crate::support::engine_filter::Engine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Design {
@@ -46,17 +46,17 @@ texts! {
 }
 
 impl Design {
-    /// The rivals of one sequence.
-    pub(crate) fn of_one(engine: Choice) -> &'static [Self] {
+    /// The baselines for one sequence.
+    pub(crate) fn of_one(engine: Engine) -> &'static [Self] {
         match engine {
-            Choice::Postgres => &[
+            Engine::Postgres => &[
                 Self::UpdateReturning,
                 Self::UpsertReturning,
                 Self::ForUpdate,
                 Self::Ours,
             ],
-            Choice::Mysql => &[Self::LastInsertId, Self::ForUpdate, Self::Ours],
-            Choice::Sqlite => &[Self::UpdateReturning, Self::UpsertReturning, Self::Ours],
+            Engine::Mysql => &[Self::LastInsertId, Self::ForUpdate, Self::Ours],
+            Engine::Sqlite => &[Self::UpdateReturning, Self::UpsertReturning, Self::Ours],
         }
     }
 
@@ -86,7 +86,7 @@ impl Design {
     }
 
     /// One transaction. `unique` is a number that was not there before.
-    pub(crate) fn cycle<C: Rivals>(
+    pub(crate) fn cycle<C: Baselines>(
         self,
         conn: &mut C,
         sequence: &Sequence,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::support::choice::{Choice, choices};
+use crate::support::engine_filter::{Engine, selected_engines};
 
 pub(crate) const HELP: &str = "\
 Measures the targets for gap-free sequences and run_transaction, and prints them as Markdown.
@@ -32,7 +32,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) struct Options {
-    pub(crate) backends: Vec<Choice>,
+    pub(crate) backends: Vec<Engine>,
     parts: Vec<Part>,
     pub(crate) quick: bool,
     pub(crate) json: bool,
@@ -87,7 +87,7 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
         }
     }
     Ok(Some(Options {
-        backends: choices(backends.as_deref())?,
+        backends: selected_engines(backends.as_deref())?,
         parts,
         quick,
         json,

@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::designs::Design;
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
-use crate::sql::Rivals;
-use crate::support::choice::Choice;
-use crate::support::crew::{Crew, Measured};
+use crate::sql::Baselines;
+use crate::support::connections::{Connections, Measured};
+use crate::support::engine_filter::Engine;
 use crate::tables;
 use crate::targets::{Findings, Limit, Target};
 
@@ -32,7 +32,7 @@ impl Place {
         if self == Self::Many { 1000 } else { 1 }
     }
 
-    fn designs(self, engine: Choice) -> &'static [Design] {
+    fn designs(self, engine: Engine) -> &'static [Design] {
         match self {
             Self::One => Design::of_one(engine),
             Self::Many => Design::OF_MANY,
@@ -55,23 +55,23 @@ struct Row {
     deadlocks: u32,
 }
 
-pub(crate) fn compare<C: Rivals>(
+pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
-    engine: Choice,
+    engine: Engine,
     place: Place,
     connections: u32,
 ) -> Result<Findings> {
-    let mut crew = Crew::<C>::new(connections as usize)?;
+    let mut conns = Connections::<C>::new(connections as usize)?;
     let sequences: Vec<_> = (0..place.sequences())
         .map(|key| Sequence::new("pass").for_key(key))
         .collect();
     let designs = place.designs(engine);
-    tables::create_and_fill(&mut crew.connect()?, designs, &sequences)?;
+    tables::create_and_fill(&mut conns.connect()?, designs, &sequences)?;
 
     let steps = AtomicU32::new(0);
     let mut run = |design, enough: &(dyn Fn(u32, Duration) -> bool + Sync)| {
-        run(&mut crew, design, &sequences, &steps, connections, enough)
+        run(&mut conns, design, &sequences, &steps, connections, enough)
     };
     let mut rows: Vec<_> = designs
         .iter()
@@ -120,15 +120,15 @@ pub(crate) fn compare<C: Rivals>(
 }
 
 /// All connections until each has enough.
-fn run<C: Rivals>(
-    crew: &mut Crew<C>,
+fn run<C: Baselines>(
+    conns: &mut Connections<C>,
     design: Design,
     sequences: &[Sequence],
     steps: &AtomicU32,
     connections: u32,
     enough: &(dyn Fn(u32, Duration) -> bool + Sync),
 ) -> Result<Measured> {
-    crew.measure(enough, |conn, connection| {
+    conns.measure(enough, |conn, connection| {
         let step = steps.fetch_add(1, Ordering::Relaxed);
         let place = if design == Design::OwnRow {
             // Each connection has rows of its own, so many that all together are as many as the sequences.
@@ -163,19 +163,19 @@ fn print(rows: &[Row], what: &str) {
 fn targets(
     rows: &[Row],
     what: &str,
-    engine: Choice,
+    engine: Engine,
     place: Place,
     connections: u32,
 ) -> Vec<Target> {
     let limits: &[(Design, f64)] = match (engine, place, connections) {
-        (Choice::Postgres, Place::One, 1) => {
+        (Engine::Postgres, Place::One, 1) => {
             &[(Design::UpdateReturning, 0.95), (Design::ForUpdate, 1.15)]
         }
-        (Choice::Postgres, Place::One, _) => {
+        (Engine::Postgres, Place::One, _) => {
             &[(Design::UpdateReturning, 0.95), (Design::ForUpdate, 1.08)]
         }
-        (Choice::Mysql, Place::One, _) => &[(Design::ForUpdate, 1.0)],
-        (Choice::Sqlite, ..) => &[],
+        (Engine::Mysql, Place::One, _) => &[(Design::ForUpdate, 1.0)],
+        (Engine::Sqlite, ..) => &[],
         (_, Place::Many, _) => &[(Design::OwnRow, 0.9)],
     };
     limits

@@ -29,7 +29,7 @@ macro_rules! texts {
 pub(crate) use texts;
 
 /// A connection on which the statements by hand run too.
-pub(crate) trait Rivals: Backend + SequenceExt {
+pub(crate) trait Baselines: Backend + SequenceExt {
     /// Runs a statement, and says how many rows it changed.
     fn change<S: Text>(&mut self, values: &[i64]) -> QueryResult<usize>;
 
@@ -70,11 +70,11 @@ where
     }
 }
 
-macro_rules! rivals {
+macro_rules! baselines {
     ($($connection:ty),*) => {$(
         impl<S> RunQueryDsl<$connection> for Cached<'_, S> {}
 
-        impl Rivals for $connection {
+        impl Baselines for $connection {
             fn change<S: Text>(&mut self, values: &[i64]) -> QueryResult<usize> {
                 let text = PhantomData::<S>;
                 Cached { values, text }.execute(self)
@@ -88,4 +88,4 @@ macro_rules! rivals {
     )*};
 }
 
-rivals!(PgConnection, MysqlConnection, SqliteConnection);
+baselines!(PgConnection, MysqlConnection, SqliteConnection);

@@ -4,11 +4,11 @@ use anyhow::Result;
 use diesel_locks::prelude::*;
 
 use crate::designs::Design;
-use crate::sql::Rivals;
+use crate::sql::Baselines;
 
-/// For each design a table with the next numbers, as the seed has it, and one that the rows go to. A
+/// For each design a table with the next numbers, and one that the rows go to. A
 /// number that came twice would be an error there.
-pub(crate) fn create_and_fill<C: Rivals>(
+pub(crate) fn create_and_fill<C: Baselines>(
     conn: &mut C,
     designs: &[Design],
     sequences: &[Sequence],

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
-use crate::sql::{Rivals, texts};
-use crate::support::choice::Choice;
-use crate::support::crew::Crew;
+use crate::sql::{Baselines, texts};
+use crate::support::connections::Connections;
+use crate::support::engine_filter::Engine;
 use crate::targets::{Findings, Limit, Target};
 
 texts! {
@@ -37,7 +37,7 @@ impl Runner {
         }
     }
 
-    fn cycle<C: Rivals>(self, conn: &mut C) -> QueryResult<()> {
+    fn cycle<C: Baselines>(self, conn: &mut C) -> QueryResult<()> {
         let read = |conn: &mut C| conn.number::<Read>(&[]);
         let plain = TransactionOptions::new();
         let number = match self {
@@ -57,16 +57,16 @@ impl Runner {
     }
 }
 
-pub(crate) fn compare<C: Rivals>(
+pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
-    engine: Choice,
+    engine: Engine,
 ) -> Result<Findings> {
-    let mut crew = Crew::<C>::new(1)?;
+    let mut conns = Connections::<C>::new(1)?;
     let mut times = Runner::ALL.map(|_| Samples::default());
     for round in 0..options.rounds {
         for place in order(times.len(), round) {
-            let measured = crew.measure(
+            let measured = conns.measure(
                 |_, time| time >= options.round,
                 |conn, _| Runner::ALL[place].cycle(conn),
             )?;
@@ -83,7 +83,7 @@ pub(crate) fn compare<C: Rivals>(
     }
     println!();
     let limit = Limit::AtMost(1.05);
-    let targets = if engine == Choice::Postgres {
+    let targets = if engine == Engine::Postgres {
         [
             ("at the session's level", plain),
             ("at a level of its own", level),

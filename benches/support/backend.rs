@@ -4,8 +4,8 @@ use anyhow::Result;
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
-use super::cycle::Variant;
 use super::tables::Statements;
+use super::variant::Variant;
 
 pub(crate) trait Backend: ObjectLockExt + Statements {
     const NAME: &'static str;

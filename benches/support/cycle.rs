@@ -1,51 +1,10 @@
-//! What is measured: one transaction around some work, with one kind of lock or none.
+//! What is measured: one transaction around some work, with the lock of a variant.
 
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
 use super::backend::Backend;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variant {
-    /// The transaction alone.
-    Bare,
-    /// Insert and delete, by hand, in the seed's table.
-    Seed,
-    /// The engine's advisory lock, by a statement that Diesel caches.
-    Advisory,
-    /// `with_object_lock` that leaves no row.
-    Transient,
-    /// `with_object_lock` on a row that stays.
-    Kept,
-}
-
-impl Variant {
-    pub(crate) const ALL: &[Self] = &[
-        Self::Bare,
-        Self::Seed,
-        Self::Advisory,
-        Self::Transient,
-        Self::Kept,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Seed => "seed",
-            Self::Advisory => "advisory",
-            Self::Transient => "transient",
-            Self::Kept => "kept",
-        }
-    }
-
-    /// The ids that the connections lock. Others for each variant: a row that one keeps would be there
-    /// for the next.
-    pub(crate) fn ids(self, connections: usize) -> Vec<String> {
-        (0..connections)
-            .map(|connection| format!("BondBO:{}-{connection}", self.name()))
-            .collect()
-    }
-}
+use super::variant::Variant;
 
 /// What happens under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +41,8 @@ pub(crate) fn cycle<C: Backend>(
     work: impl FnOnce(&mut C) -> QueryResult<()>,
 ) -> QueryResult<()> {
     match variant {
-        Variant::Bare => conn.transaction(work),
-        Variant::Seed => conn.transaction(|conn| {
+        Variant::Baseline => conn.transaction(work),
+        Variant::InsertDelete => conn.transaction(|conn| {
             conn.insert_and_delete_lock(id)?;
             work(conn)
         }),

@@ -6,13 +6,13 @@ use diesel::prelude::*;
 use diesel::sql_types::{Integer, Text};
 
 use super::backend::Backend;
-use super::cycle::Variant;
 use super::server::ServerDatabase;
+use super::variant::Variant;
 
 pub(crate) const URL: &str = "MYSQL_DATABASE_URL";
 
 /// Seconds; longer than any wait of a benchmark.
-const PATIENCE: i32 = 600;
+const LOCK_TIMEOUT: i32 = 600;
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -51,13 +51,13 @@ impl Backend for MysqlConnection {
         Ok(format!("{server} {number}"))
     }
 
-    /// The lock is the session's and outlives the transaction: whoever takes it must give it back.
+    /// The lock belongs to the session and outlives the transaction, so it is released explicitly.
     fn with_advisory_lock(
         &mut self,
         id: &str,
         work: impl FnOnce(&mut Self) -> QueryResult<()>,
     ) -> QueryResult<()> {
-        let taken: Option<i64> = select(get_lock(id, PATIENCE)).get_result(self)?;
+        let taken: Option<i64> = select(get_lock(id, LOCK_TIMEOUT)).get_result(self)?;
         assert_eq!(taken, Some(1), "GET_LOCK");
         let result = self.transaction(work);
         let released: Option<i64> = select(release_lock(id)).get_result(self)?;

@@ -6,8 +6,8 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 
 use super::backend::Backend;
-use super::cycle::Variant;
 use super::server::ServerDatabase;
+use super::variant::Variant;
 
 pub(crate) const URL: &str = "PG_DATABASE_URL";
 

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use tempfile::TempDir;
 
 use super::backend::Backend;
-use super::cycle::Variant;
+use super::variant::Variant;
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -21,8 +21,8 @@ impl Backend for SqliteConnection {
     const OLD_SNAPSHOT: &'static str = "BEGIN; SELECT price FROM bonds WHERE id = 1";
     /// There are no advisory locks.
     const VARIANTS: &'static [Variant] = &[
-        Variant::Bare,
-        Variant::Seed,
+        Variant::Baseline,
+        Variant::InsertDelete,
         Variant::Transient,
         Variant::Kept,
     ];

@@ -1,4 +1,4 @@
-//! The application's table and the seed's, and the statements on them.
+//! The application's table, that of the 2010 insert-delete baseline, and the statements on them.
 
 use diesel::prelude::*;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
@@ -22,7 +22,7 @@ diesel::table! {
 const CREATE_BONDS: &str =
     "CREATE TABLE bonds (id INTEGER NOT NULL PRIMARY KEY, price INTEGER NOT NULL)";
 
-/// As the seed has it: a table like any other, with two indexes.
+/// The table of the 2010 baseline: a table like any other, with two indexes.
 const CREATE_LOCKS: &str = "CREATE TABLE businessobjectlock
 (
   uuid VARCHAR(32) NOT NULL,
@@ -49,7 +49,7 @@ pub(crate) trait Statements: Connection {
 
     fn write_bond(&mut self, connection: usize) -> QueryResult<()>;
 
-    /// The seed's lock, in the transaction that is open.
+    /// The lock of the 2010 insert-delete baseline, in the transaction that is open.
     fn insert_and_delete_lock(&mut self, id: &str) -> QueryResult<()>;
 }
 

@@ -1,15 +1,17 @@
-//! Which engines are measured.
+//! The engines that a benchmark measures.
 
 use std::env;
 
 use anyhow::{Result, bail};
 
-use super::{mysql, postgres, server};
+use super::mysql;
+use super::postgres;
+use super::server;
 
 const VARIABLE: &str = "DIESEL_LOCKS_BENCH_BACKENDS";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum Engine {
     Postgres,
     Mysql,
     Sqlite,
@@ -17,25 +19,25 @@ pub(crate) enum Choice {
 
 /// The engines named, with commas between, or else those in the environment, or else all. An engine
 /// whose server is missing is an error and not left out.
-pub(crate) fn choices(named: Option<&str>) -> Result<Vec<Choice>> {
+pub(crate) fn selected_engines(named: Option<&str>) -> Result<Vec<Engine>> {
     let named = match named {
         Some(named) => named.to_owned(),
         None => env::var(VARIABLE).unwrap_or_else(|_| "postgres,mysql,sqlite".to_owned()),
     };
-    named.split(',').map(choice).collect()
+    named.split(',').map(parse).collect()
 }
 
-fn choice(name: &str) -> Result<Choice> {
+fn parse(name: &str) -> Result<Engine> {
     Ok(match name.trim() {
         "postgres" => {
             server::server_url(postgres::URL)?;
-            Choice::Postgres
+            Engine::Postgres
         }
         "mysql" | "mariadb" => {
             server::server_url(mysql::URL)?;
-            Choice::Mysql
+            Engine::Mysql
         }
-        "sqlite" => Choice::Sqlite,
+        "sqlite" => Engine::Sqlite,
         other => bail!("no backend {other:?}; there are postgres, mysql and sqlite"),
     })
 }

@@ -10,8 +10,8 @@ use diesel_locks::Error;
 
 use super::backend::Backend;
 
-/// The connections are dropped before their database.
-pub(crate) struct Crew<C: Backend> {
+/// Connections to a new database. They are dropped before it.
+pub(crate) struct Connections<C: Backend> {
     connections: Vec<C>,
     database: C::Database,
 }
@@ -34,20 +34,20 @@ impl Measured {
     }
 }
 
-impl<C: Backend> Crew<C> {
-    /// Connections to a new database with the tables of the crate, of the application and of the seed.
+impl<C: Backend> Connections<C> {
+    /// Connections to a new database with the tables of the crate, of the application and of the baselines.
     pub(crate) fn new(connections: usize) -> Result<Self> {
-        let mut crew = Self {
+        let mut all = Self {
             connections: Vec::new(),
             database: C::create_database()?,
         };
         for _ in 0..connections {
-            crew.connections.push(crew.connect()?);
+            all.connections.push(all.connect()?);
         }
-        let first = &mut crew.connections[0];
+        let first = &mut all.connections[0];
         diesel_locks::migrate(first)?;
         first.create_tables()?;
-        Ok(crew)
+        Ok(all)
     }
 
     pub(crate) fn version(&mut self) -> Result<String> {
@@ -65,8 +65,8 @@ impl<C: Backend> Crew<C> {
         C::connect_to(&self.database)
     }
 
-    /// Repeats `cycle`, on all connections at the same time, until each has `enough`: it is asked with
-    /// the number of cycles that ended well and the time since the first began. `cycle` is told the
+    /// Repeats `cycle`, on all connections at the same time, until `enough` returns true for each. `enough`
+    /// gets the number of successful cycles and the time since the first started; `cycle` gets the
     /// connection's number.
     pub(crate) fn measure(
         &mut self,
@@ -103,7 +103,7 @@ fn repeat(
     enough: impl Fn(u32, Duration) -> bool,
     mut cycle: impl FnMut() -> QueryResult<()>,
 ) -> Result<Measured> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut measured = Measured::default();
     loop {
         match cycle().map_err(Error::from) {
@@ -111,7 +111,7 @@ fn repeat(
             Err(error) if error.is_deadlock() => measured.deadlocks += 1,
             Err(error) => return Err(error).context("a measured cycle failed"),
         }
-        measured.time = begun.elapsed();
+        measured.time = started.elapsed();
         if measured.cycles > 0 && enough(measured.cycles, measured.time) {
             return Ok(measured);
         }
