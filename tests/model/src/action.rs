@@ -1,8 +1,8 @@
 //! One step of anybody, and which may be next.
 
+use crate::config::{Clock, Config, MOST_PROCESSES, Mutant};
 use crate::database::{Look, Number};
 use crate::process::{Process, Renewal};
-use crate::setup::{Clock, MOST_PROCESSES, Mutant, Setup};
 use crate::state::{State, WRITTEN};
 
 /// One step.
@@ -81,9 +81,9 @@ pub enum Step {
 }
 
 /// The steps that may follow.
-pub fn steps(setup: &Setup, state: &State, actions: &mut Vec<Action>) {
+pub fn steps(config: &Config, state: &State, actions: &mut Vec<Action>) {
     actions.push(Action::Tick);
-    match setup.clock {
+    match config.clock {
         Clock::Steady => {}
         Clock::SetForward => actions.push(Action::SetForward),
         Clock::SetBack => {
@@ -94,25 +94,25 @@ pub fn steps(setup: &Setup, state: &State, actions: &mut Vec<Action>) {
     if state.late.is_some() {
         actions.push(Action::LateWrite);
     }
-    actions.extend(setup.numbers().map(|permits| Action::Add { permits }));
+    actions.extend(config.numbers().map(|permits| Action::Add { permits }));
     for index in 0..MOST_PROCESSES {
         // Two that are in the same place do the same.
         if index > 0 && state.processes[index] == state.processes[index - 1] {
             continue;
         }
-        steps_of(setup, state, index, |step| {
+        steps_of(config, state, index, |step| {
             actions.push(Action::Of(index, step));
         });
     }
 }
 
-fn steps_of(setup: &Setup, state: &State, index: usize, mut step: impl FnMut(Step)) {
+fn steps_of(config: &Config, state: &State, index: usize, mut step: impl FnMut(Step)) {
     let database = &state.database;
     match state.processes[index] {
         Process::Absent => return,
         Process::Idle => {
-            for permits in setup.numbers() {
-                match database.look(permits, setup) {
+            for permits in config.numbers() {
+                match database.look(permits, config) {
                     Look::Free(free) => {
                         for number in free.iter() {
                             step(Step::Look { permits, number });
@@ -125,7 +125,7 @@ fn steps_of(setup: &Setup, state: &State, index: usize, mut step: impl FnMut(Ste
             return;
         }
         Process::Counting { permits, slots, .. } => {
-            let open = database.open(slots, permits, setup);
+            let open = database.open(slots, permits, config);
             for number in open.iter() {
                 step(Step::Open { number });
             }
@@ -144,7 +144,7 @@ fn steps_of(setup: &Setup, state: &State, index: usize, mut step: impl FnMut(Ste
             match renewal {
                 // A guard that is lost is not renewed; a `Slot` without a guard may be refreshed late. The mutant
                 // is about guards.
-                Renewal::None if left == 0 && setup.is(Mutant::LostGuardRevived) => {}
+                Renewal::None if left == 0 && config.is(Mutant::LostGuardRevived) => {}
                 Renewal::None => step(Step::Renew),
                 Renewal::Sent(_) => {
                     step(Step::Renewed);
@@ -155,7 +155,7 @@ fn steps_of(setup: &Setup, state: &State, index: usize, mut step: impl FnMut(Ste
             if left == 0 && matches!(renewal, Renewal::Done(1..)) {
                 step(Step::ConfirmSlot);
             }
-            if setup.writes && left > 0 && slot.number == WRITTEN {
+            if config.writes && left > 0 && slot.number == WRITTEN {
                 step(Step::Write);
                 if state.late.is_none() {
                     step(Step::WriteLate);

@@ -3,9 +3,9 @@
 //! Times are what is left of a lease, so that the model needs no end of time; fences and tokens are ranks (see
 //! `State::canonical`), so that it needs no end of grants.
 
-use crate::setup::{LEASE, MOST_SLOTS, Mutant, Setup};
+use crate::config::{Config, LEASE, MOST_SLOTS, Mutant};
 
-/// The rank of a fence among those of its slot; with [`Setup::fences`] twice its rank among all of them, so that
+/// The rank of a fence among those of its slot; with [`Config::fences`] twice its rank among all of them, so that
 /// there is room between any two.
 pub type Fence = u8;
 
@@ -28,7 +28,7 @@ pub struct Row {
     pub newest: Token,
     /// The fence of the last grant.
     pub fence: Fence,
-    /// The largest fence that the slot has ever had: for the promise alone.
+    /// The largest fence that the slot has ever had: for the invariant alone.
     pub largest: Fence,
     /// Granted at this very tick: for [`Mutant::FenceByClock`] alone.
     pub just_granted: bool,
@@ -36,13 +36,13 @@ pub struct Row {
 
 impl Row {
     /// `expires_us <= now`, which includes rows that were given back.
-    fn is_free(self, setup: &Setup) -> bool {
-        let ended = if setup.is(Mutant::ProcessClock) {
+    fn is_free(self, config: &Config) -> bool {
+        let ended = if config.is(Mutant::ProcessClock) {
             self.left <= 1
         } else {
             self.left == 0
         };
-        self.present && ended && !(setup.is(Mutant::ExpiryIgnored) && self.owned)
+        self.present && ended && !(config.is(Mutant::ExpiryIgnored) && self.owned)
     }
 
     /// Whether a holder's lease has not ended, by the database's clock.
@@ -55,11 +55,11 @@ impl Row {
         self.present && self.owned && self.newest == token
     }
 
-    fn next_fence(self, seen: Fence, after: Fence, setup: &Setup) -> Fence {
-        if setup.is(Mutant::FenceByClock) && self.just_granted {
+    fn next_fence(self, seen: Fence, after: Fence, config: &Config) -> Fence {
+        if config.is(Mutant::FenceByClock) && self.just_granted {
             self.fence
         } else {
-            let of_all = !setup.is(Mutant::FenceOfOwnSlot);
+            let of_all = !config.is(Mutant::FenceOfOwnSlot);
             seen.max(if of_all { after } else { 0 }) + 1
         }
     }
@@ -133,18 +133,18 @@ impl Database {
         self.rows.iter().filter(|row| row.is_held()).count()
     }
 
-    fn free(&self, setup: &Setup) -> impl Iterator<Item = Number> {
-        (0..MOST_SLOTS).filter(|&number| self.rows[number].is_free(setup))
+    fn free(&self, config: &Config) -> impl Iterator<Item = Number> {
+        (0..MOST_SLOTS).filter(|&number| self.rows[number].is_free(config))
     }
 
     /// `mysql/slot_taking.rs`, `look`, and `judge`: a statement that locks nothing. (PostgreSQL looks and takes
     /// in one statement: here a take that follows at once.)
-    pub fn look(&self, permits: usize, setup: &Setup) -> Look {
+    pub fn look(&self, permits: usize, config: &Config) -> Look {
         let slots = self.slots();
         if slots > permits {
             return Look::Surplus;
         }
-        let free: Numbers = self.free(setup).collect();
+        let free: Numbers = self.free(config).collect();
         if !free.is_empty() {
             Look::Free(free)
         } else if slots < permits {
@@ -155,15 +155,15 @@ impl Database {
     }
 
     /// `open_slots`, its second statement, and `open_among`: `slots` were counted by the first.
-    pub fn open(&self, slots: usize, permits: usize, setup: &Setup) -> Numbers {
-        let free: Numbers = self.free(setup).filter(|&number| number < slots).collect();
-        let holders = if setup.is(Mutant::HoldersAboveIgnored) {
+    pub fn open(&self, slots: usize, permits: usize, config: &Config) -> Numbers {
+        let free: Numbers = self.free(config).filter(|&number| number < slots).collect();
+        let holders = if config.is(Mutant::HoldersAboveIgnored) {
             permits - free.iter().filter(|&number| number < permits).count()
         } else {
             slots - free.iter().count()
         };
         let open = permits.saturating_sub(holders);
-        if setup.is(Mutant::CountBeforeLock) {
+        if config.is(Mutant::CountBeforeLock) {
             return if open > 0 { free } else { Numbers::default() };
         }
         let within = free.iter().filter(|&number| number < permits);
@@ -171,14 +171,14 @@ impl Database {
     }
 
     /// Whether a look among the open slots finds this one free.
-    pub fn is_free(&self, number: Number, setup: &Setup) -> bool {
-        self.rows[number].is_free(setup)
+    pub fn is_free(&self, number: Number, config: &Config) -> bool {
+        self.rows[number].is_free(config)
     }
 
     /// The largest fence, as a look sees it: of all rows, and of those that were removed.
-    pub fn last_fence(&self, setup: &Setup) -> Fence {
+    pub fn last_fence(&self, config: &Config) -> Fence {
         let largest = self.rows.iter().map(|row| row.largest).max();
-        largest.filter(|_| setup.fences).unwrap_or(0)
+        largest.filter(|_| config.fences).unwrap_or(0)
     }
 
     /// `Take`: compare and set. `after`: the largest fence that the look saw.
@@ -187,15 +187,15 @@ impl Database {
         number: Number,
         seen: Fence,
         after: Fence,
-        setup: &Setup,
+        config: &Config,
     ) -> Option<Grant> {
         let row = &mut self.rows[number];
-        let as_seen = row.fence == seen || setup.is(Mutant::TakeWithoutFence);
-        let free = row.is_free(setup) && as_seen;
-        if !(free || row.present && setup.is(Mutant::TakeWithoutCompare)) {
+        let as_seen = row.fence == seen || config.is(Mutant::TakeWithoutFence);
+        let free = row.is_free(config) && as_seen;
+        if !(free || row.present && config.is(Mutant::TakeWithoutCompare)) {
             return None;
         }
-        let fence = row.next_fence(seen, after, setup);
+        let fence = row.next_fence(seen, after, config);
         let grew = fence > row.largest.max(after);
         *row = Row {
             present: true,
@@ -204,7 +204,7 @@ impl Database {
             newest: row.newest + 1,
             fence,
             largest: row.largest.max(fence),
-            just_granted: setup.is(Mutant::FenceByClock),
+            just_granted: config.is(Mutant::FenceByClock),
         };
         Some(Grant {
             token: row.newest,
@@ -214,46 +214,46 @@ impl Database {
     }
 
     /// `Extend`, and `Renew`; says what is then left of the lease, if it is this token's.
-    pub fn extend(&mut self, number: Number, token: Token, setup: &Setup) -> Option<u8> {
+    pub fn extend(&mut self, number: Number, token: Token, config: &Config) -> Option<u8> {
         let row = &mut self.rows[number];
-        let ours = row.is_of(token) || row.present && setup.is(Mutant::RefreshWithoutToken);
+        let ours = row.is_of(token) || row.present && config.is(Mutant::RefreshWithoutToken);
         if ours {
             row.left = LEASE;
         }
         ours.then_some(LEASE)
     }
 
-    /// `Renew` when another session has the row locked: it keeps its end, and what is left is told.
+    /// `Renew` when another session has the row locked: it keeps its end, and what is left is lines.
     pub fn left_of(&self, number: Number, token: Token) -> Option<u8> {
         let row = &self.rows[number];
         row.is_of(token).then_some(row.left.min(LEASE))
     }
 
     /// `GiveBack`.
-    pub fn give_back(&mut self, number: Number, token: Token, setup: &Setup) {
+    pub fn give_back(&mut self, number: Number, token: Token, config: &Config) {
         let row = &mut self.rows[number];
-        if row.is_of(token) || row.present && setup.is(Mutant::ReleaseWithoutToken) {
+        if row.is_of(token) || row.present && config.is(Mutant::ReleaseWithoutToken) {
             row.left = 0;
             row.owned = false;
         }
     }
 
     /// `add_slots`: new rows begin with the fence of those that were removed.
-    pub fn add(&mut self, permits: usize, setup: &Setup) {
+    pub fn add(&mut self, permits: usize, config: &Config) {
         for row in self.rows[..permits].iter_mut().filter(|row| !row.present) {
             row.present = true;
-            if setup.is(Mutant::PurgeForgetsFences) {
+            if config.is(Mutant::PurgeForgetsFences) {
                 row.fence = 0;
             }
         }
     }
 
     /// `purge_slots`: the last row, if it is free.
-    pub fn purge(&mut self, setup: &Setup) -> bool {
+    pub fn purge(&mut self, config: &Config) -> bool {
         let Some(row) = self.rows.iter_mut().rfind(|row| row.present) else {
             return false;
         };
-        if !row.is_free(setup) {
+        if !row.is_free(config) {
             return false;
         }
         *row = Row {

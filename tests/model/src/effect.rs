@@ -1,37 +1,37 @@
 //! What a step does.
 
 use crate::action::{Action, Step};
+use crate::config::{Config, LEASE, Mutant};
+use crate::invariant::Invariant;
 use crate::process::{Process, Renewal, Since, Slot};
-use crate::promise::Promise;
-use crate::setup::{LEASE, Mutant, Setup};
 use crate::state::{State, Write};
 
 /// The state after a step, with its processes in their places; `None` when nothing changes.
-pub fn next(setup: &Setup, last: &State, action: Action) -> Option<State> {
+pub fn next(config: &Config, last: &State, action: Action) -> Option<State> {
     let mut state = *last;
     match action {
         Action::Tick => {
             state.database.tick();
             for process in &mut state.processes {
-                process.tick(LEASE, !setup.is(Mutant::DeadlineAfterReply));
+                process.tick(LEASE, !config.is(Mutant::DeadlineAfterReply));
             }
         }
         Action::SetForward => state.database.set_forward(),
         Action::SetBack { ended_go_on } => {
             if state.database.set_back(ended_go_on) {
-                note(&mut state, Since::LateRefresh, setup.most_permits());
+                note(&mut state, Since::LateRefresh, config.most_permits());
             }
         }
-        Action::Add { permits } => state.database.add(permits, setup),
+        Action::Add { permits } => state.database.add(permits, config),
         Action::Purge => {
-            state.database.purge(setup);
+            state.database.purge(config);
         }
         Action::LateWrite => {
             if let Some(late) = state.late.take() {
-                write(setup, &mut state, late);
+                write(config, &mut state, late);
             }
         }
-        Action::Of(index, step) => step_of(setup, &mut state, index, step),
+        Action::Of(index, step) => step_of(config, &mut state, index, step),
     }
     (state != *last).then_some(state)
 }
@@ -42,13 +42,13 @@ fn note(state: &mut State, what: Since, largest: usize) {
     }
 }
 
-fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
+fn step_of(config: &Config, state: &mut State, index: usize, step: Step) {
     let now = match (state.processes[index], step) {
         (Process::Idle, Step::Look { permits, number }) => Process::Taking {
             permits,
             number,
             seen: state.database.rows[number].fence,
-            after: state.database.last_fence(setup),
+            after: state.database.last_fence(config),
             age: 0,
             since: Since::Nothing,
         },
@@ -69,15 +69,15 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
                 since,
             },
             Step::LookAgain,
-        ) if state.database.is_free(number, setup) => Process::Taking {
+        ) if state.database.is_free(number, config) => Process::Taking {
             permits,
             number,
             seen: state.database.rows[number].fence,
-            after: state.database.last_fence(setup),
+            after: state.database.last_fence(config),
             age: 0,
             since,
         },
-        (Process::Taking { .. }, Step::Take) => take(setup, state, index),
+        (Process::Taking { .. }, Step::Take) => take(config, state, index),
         (Process::Granted { slot, left }, Step::Granted) => Process::Holding {
             slot,
             left,
@@ -88,7 +88,7 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
             token: slot.token,
         },
         (Process::Releasing { number, token }, Step::Released) => {
-            state.database.give_back(number, token, setup);
+            state.database.give_back(number, token, config);
             Process::Idle
         }
         (
@@ -104,7 +104,7 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
                 left,
                 renewal,
             };
-            holding.step(setup, state, step);
+            holding.step(config, state, step);
             Process::Holding {
                 slot,
                 left: holding.left,
@@ -117,7 +117,7 @@ fn step_of(setup: &Setup, state: &mut State, index: usize, step: Step) {
 }
 
 /// `slots.rs`, `lease`, from the moment that the statement is executed.
-fn take(setup: &Setup, state: &mut State, index: usize) -> Process {
+fn take(config: &Config, state: &mut State, index: usize) -> Process {
     let Process::Taking {
         permits,
         number,
@@ -129,14 +129,14 @@ fn take(setup: &Setup, state: &mut State, index: usize) -> Process {
     else {
         return Process::Idle;
     };
-    let Some(grant) = state.database.take(number, seen, after, setup) else {
+    let Some(grant) = state.database.take(number, seen, after, config) else {
         return Process::Idle;
     };
     if !grant.grew {
-        state.broken.note(Promise::FencesGrow);
+        state.violations.record(Invariant::FencesGrow);
     }
     if state.database.held() > permits && since == Since::Nothing {
-        state.broken.note(Promise::NoGrantBeyondPermits);
+        state.violations.record(Invariant::NoGrantBeyondPermits);
     }
     note(state, Since::LargerNumber, permits);
     Process::Granted {
@@ -145,13 +145,13 @@ fn take(setup: &Setup, state: &mut State, index: usize) -> Process {
             token: grant.token,
             fence: grant.fence,
         },
-        left: LEASE - counted(setup, age),
+        left: LEASE - counted(config, age),
     }
 }
 
 /// How much of a lease has passed when the answer comes, as its holder counts.
-fn counted(setup: &Setup, age: u8) -> u8 {
-    if setup.is(Mutant::DeadlineAfterReply) {
+fn counted(config: &Config, age: u8) -> u8 {
+    if config.is(Mutant::DeadlineAfterReply) {
         0
     } else {
         age
@@ -166,54 +166,54 @@ struct Holding {
 }
 
 impl Holding {
-    fn step(&mut self, setup: &Setup, state: &mut State, step: Step) {
+    fn step(&mut self, config: &Config, state: &mut State, step: Step) {
         match (step, self.renewal) {
             (Step::Renew, _) => self.renewal = Renewal::Sent(0),
-            (Step::Renewed, Renewal::Sent(age)) => self.renewed(setup, state, age),
+            (Step::Renewed, Renewal::Sent(age)) => self.renewed(config, state, age),
             (Step::RenewSkipped, Renewal::Sent(age)) => {
                 let left = state.database.left_of(self.slot.number, self.slot.token);
-                self.answered(setup, left, age);
+                self.answered(config, left, age);
             }
-            (Step::Confirm, renewal) => self.confirm(setup, state, renewal),
+            (Step::Confirm, renewal) => self.confirm(config, state, renewal),
             (Step::ConfirmSlot, Renewal::Done(left)) => {
                 self.left = left;
                 self.renewal = Renewal::None;
             }
-            (Step::Write, _) => write(setup, state, self.write()),
+            (Step::Write, _) => write(config, state, self.write()),
             (Step::WriteLate, _) => state.late = Some(self.write()),
             _ => {}
         }
     }
 
-    fn renewed(&mut self, setup: &Setup, state: &mut State, age: u8) {
+    fn renewed(&mut self, config: &Config, state: &mut State, age: u8) {
         let had_ended = !state.database.rows[self.slot.number].is_held();
         let left = state
             .database
-            .extend(self.slot.number, self.slot.token, setup);
+            .extend(self.slot.number, self.slot.token, config);
         if had_ended && left.is_some() {
-            note(state, Since::LateRefresh, setup.most_permits());
+            note(state, Since::LateRefresh, config.most_permits());
         }
-        self.answered(setup, left, age);
+        self.answered(config, left, age);
     }
 
     /// `renewer/renew.rs`, `renew`: what is left is counted from before the statement was sent.
-    fn answered(&mut self, setup: &Setup, left: Option<u8>, age: u8) {
+    fn answered(&mut self, config: &Config, left: Option<u8>, age: u8) {
         self.renewal = match left {
-            Some(left) => Renewal::Done(left.saturating_sub(counted(setup, age))),
+            Some(left) => Renewal::Done(left.saturating_sub(counted(config, age))),
             None => Renewal::Refused,
         };
     }
 
     /// `guard/state.rs`, `confirm` and `take_away`.
-    fn confirm(&mut self, setup: &Setup, state: &mut State, renewal: Renewal) {
+    fn confirm(&mut self, config: &Config, state: &mut State, renewal: Renewal) {
         let lost = self.left == 0;
         match renewal {
-            Renewal::Done(left) if !lost || setup.is(Mutant::LostGuardRevived) => self.left = left,
+            Renewal::Done(left) if !lost || config.is(Mutant::LostGuardRevived) => self.left = left,
             Renewal::Refused => self.left = 0,
             _ => {}
         }
         if lost && self.left > 0 {
-            state.broken.note(Promise::LostForEver);
+            state.violations.record(Invariant::LostForEver);
         }
         self.renewal = Renewal::None;
     }
@@ -227,14 +227,14 @@ impl Holding {
 }
 
 /// A write arrives.
-fn write(setup: &Setup, state: &mut State, write: Write) {
+fn write(config: &Config, state: &mut State, write: Write) {
     let resource = &mut state.resource;
-    if write.fence < resource.fence && !setup.is(Mutant::NoFenceCheck) {
+    if write.fence < resource.fence && !config.is(Mutant::NoFenceCheck) {
         return;
     }
     resource.fence = resource.fence.max(write.fence);
     if write.token < resource.newest {
-        state.broken.note(Promise::NoStaleWrite);
+        state.violations.record(Invariant::NoStaleWrite);
     }
     resource.newest = resource.newest.max(write.token);
 }

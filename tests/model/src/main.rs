@@ -3,18 +3,18 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use lease_model::promise::Promise;
+use lease_model::config::{Clock, Config, Mutant};
+use lease_model::invariant::Invariant;
 use lease_model::search::{self, Outcome};
-use lease_model::setup::{Clock, Mutant, Setup};
-use lease_model::story;
+use lease_model::trace;
 
-/// Searches a model of diesel-locks' slots for broken promises, through all states.
+/// Searches a model of diesel-locks' slots for broken invariants, through all states.
 ///
 /// Ends with 1 when one is broken.
 #[derive(Parser)]
 #[command(name = "lease-model")]
 struct Arguments {
-    /// Shows the shortest way in which this mistake breaks a promise.
+    /// Shows the shortest way in which this mistake breaks an invariant.
     #[arg(long, value_enum)]
     mutant: Option<Mutant>,
     /// What the database's clock does beside running.
@@ -29,14 +29,14 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(mutant) = arguments.mutant {
-        let (setup, promise) = mutant.breaks();
-        return show(setup, promise);
+        let (config, invariant) = mutant.breaks();
+        return show(config, invariant);
     }
-    let slots = search::everything(Setup::SLOTS.at(arguments.clock, arguments.processes.into()));
+    let slots = search::everything(Config::SLOTS.at(arguments.clock, arguments.processes.into()));
     report("slots: 2 permits, lowered to 1 and raised", &slots);
-    let writes = search::everything(Setup::WRITES.at(arguments.clock, arguments.processes.into()));
+    let writes = search::everything(Config::WRITES.at(arguments.clock, arguments.processes.into()));
     report("writes: 1 permit, its holders write", &writes);
-    let fences = Setup::FENCES.at(arguments.clock, arguments.processes.min(2).into());
+    let fences = Config::FENCES.at(arguments.clock, arguments.processes.min(2).into());
     let fences = search::everything(fences);
     report("fences: the same slots, fences across them", &fences);
     if slots.exhausted && writes.exhausted && fences.exhausted {
@@ -46,13 +46,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn show(setup: Setup, promise: Promise) -> ExitCode {
-    let Some(path) = search::shortest(setup, promise) else {
-        println!("\"{}\" is kept", promise.name());
+fn show(config: Config, invariant: Invariant) -> ExitCode {
+    let Some(path) = search::shortest(config, invariant) else {
+        println!("\"{}\" is kept", invariant.name());
         return ExitCode::SUCCESS;
     };
-    println!("\"{}\" is broken in {} steps:", promise.name(), path.len());
-    for line in story::tell(&setup, &path) {
+    println!(
+        "\"{}\" is broken in {} steps:",
+        invariant.name(),
+        path.len()
+    );
+    for line in trace::describe(&config, &path) {
         println!("  {line}");
     }
     ExitCode::FAILURE
@@ -61,9 +65,9 @@ fn show(setup: Setup, promise: Promise) -> ExitCode {
 fn report(name: &str, outcome: &Outcome) {
     let (states, steps, depth) = (outcome.states, outcome.steps, outcome.depth);
     println!("{name}: {states} states, {steps} steps, depth {depth}");
-    for promise in Promise::ALL.map(Promise::name) {
-        let broken = outcome.broken.iter().any(|(name, _)| *name == promise);
-        println!("  {}: {promise}", if broken { "BROKEN" } else { "kept" });
+    for invariant in Invariant::ALL.map(Invariant::name) {
+        let broken = outcome.broken.iter().any(|(name, _)| *name == invariant);
+        println!("  {}: {invariant}", if broken { "BROKEN" } else { "kept" });
     }
     for possible in &outcome.possible {
         println!("  seen: {possible}");

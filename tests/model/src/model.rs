@@ -3,9 +3,9 @@
 use stateright::{Model, Property};
 
 use crate::action::{self, Action};
+use crate::config::Config;
 use crate::effect;
-use crate::promise::{POSSIBILITIES, Promise};
-use crate::setup::Setup;
+use crate::invariant::{Invariant, POSSIBILITIES};
 use crate::state::State;
 
 /// What is searched for.
@@ -13,15 +13,15 @@ use crate::state::State;
 pub enum Goal {
     /// Everything.
     All,
-    /// A state in which this promise is broken; the first one that is found is a nearest one.
-    Broken(Promise),
+    /// A state in which this invariant is broken; the first one that is found is a nearest one.
+    Violations(Invariant),
 }
 
 /// The protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
     /// How large, and what is wrong.
-    pub setup: Setup,
+    pub config: Config,
     /// What is searched for.
     pub goal: Goal,
 }
@@ -31,16 +31,16 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::initial(&self.setup)]
+        vec![State::initial(&self.config)]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        action::steps(&self.setup, state, actions);
+        action::steps(&self.config, state, actions);
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let next = effect::next(&self.setup, last, action)?;
-        Some(next.canonical(&self.setup).0)
+        let next = effect::next(&self.config, last, action)?;
+        Some(next.canonical(&self.config).0)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -49,17 +49,17 @@ impl Model for Protocol {
                 let possible = POSSIBILITIES
                     .into_iter()
                     .map(|(name, condition)| Property::sometimes(name, condition));
-                Promise::ALL
+                Invariant::ALL
                     .map(always)
                     .into_iter()
                     .chain(possible)
                     .collect()
             }
-            Goal::Broken(promise) => vec![always(promise)],
+            Goal::Violations(invariant) => vec![always(invariant)],
         }
     }
 }
 
-fn always(promise: Promise) -> Property<Protocol> {
-    Property::always(promise.name(), promise.condition())
+fn always(invariant: Invariant) -> Property<Protocol> {
+    Property::always(invariant.name(), invariant.condition())
 }

@@ -3,14 +3,14 @@
 use stateright::{Checker, Expectation, Model};
 
 use crate::action::Action;
+use crate::config::Config;
+use crate::invariant::Invariant;
 use crate::model::{Goal, Protocol};
-use crate::promise::Promise;
-use crate::setup::Setup;
 
 /// What a search found.
 #[derive(Debug)]
 pub struct Outcome {
-    /// All states that can be reached were looked at, and every promise is kept in all of them.
+    /// All states that can be reached were looked at, and every invariant is kept in all of them.
     pub exhausted: bool,
     /// How many states there are, up to names of processes and ranks of fences and tokens.
     pub states: usize,
@@ -18,7 +18,7 @@ pub struct Outcome {
     pub steps: usize,
     /// How many states are on the longest of the shortest paths from the first.
     pub depth: usize,
-    /// The promises that are broken, and the steps to it.
+    /// The invariants that are broken, and the steps to it.
     pub broken: Vec<(&'static str, Vec<Action>)>,
     /// The possibilities that were found.
     pub possible: Vec<&'static str>,
@@ -27,18 +27,18 @@ pub struct Outcome {
 }
 
 /// Looks at all states.
-pub fn everything(setup: Setup) -> Outcome {
+pub fn everything(config: Config) -> Outcome {
     run(Protocol {
-        setup,
+        config,
         goal: Goal::All,
     })
 }
 
-/// The shortest way to break the promise, if there is one.
-pub fn shortest(setup: Setup, promise: Promise) -> Option<Vec<Action>> {
+/// The shortest way to break the invariant, if there is one.
+pub fn shortest(config: Config, invariant: Invariant) -> Option<Vec<Action>> {
     let outcome = run(Protocol {
-        setup,
-        goal: Goal::Broken(promise),
+        config,
+        goal: Goal::Violations(invariant),
     });
     outcome.broken.into_iter().next().map(|(_, path)| path)
 }

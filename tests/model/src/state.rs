@@ -1,9 +1,9 @@
 //! Everything at one moment.
 
+use crate::config::{Config, MOST_PROCESSES, MOST_SLOTS};
 use crate::database::{Database, Fence, Number, Token};
+use crate::invariant::Violations;
 use crate::process::Process;
-use crate::promise::Broken;
-use crate::setup::{MOST_PROCESSES, MOST_SLOTS, Setup};
 
 /// The slot whose holders write.
 pub const WRITTEN: Number = 0;
@@ -13,7 +13,7 @@ pub const WRITTEN: Number = 0;
 pub struct Resource {
     /// The fence that it keeps.
     pub fence: Fence,
-    /// The newest grant that has written: for the promise alone.
+    /// The newest grant that has written: for the invariant alone.
     pub newest: Token,
 }
 
@@ -22,7 +22,7 @@ pub struct Resource {
 pub struct Write {
     /// What it carries.
     pub fence: Fence,
-    /// Which grant it is of: for the promise alone.
+    /// Which grant it is of: for the invariant alone.
     pub token: Token,
 }
 
@@ -38,35 +38,35 @@ pub struct State {
     /// A write that is late. One is enough: a stale write takes a late one and one of a later grant, and that
     /// may as well arrive at once.
     pub late: Option<Write>,
-    /// The promises that a step has broken.
-    pub broken: Broken,
+    /// The invariants that a step has broken.
+    pub violations: Violations,
 }
 
 impl State {
     /// No rows, nobody there.
-    pub fn initial(setup: &Setup) -> Self {
+    pub fn initial(config: &Config) -> Self {
         let mut processes = [Process::Absent; MOST_PROCESSES];
-        processes[MOST_PROCESSES - setup.processes..].fill(Process::Idle);
+        processes[MOST_PROCESSES - config.processes..].fill(Process::Idle);
         Self {
             database: Database::default(),
             processes,
             resource: Resource::default(),
             late: None,
-            broken: Broken::default(),
+            violations: Violations::default(),
         }
     }
 
     /// The state that stands for all that go on in the same way, and which process is now where: fences and
     /// tokens are only compared, so that their ranks will do; processes differ by nothing but their names.
-    pub fn canonical(mut self, setup: &Setup) -> (Self, [usize; MOST_PROCESSES]) {
-        if !setup.writes {
+    pub fn canonical(mut self, config: &Config) -> (Self, [usize; MOST_PROCESSES]) {
+        if !config.writes {
             self.forget_what_only_writes_need();
         }
-        if setup.fences {
+        if config.fences {
             self.rank_fences(None, 2);
         }
         for number in 0..MOST_SLOTS {
-            if !setup.fences {
+            if !config.fences {
                 self.rank_fences(Some(number), 1);
             }
             let mut tokens = Ranks::default();

@@ -1,53 +1,56 @@
-//! Every mistake is found by the promise that is there for it. That these tests fail when a promise asks for
+//! Every mistake is found by the invariant that is there for it. That these tests fail when an invariant asks for
 //! nothing is what makes `protocol.rs` worth something.
 
 use lease_model::action::Action;
+use lease_model::config::{Config, Mutant};
 use lease_model::effect::next;
+use lease_model::invariant::Invariant;
 use lease_model::model::{Goal, Protocol};
-use lease_model::promise::Promise;
-use lease_model::setup::{Mutant, Setup};
 use lease_model::state::State;
-use lease_model::{search, story};
+use lease_model::{search, trace};
 
 /// Where the path ends.
-fn end(setup: &Setup, path: &[Action]) -> State {
-    path.iter().fold(State::initial(setup), |state, &action| {
-        let after = next(setup, &state, action).expect("a step that changes something");
-        after.canonical(setup).0
+fn end(config: &Config, path: &[Action]) -> State {
+    path.iter().fold(State::initial(config), |state, &action| {
+        let after = next(config, &state, action).expect("a step that changes something");
+        after.canonical(config).0
     })
 }
 
-fn assert_broken(setup: Setup, promise: Promise) {
-    let path = search::shortest(setup, promise)
-        .unwrap_or_else(|| panic!("{:?} does not break {promise:?}", setup.mutant));
-    let told = story::tell(&setup, &path);
-    assert_eq!(told.len(), path.len() + 1, "a line for each step");
-    println!("{:?}:\n{}", setup.mutant, told.join("\n"));
+fn assert_broken(config: Config, invariant: Invariant) {
+    let path = search::shortest(config, invariant)
+        .unwrap_or_else(|| panic!("{:?} does not break {invariant:?}", config.mutant));
+    let lines = trace::describe(&config, &path);
+    assert_eq!(lines.len(), path.len() + 1, "a line for each step");
+    println!("{:?}:\n{}", config.mutant, lines.join("\n"));
     let model = Protocol {
-        setup,
-        goal: Goal::Broken(promise),
+        config,
+        goal: Goal::Violations(invariant),
     };
-    let kept = promise.condition();
-    assert!(!kept(&model, &end(&setup, &path)), "{promise:?}: {told:?}");
-    assert!(kept(&model, &end(&setup, &path[..path.len() - 1])));
+    let kept = invariant.condition();
+    assert!(
+        !kept(&model, &end(&config, &path)),
+        "{invariant:?}: {lines:?}"
+    );
+    assert!(kept(&model, &end(&config, &path[..path.len() - 1])));
 }
 
 macro_rules! broken {
-    ($($name:ident: $mutant:ident breaks $promise:ident;)*) => {
+    ($($name:ident: $mutant:ident breaks $invariant:ident;)*) => {
         $(#[test]
         fn $name() {
-            let (setup, promise) = Mutant::$mutant.breaks();
-            assert_eq!(promise, Promise::$promise);
-            assert_broken(setup, promise);
+            let (config, invariant) = Mutant::$mutant.breaks();
+            assert_eq!(invariant, Invariant::$invariant);
+            assert_broken(config, invariant);
         })*
 
         #[test]
         fn every_mutant_and_every_promise_is_here() {
             let mutants = [$(Mutant::$mutant),*];
             assert_eq!(mutants, Mutant::ALL);
-            let promises = [$(Promise::$promise,)* Promise::BeliefIsBacked];
-            for promise in Promise::ALL {
-                assert!(promises.contains(&promise), "nothing breaks {promise:?}");
+            let invariants = [$(Invariant::$invariant,)* Invariant::HolderImpliesRow];
+            for invariant in Invariant::ALL {
+                assert!(invariants.contains(&invariant), "nothing breaks {invariant:?}");
             }
         }
     };
@@ -73,13 +76,13 @@ broken! {
 /// Before two believe to hold a slot, one believes it without reason.
 #[test]
 fn a_deadline_after_the_reply_is_not_backed() {
-    let setup = Setup::SLOTS.with(Mutant::DeadlineAfterReply);
-    assert_broken(setup, Promise::BeliefIsBacked);
+    let config = Config::SLOTS.with(Mutant::DeadlineAfterReply);
+    assert_broken(config, Invariant::HolderImpliesRow);
 }
 
 /// What fences are for: equal ones let a stale write through.
 #[test]
 fn fences_that_do_not_grow_let_a_stale_write_through() {
-    let setup = Setup::WRITES.with(Mutant::FenceByClock);
-    assert_broken(setup, Promise::NoStaleWrite);
+    let config = Config::WRITES.with(Mutant::FenceByClock);
+    assert_broken(config, Invariant::NoStaleWrite);
 }

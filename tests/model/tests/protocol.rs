@@ -1,7 +1,7 @@
-//! The protocol as it is keeps every promise, in all states that can be reached.
+//! The protocol as it is keeps every invariant, in all states that can be reached.
 
+use lease_model::config::{Clock, Config};
 use lease_model::search::{self, Outcome};
-use lease_model::setup::{Clock, Setup};
 
 const OF_WRITES: [&str; 2] = [
     "a slot changes hands while its last holder is about to write",
@@ -25,10 +25,10 @@ const SET_BACK: [Size; 2] = [[60_614, 490_153, 31], [24_722, 217_889, 32]];
 const SET_FORWARD: [Size; 2] = [[61_528, 490_844, 27], [58_158, 543_545, 34]];
 
 /// All states, of which there are as many as the document says.
-fn searched(setup: Setup, size: Size) -> Outcome {
-    let outcome = search::everything(setup);
+fn searched(config: Config, size: Size) -> Outcome {
+    let outcome = search::everything(config);
     let found = [outcome.states, outcome.steps, outcome.depth];
-    assert_eq!(found, size, "states, steps and depth of {setup:?}");
+    assert_eq!(found, size, "states, steps and depth of {config:?}");
     outcome
 }
 
@@ -38,7 +38,7 @@ fn broken(outcome: &Outcome) -> Vec<&'static str> {
 
 #[test]
 fn two_permits_lowered_and_raised() {
-    let outcome = searched(Setup::SLOTS, SLOTS);
+    let outcome = searched(Config::SLOTS, SLOTS);
     assert_eq!(broken(&outcome), [""; 0]);
     assert!(outcome.exhausted);
     let [first, second] = OF_WRITES;
@@ -47,7 +47,7 @@ fn two_permits_lowered_and_raised() {
 
 #[test]
 fn holders_of_one_permit_write() {
-    let outcome = searched(Setup::WRITES, WRITES);
+    let outcome = searched(Config::WRITES, WRITES);
     assert_eq!(broken(&outcome), [""; 0]);
     assert!(outcome.exhausted);
     let [first, second] = OF_LOWERING;
@@ -56,7 +56,7 @@ fn holders_of_one_permit_write() {
 
 #[test]
 fn fences_grow_across_slots() {
-    let outcome = searched(Setup::FENCES, FENCES);
+    let outcome = searched(Config::FENCES, FENCES);
     assert_eq!(broken(&outcome), [""; 0]);
     assert!(outcome.exhausted);
 }
@@ -64,8 +64,8 @@ fn fences_grow_across_slots() {
 /// "Leases last longer by as much."
 #[test]
 fn a_clock_that_is_set_back_breaks_nothing() {
-    for (setup, size) in [Setup::SLOTS, Setup::WRITES].into_iter().zip(SET_BACK) {
-        let outcome = searched(setup.at(Clock::SetBack, 2), size);
+    for (config, size) in [Config::SLOTS, Config::WRITES].into_iter().zip(SET_BACK) {
+        let outcome = searched(config.at(Clock::SetBack, 2), size);
         assert_eq!(broken(&outcome), [""; 0]);
         assert!(outcome.exhausted);
         assert!(outcome.possible.contains(&OF_SETTING_BACK));
@@ -75,11 +75,11 @@ fn a_clock_that_is_set_back_breaks_nothing() {
 /// "Two may hold one slot until the first looks: the fence tells them apart."
 #[test]
 fn a_clock_that_is_set_forward_leaves_it_to_the_fence() {
-    for (setup, size) in [Setup::SLOTS, Setup::WRITES].into_iter().zip(SET_FORWARD) {
-        let outcome = searched(setup.at(Clock::SetForward, 2), size);
+    for (config, size) in [Config::SLOTS, Config::WRITES].into_iter().zip(SET_FORWARD) {
+        let outcome = searched(config.at(Clock::SetForward, 2), size);
         assert_eq!(
             broken(&outcome),
-            ["one holder per slot", "belief is backed"]
+            ["one holder per slot", "a holder implies a row"]
         );
     }
 }

@@ -66,9 +66,9 @@ impl Clock {
                 sleep(*lag);
             }
             Self::Postgres(url) => {
-                let begun = Instant::now();
+                let started = Instant::now();
                 while let Err(error) = set_row(url, seconds) {
-                    if begun.elapsed() > PATIENCE {
+                    if started.elapsed() > PATIENCE {
                         return Err(error.context("can't set the clock"));
                     }
                     sleep(PAUSE);

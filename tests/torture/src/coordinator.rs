@@ -11,20 +11,20 @@ use anyhow::{Result, bail, ensure};
 use diesel::connection::SimpleConnection;
 use diesel_locks::Semaphore;
 use torture_checker::Evidence;
-use torture_history::{FaultKind, Histories, scene};
+use torture_history::{FaultKind, Histories, workload_spec};
 
 use crate::arguments::{Fault, Run};
 use crate::clock::Clock;
-use crate::crew::{Crew, FakeClock};
 use crate::database::Database;
 use crate::directory::Directory;
 use crate::engine::{Engine, with_connection};
 use crate::job::Job;
 use crate::nemesis;
 use crate::proxy::Proxy;
-use crate::stage::{Cast, Stage};
+use crate::run_context::{RunContext, Targets};
 use crate::store::Store;
 use crate::verdict;
+use crate::worker_pool::{FakeClock, WorkerPool};
 
 /// How long an operation may take. The longest of the limits that workers and servers have is 10 s, and an operation has
 /// several statements, some of which meet one of them each.
@@ -87,24 +87,24 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         })
         .collect::<Result<Vec<_>>>()?;
     let fake = arguments.faketime.clone().zip(arguments.clock.clone());
-    let crew = Crew::start(
+    let worker_pool = WorkerPool::start(
         jobs,
         fake.map(|(library, file)| FakeClock { library, file }),
     )?;
-    let cast = Cast {
+    let targets = Targets {
         engine: database.engine,
         url: database.url.clone(),
-        crew,
+        worker_pool,
         proxies,
         kill_server: arguments.kill_server.clone(),
         clock,
     };
-    let stage = Stage::new(cast, Duration::from_secs(arguments.seconds));
-    let watched = watch(&stage, &kinds, seed, &interrupted);
-    let faults = std::mem::take(&mut *stage.faults());
+    let context = RunContext::new(targets, Duration::from_secs(arguments.seconds));
+    let watched = watch(&context, &kinds, seed, &interrupted);
+    let faults = std::mem::take(&mut *context.faults());
     let written = directory.write("faults.json", &faults);
     let told = watched.and(written).and_then(|()| {
-        let killed = stage.into_crew().stop(LIMIT)?;
+        let killed = context.into_worker_pool().stop(LIMIT)?;
         let histories = Histories {
             processes: torture_history::read_all(directory.path())?,
             faults,
@@ -156,7 +156,7 @@ fn prepare(database: &Database) -> Result<()> {
         conn.batch_execute(&C::settings())?;
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables()?;
-        let registered = [scene::ENSURED, scene::LEASED[0]]
+        let registered = [workload_spec::PINNED, workload_spec::LEASED[0]]
             .map(|semaphore| Semaphore::new(semaphore.name, semaphore.permits));
         conn.register_semaphores(&registered)?;
         Ok(())
@@ -195,19 +195,24 @@ fn names(kinds: &[FaultKind]) -> String {
 }
 
 /// The time during which faults happen.
-fn watch(stage: &Stage, kinds: &[FaultKind], seed: u64, interrupted: &AtomicBool) -> Result<()> {
+fn watch(
+    context: &RunContext,
+    kinds: &[FaultKind],
+    seed: u64,
+    interrupted: &AtomicBool,
+) -> Result<()> {
     thread::scope(|scope| {
         let (over, is_over) = channel();
         scope.spawn(move || {
             // Nobody listens any more when a worker has failed.
-            let _ = over.send(nemesis::torment(stage, kinds, seed));
+            let _ = over.send(nemesis::torment(context, kinds, seed));
         });
         let check = || {
             if interrupted.load(Ordering::SeqCst) {
-                stage.cut_short();
+                context.abort();
                 bail!("interrupted");
             }
-            stage.crew.check().inspect_err(|_| stage.cut_short())
+            context.worker_pool.check().inspect_err(|_| context.abort())
         };
         let tormented = loop {
             check()?;
@@ -215,9 +220,9 @@ fn watch(stage: &Stage, kinds: &[FaultKind], seed: u64, interrupted: &AtomicBool
                 break result;
             }
         };
-        while !stage.is_over() {
+        while !context.is_over() {
             check()?;
-            stage.rest(PAUSE);
+            context.sleep(PAUSE);
         }
         tormented
     })

@@ -135,10 +135,10 @@ fn execute(engine: Engine, url: &str, statement: &str) -> Result<()> {
 }
 
 fn connect<C: Connection>(url: &str) -> Result<C> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match C::establish(url) {
-            Err(_) if begun.elapsed() < PATIENCE => sleep(PAUSE),
+            Err(_) if started.elapsed() < PATIENCE => sleep(PAUSE),
             established => return Ok(established?),
         }
     }

@@ -9,19 +9,19 @@
 mod arguments;
 mod clock;
 mod coordinator;
-mod crew;
 mod database;
 mod directory;
 mod engine;
 mod job;
 mod nemesis;
 mod proxy;
+mod run_context;
 mod sabotage;
 mod sessions;
-mod stage;
 mod store;
 mod verdict;
 mod worker;
+mod worker_pool;
 
 use std::process::ExitCode;
 

@@ -2,10 +2,10 @@
 //! one fault after the other.
 
 mod clock;
-mod fate;
-mod neighbours;
+mod idle_sessions;
 pub(crate) mod network;
 mod processes;
+mod rng;
 mod server;
 
 use std::thread;
@@ -14,9 +14,9 @@ use anyhow::{Result, anyhow};
 use torture_history::{FaultKind, Moment};
 
 use crate::engine::Engine;
-use crate::stage::Stage;
+use crate::run_context::RunContext;
 
-use fate::Fate;
+use rng::NemesisRng;
 
 /// Which faults go on at the same time as which.
 const LANES: [&[FaultKind]; 5] = [
@@ -76,8 +76,8 @@ pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<F
     FaultKind::ALL.into_iter().filter(is_possible).collect()
 }
 
-/// Goes on until the stage's end, and leaves everything as it was.
-pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<()> {
+/// Goes on until the run's end, and leaves everything as it was.
+pub(crate) fn torment(context: &RunContext, kinds: &[FaultKind], seed: u64) -> Result<()> {
     thread::scope(|scope| {
         let lanes: Vec<_> = LANES
             .iter()
@@ -89,10 +89,10 @@ pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<(
                     .filter(|kind| kinds.contains(kind))
                     .collect();
                 (!lane.is_empty()).then(|| {
-                    let fate = Fate::new(seed, number);
+                    let rng = NemesisRng::new(seed, number);
                     scope.spawn(move || {
                         // A run without some of its faults is none.
-                        walk(stage, &lane, fate).inspect_err(|_| stage.cut_short())
+                        walk(context, &lane, rng).inspect_err(|_| context.abort())
                     })
                 })
             })
@@ -109,7 +109,7 @@ pub(crate) fn torment(stage: &Stage, kinds: &[FaultKind], seed: u64) -> Result<(
 }
 
 /// One fault after the other, each kind once before any comes again.
-fn walk(stage: &Stage, lane: &[FaultKind], mut fate: Fate) -> Result<()> {
+fn walk(context: &RunContext, lane: &[FaultKind], mut rng: NemesisRng) -> Result<()> {
     let longest = match lane {
         // A session that keeps a snapshot is there all the while.
         [FaultKind::Snapshot] => 300,
@@ -119,36 +119,36 @@ fn walk(stage: &Stage, lane: &[FaultKind], mut fate: Fate) -> Result<()> {
     };
     loop {
         let mut round = lane.to_vec();
-        fate.shuffle(&mut round);
+        rng.shuffle(&mut round);
         for kind in round {
-            stage.rest(fate.time(200..longest));
-            stage.keep_calm();
-            if stage.is_over() {
+            context.sleep(rng.time(200..longest));
+            context.wait_out_fault_free_window();
+            if context.is_over() {
                 return Ok(());
             }
-            inflict(stage, kind, &mut fate)?;
+            inflict(context, kind, &mut rng)?;
         }
     }
 }
 
-fn inflict(stage: &Stage, kind: FaultKind, fate: &mut Fate) -> Result<()> {
+fn inflict(context: &RunContext, kind: FaultKind, rng: &mut NemesisRng) -> Result<()> {
     let from = Moment::now();
     let hit = match kind {
-        FaultKind::Kill => Some(processes::kill(stage, fate)?),
-        FaultKind::Pause => Some(processes::pause(stage, fate)),
-        FaultKind::Reset => Some(network::reset(stage, fate)),
-        FaultKind::BlackHole => Some(network::black_hole(stage, fate)),
-        FaultKind::Delay => Some(network::delay(stage, fate)),
-        FaultKind::Refuse => Some(network::refuse(stage, fate)),
-        FaultKind::Terminate => server::terminate(stage, fate),
-        FaultKind::Exhaust => server::exhaust(stage, fate),
-        FaultKind::Crash => Some(server::crash(stage)?),
-        FaultKind::ClockAhead | FaultKind::ClockBack => Some(clock::jump(stage, fate, kind)?),
-        FaultKind::Snapshot => neighbours::keep_a_snapshot(stage, fate),
-        FaultKind::Hog => neighbours::hog(stage, fate),
+        FaultKind::Kill => Some(processes::kill(context, rng)?),
+        FaultKind::Pause => Some(processes::pause(context, rng)),
+        FaultKind::Reset => Some(network::reset(context, rng)),
+        FaultKind::BlackHole => Some(network::black_hole(context, rng)),
+        FaultKind::Delay => Some(network::delay(context, rng)),
+        FaultKind::Refuse => Some(network::refuse(context, rng)),
+        FaultKind::Terminate => server::terminate(context, rng),
+        FaultKind::Exhaust => server::exhaust(context, rng),
+        FaultKind::Crash => Some(server::crash(context)?),
+        FaultKind::ClockAhead | FaultKind::ClockBack => Some(clock::jump(context, rng, kind)?),
+        FaultKind::Snapshot => idle_sessions::hold_snapshot(context, rng),
+        FaultKind::Hog => idle_sessions::hold_locks(context, rng),
     };
     if let Some(hit) = hit {
-        stage.note(kind, hit.worker, from, hit.ahead);
+        context.note(kind, hit.worker, from, hit.ahead);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Text};
-use torture_history::scene;
+use torture_history::workload_spec;
 
 /// What is done to other sessions.
 pub(crate) trait Sessions: SimpleConnection {
@@ -17,7 +17,7 @@ pub(crate) trait Sessions: SimpleConnection {
     fn begin_snapshot(&mut self) -> QueryResult<()>;
 
     /// Begins a transaction that others who write wait for; an error when it has to wait too long itself.
-    fn begin_hogging(&mut self) -> QueryResult<()>;
+    fn begin_holding_locks(&mut self) -> QueryResult<()>;
 
     /// Ends it.
     fn end(&mut self) -> QueryResult<()> {
@@ -33,8 +33,8 @@ fn wanted_rows() -> [i32; 3] {
     let key = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
     [
         key(0),
-        key(scene::ACCOUNTS.start),
-        key(scene::ACCOUNTS.end - 1),
+        key(workload_spec::ACCOUNTS.start),
+        key(workload_spec::ACCOUNTS.end - 1),
     ]
 }
 
@@ -62,7 +62,7 @@ impl Sessions for PgConnection {
         self.batch_execute(READ_ALL)
     }
 
-    fn begin_hogging(&mut self) -> QueryResult<()> {
+    fn begin_holding_locks(&mut self) -> QueryResult<()> {
         // Without it, it waits for as long as somebody else stands still.
         self.batch_execute("SET lock_timeout = '10s'; BEGIN")?;
         for row in wanted_rows() {
@@ -117,7 +117,7 @@ impl Sessions for MysqlConnection {
         self.batch_execute(READ_ALL)
     }
 
-    fn begin_hogging(&mut self) -> QueryResult<()> {
+    fn begin_holding_locks(&mut self) -> QueryResult<()> {
         self.batch_execute("SET SESSION innodb_lock_wait_timeout = 10; START TRANSACTION")?;
         for row in wanted_rows() {
             diesel::sql_query("UPDATE torture_counters SET n = n WHERE id = ?")
@@ -142,7 +142,7 @@ impl Sessions for SqliteConnection {
         self.batch_execute(READ_ALL)
     }
 
-    fn begin_hogging(&mut self) -> QueryResult<()> {
+    fn begin_holding_locks(&mut self) -> QueryResult<()> {
         self.batch_execute("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE")
     }
 }

@@ -4,7 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
-use torture_history::{Op, scene};
+use torture_history::{Op, workload_spec};
 
 diesel::table! {
     torture_counters (id) {
@@ -158,10 +158,10 @@ macro_rules! store {
 
             fn create_tables(&mut self) -> QueryResult<()> {
                 self.batch_execute(include_str!("store/tables.sql"))?;
-                let counters = (0..scene::LOCKED_COUNTERS)
-                    .chain(scene::ACCOUNTS)
-                    .chain(scene::ENSURED_COUNTERS)
-                    .chain(scene::SPOILED_COUNTERS);
+                let counters = (0..workload_spec::LOCKED_COUNTERS)
+                    .chain(workload_spec::ACCOUNTS)
+                    .chain(workload_spec::PINNED_COUNTERS)
+                    .chain(workload_spec::SPOILED_COUNTERS);
                 for id in counters {
                     let row = (
                         torture_counters::id.eq(key(id)),
@@ -170,7 +170,7 @@ macro_rules! store {
                     );
                     diesel::insert_into(torture_counters::table).values(row).execute(self)?;
                 }
-                for id in scene::resources() {
+                for id in workload_spec::resources() {
                     let row = (
                         torture_resources::id.eq(key(id)),
                         torture_resources::fence.eq(0),
@@ -286,7 +286,7 @@ store!(
         "SET idle_in_transaction_session_timeout = '{}s'; \
          SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; \
          SET tcp_keepalives_count = 3; SET tcp_user_timeout = 5000; SET deadlock_timeout = '200ms'",
-        scene::PATIENCE_OF_SERVERS.as_secs()
+        workload_spec::SILENT_CLIENT_TIMEOUT.as_secs()
     ),
     ("SELECT 1", "SELECT 1", "BEGIN"),
     (
@@ -302,7 +302,7 @@ store!(
     format!(
         "SET SESSION wait_timeout = {0}, net_write_timeout = {0}, net_read_timeout = {0}, \
          innodb_lock_wait_timeout = 2",
-        scene::PATIENCE_OF_SERVERS.as_secs()
+        workload_spec::SILENT_CLIENT_TIMEOUT.as_secs()
     ),
     (
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

@@ -50,7 +50,7 @@ pub(crate) fn tell(
 
 /// What the database says when nobody holds anything any more, or when it is time that nobody did.
 fn at_rest(database: &Database) -> Result<Evidence> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let (others, evidence) = with_connection!(database.engine, C => {
             let mut conn: C = database.connect()?;
@@ -61,7 +61,7 @@ fn at_rest(database: &Database) -> Result<Evidence> {
         let is_held = |slot: &torture_checker::Slot| slot.expires_us > evidence.now_us;
         let is_at_rest =
             others == 0 && evidence.locked_slots.is_empty() && !evidence.slots.iter().any(is_held);
-        if is_at_rest || begun.elapsed() > PATIENCE {
+        if is_at_rest || started.elapsed() > PATIENCE {
             return Ok(evidence);
         }
         sleep(PAUSE);

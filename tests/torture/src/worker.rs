@@ -1,20 +1,20 @@
 //! A worker process: threads that do one task after the other until standard input ends.
 
-mod asked;
-mod dice;
+mod errors;
 mod leases;
 mod locks;
 mod operation;
 mod panics;
 mod partner;
-mod passes;
 mod pool;
 mod purges;
-mod retried;
+mod requests;
+mod retry;
+mod sequences;
 mod slots;
 mod swallows;
 mod transfers;
-mod trouble;
+mod workload;
 
 use std::io::{BufRead, Read, stdin};
 use std::panic;
@@ -32,12 +32,12 @@ use crate::engine::with_connection;
 use crate::job::Job;
 use crate::store::Store;
 
-use dice::Dice;
 use operation::Operation;
 use pool::{Connections, pool};
+use workload::Workload;
 
 /// What the threads of a worker share.
-pub(crate) struct Shift<C: Store> {
+pub(crate) struct WorkerContext<C: Store> {
     pub(crate) job: Job,
     pub(crate) pool: Connections<C>,
     pub(crate) renewer: SlotRenewer<C>,
@@ -78,7 +78,7 @@ fn work<C: Store>(job: Job) -> Result<()> {
         at: Moment::now(),
     })?;
     let pool = pool::<C>(&job);
-    let shift = Arc::new(Shift {
+    let context = Arc::new(WorkerContext {
         renewer: SlotRenewer::new(pool.clone()),
         pool,
         history,
@@ -86,12 +86,12 @@ fn work<C: Store>(job: Job) -> Result<()> {
         is_over: AtomicBool::new(false),
         job,
     });
-    let threads: Vec<_> = (0..shift.job.threads)
+    let threads: Vec<_> = (0..context.job.threads)
         .map(|thread| {
-            let shift = Arc::clone(&shift);
+            let context = Arc::clone(&context);
             thread::spawn(move || {
-                if let Err(error) = shift.serve(thread) {
-                    eprintln!("torture: process {}: {error:#}", shift.job.process);
+                if let Err(error) = context.serve(thread) {
+                    eprintln!("torture: process {}: {error:#}", context.job.process);
                     exit(1);
                 }
             })
@@ -99,19 +99,21 @@ fn work<C: Store>(job: Job) -> Result<()> {
         .collect();
     // Whoever started it closes it, by intent or by its own end.
     let _ = stdin().lock().read_to_end(&mut Vec::new());
-    shift.is_over.store(true, Ordering::SeqCst);
+    context.is_over.store(true, Ordering::SeqCst);
     for thread in threads {
         // One that panicked has ended the process.
         let _ = thread.join();
     }
-    shift.history.write(&Record::Stopped { at: Moment::now() })
+    context
+        .history
+        .write(&Record::Stopped { at: Moment::now() })
 }
 
-impl<C: Store> Shift<C> {
+impl<C: Store> WorkerContext<C> {
     fn serve(&self, thread: u32) -> Result<()> {
-        let mut dice = Dice::new(&self.job, thread);
+        let mut workload = Workload::new(&self.job, thread);
         while !self.is_over.load(Ordering::SeqCst) {
-            let task = dice.task();
+            let task = workload.task();
             let count = self.operations.fetch_add(1, Ordering::SeqCst);
             let operation = Operation::new(Op::of(self.job.process, count), &self.history);
             self.history.write(&Record::Began {
@@ -120,8 +122,8 @@ impl<C: Store> Shift<C> {
                 task: task.clone(),
                 at: Moment::now(),
             })?;
-            let result = self.attempt(&task, &operation, &mut dice);
-            let outcome = result.unwrap_or_else(trouble::Told::outcome);
+            let result = self.attempt(&task, &operation, &mut workload);
+            let outcome = result.unwrap_or_else(errors::FailureExt::outcome);
             let failed = matches!(outcome, Outcome::Failed { .. });
             self.history.write(&Record::Ended {
                 op: operation.op,
@@ -130,7 +132,7 @@ impl<C: Store> Shift<C> {
                 at: Moment::now(),
             })?;
             // Not to be busy with nothing while the database is away.
-            dice.pause(if failed { 20 } else { 2 });
+            workload.pause(if failed { 20 } else { 2 });
         }
         Ok(())
     }
@@ -139,30 +141,32 @@ impl<C: Store> Shift<C> {
         &self,
         task: &Task,
         operation: &Operation,
-        dice: &mut Dice,
-    ) -> Result<Outcome, trouble::Failure> {
+        workload: &mut Workload,
+    ) -> Result<Outcome, errors::Failure> {
         match task {
             Task::Lock {
                 counters,
                 kept,
                 wait,
-            } => locks::count_up(self, operation, dice, counters, *kept, *wait),
+            } => locks::count_up(self, operation, workload, counters, *kept, *wait),
             Task::Lease {
                 semaphore,
                 renewed: true,
                 lease_ms,
                 wait,
-            } => leases::renewed(self, operation, dice, semaphore, *lease_ms, *wait),
+            } => leases::renewed(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Lease {
                 semaphore,
                 renewed: false,
                 lease_ms,
                 wait,
-            } => leases::plain(self, operation, dice, semaphore, *lease_ms, *wait),
-            Task::Ensured { lease_ms } => leases::ensured(self, operation, dice, *lease_ms),
-            Task::Slot { wait } => slots::visit(self, operation, dice, *wait),
-            Task::Pass { sequence } => passes::issue(self, operation, dice, *sequence),
-            Task::Transfer { from, to } => transfers::transfer(self, operation, dice, *from, *to),
+            } => leases::plain(self, operation, workload, semaphore, *lease_ms, *wait),
+            Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
+            Task::Slot { wait } => slots::visit(self, operation, workload, *wait),
+            Task::Pass { sequence } => sequences::issue(self, operation, workload, *sequence),
+            Task::Transfer { from, to } => {
+                transfers::transfer(self, operation, workload, *from, *to)
+            }
             Task::Purge => purges::purge(self),
             Task::Swallow {
                 form,
@@ -178,13 +182,13 @@ impl<C: Store> Shift<C> {
                     ask: *ask,
                     counters: *counters,
                 };
-                swallows::swallow(self, operation, dice, &plan)
+                swallows::swallow(self, operation, workload, &plan)
             }
             Task::Panic {
                 form,
                 counter,
                 depth,
-            } => panics::panic(self, operation, dice, *form, *counter, *depth),
+            } => panics::panic(self, operation, workload, *form, *counter, *depth),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use torture_history::{Moment, Task, scene};
+use torture_history::{Moment, Task, workload_spec};
 
-use crate::beliefs::Jumps;
+use crate::believed_holds::ClockJumps;
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
@@ -22,14 +22,14 @@ struct Holding<'r, 'a> {
 
 /// Counts holders at each moment.
 pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
-    let jumps = Jumps::of(run, limits.jump_tolerance);
+    let jumps = ClockJumps::of(run, limits.jump_tolerance);
     let mut by_semaphore: HashMap<&str, Vec<Holding<'_, '_>>> = HashMap::new();
     for operation in &run.operations {
         let Some(semaphore) = operation.semaphore() else {
             continue;
         };
         let holding = if matches!(operation.task, Task::Lease { .. }) {
-            let belief = jumps.belief(operation);
+            let belief = jumps.believed_hold(operation);
             belief.map(|(from, until, slot)| (from, until, Some(slot.number)))
         } else {
             let number = operation.slot().map(|slot| slot.number);
@@ -45,7 +45,7 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
             });
         }
     }
-    for semaphore in scene::semaphores() {
+    for semaphore in workload_spec::semaphores() {
         let mut all = by_semaphore.remove(semaphore.name).unwrap_or_default();
         all.sort_unstable_by_key(|holding| (holding.from, holding.until, holding.operation.op));
         check_one(semaphore, run, &all, findings);
@@ -53,14 +53,14 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
 }
 
 fn check_one(
-    semaphore: scene::Semaphore,
+    semaphore: workload_spec::Semaphore,
     run: &Run<'_>,
     ascending: &[Holding<'_, '_>],
     findings: &mut Findings,
 ) {
     let permits = usize::try_from(semaphore.permits).unwrap_or(usize::MAX);
-    // Two transactions that ensured the same slot are overlapping holders already; here they count as one.
-    let same_is_told = semaphore == scene::ENSURED;
+    // Two transactions that pinned the same slot are overlapping holders already; here they count as one.
+    let same_is_told = semaphore == workload_spec::PINNED;
     let mut holders: BinaryHeap<Reverse<(Moment, usize)>> = BinaryHeap::new();
     let mut by_slot: HashMap<u32, usize> = HashMap::new();
     for (index, new) in ascending.iter().enumerate() {
@@ -87,15 +87,15 @@ fn check_one(
         {
             findings.add(Violation::OverCapacity, || {
                 let slot = new.slot.unwrap_or_default();
-                let (holder, new) = (tell(run, &ascending[holder]), tell(run, new));
+                let (holder, new) = (describe(run, &ascending[holder]), describe(run, new));
                 format!("slot {slot} of {name:?}: {holder} and {new}")
             });
         } else if count > permits {
             findings.add(Violation::OverCapacity, || {
                 let others = holders.iter().take(5);
-                let others = others.map(|Reverse((_, other))| tell(run, &ascending[*other]));
+                let others = others.map(|Reverse((_, other))| describe(run, &ascending[*other]));
                 let others: Vec<_> = others.collect();
-                let (new, others) = (tell(run, new), others.join(", "));
+                let (new, others) = (describe(run, new), others.join(", "));
                 format!("{name:?} has {permits} permits and {count} holders: {new} beside {others}")
             });
         }
@@ -108,10 +108,10 @@ fn check_one(
     }
 }
 
-fn tell(run: &Run<'_>, holding: &Holding<'_, '_>) -> String {
+fn describe(run: &Run<'_>, holding: &Holding<'_, '_>) -> String {
     let (from, until) = (run.clock(holding.from), run.clock(holding.until));
     format!(
         "{}, which held it from {from} to {until}",
-        run.tell_of(holding.operation)
+        run.describe_operation(holding.operation)
     )
 }

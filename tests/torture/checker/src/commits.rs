@@ -1,6 +1,6 @@
 //! What took place, by the rows that operations left; and whether that is what their workers were told.
 
-use torture_history::{Ask, Mishap, Op, Outcome, Row, Task, scene};
+use torture_history::{Ask, Mishap, Op, Outcome, Row, Task, workload_spec};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
@@ -52,7 +52,7 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
     judged.extend(rest.iter().map(|row| Judged::Nobody(row.0)));
     run.operations = operations;
     for judgement in judged {
-        judgement.tell(run, findings);
+        judgement.report(run, findings);
     }
 }
 
@@ -89,9 +89,11 @@ fn judge_panic(
     index: usize,
     own: &[&(Op, Place<'_>)],
 ) -> Option<Judged> {
-    let outside = Place::Step(scene::STEP_OUTSIDE.into());
-    let is_told =
-        operation.done().is_some() || operation.wrote.contains(&Row::Step(scene::STEP_OUTSIDE));
+    let outside = Place::Step(workload_spec::STEP_OUTSIDE.into());
+    let is_told = operation.done().is_some()
+        || operation
+            .wrote
+            .contains(&Row::Step(workload_spec::STEP_OUTSIDE));
     if own.iter().any(|row| row.1 != outside) {
         return Some(Judged::Ghost(index));
     }
@@ -99,27 +101,30 @@ fn judge_panic(
 }
 
 impl Judged {
-    fn tell(&self, run: &Run<'_>, findings: &mut Findings) {
-        let tell = |index: &usize| run.tell_of(&run.operations[*index]);
+    fn report(&self, run: &Run<'_>, findings: &mut Findings) {
+        let describe = |index: &usize| run.describe_operation(&run.operations[*index]);
         match self {
             Self::Nobody(op) => findings.add(Violation::GhostCommits, || {
-                format!("there is a row of {}", run.tell(op.0))
+                format!("there is a row of {}", run.describe(op.0))
             }),
             Self::Strange(index) => findings.add(Violation::GhostCommits, || {
                 format!(
                     "{} left a row that it had not set out to write",
-                    tell(index)
+                    describe(index)
                 )
             }),
             Self::Part(index) => findings.add(Violation::LostCommits, || {
-                format!("only a part of {} is there", tell(index))
+                format!("only a part of {} is there", describe(index))
             }),
             Self::Lost(index) => findings.add(Violation::LostCommits, || {
-                format!("{} was told that it is done, and is not there", tell(index))
+                format!(
+                    "{} was told that it is done, and is not there",
+                    describe(index)
+                )
             }),
             Self::Ghost(index) => findings.add(Violation::GhostCommits, || {
                 let outcome = run.operations[*index].end.map(|end| end.outcome);
-                format!("{} was told {outcome:?}, and is there", tell(index))
+                format!("{} was told {outcome:?}, and is there", describe(index))
             }),
         }
     }
@@ -158,18 +163,18 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
         Task::Lease { semaphore, .. } => {
             let slot = operation.slot().into_iter();
             slot.map(|slot| Place::Resource {
-                id: scene::resource(semaphore, slot.number).into(),
+                id: workload_spec::resource(semaphore, slot.number).into(),
                 fence: slot.fence,
             })
             .collect()
         }
-        Task::Ensured { .. } => {
-            let first = i64::from(scene::ENSURED_COUNTERS.start);
+        Task::Pinned { .. } => {
+            let first = i64::from(workload_spec::PINNED_COUNTERS.start);
             let slot = operation.slot().into_iter();
             slot.map(|slot| Place::Counter(first + i64::from(slot.number) - 1))
                 .collect()
         }
-        Task::Slot { .. } => vec![Place::Semaphore(scene::HELD_BY_TRANSACTIONS.name)],
+        Task::Slot { .. } => vec![Place::Semaphore(workload_spec::HELD_BY_TRANSACTIONS.name)],
         Task::Pass { sequence } => vec![Place::Sequence((*sequence).into())],
         Task::Transfer { from, to } => {
             let mut accounts = vec![Place::Counter((*from).into()), Place::Counter((*to).into())];
@@ -204,12 +209,12 @@ fn free_places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
     if !operation.lost {
         return Vec::new();
     }
-    let mut places = vec![Place::Step(scene::STEP_AFTER.into())];
+    let mut places = vec![Place::Step(workload_spec::STEP_AFTER.into())];
     if *mishap == Mishap::Commit {
         places.push(Place::Counter(counters[0].into()));
-        places.push(Place::Step(scene::STEP_BEFORE.into()));
+        places.push(Place::Step(workload_spec::STEP_BEFORE.into()));
         if *ask == Ask::NumberBefore {
-            places.push(Place::Sequence(scene::SPOILED_SEQUENCE.into()));
+            places.push(Place::Sequence(workload_spec::SPOILED_SEQUENCE.into()));
         }
     }
     places

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use torture_history::scene;
+use torture_history::workload_spec;
 
+use crate::contiguity;
 use crate::findings::Findings;
 use crate::run::Run;
-use crate::series;
 use crate::{Evidence, Violation};
 
 const LOST: Violation = Violation::LostUpdates;
@@ -31,7 +31,8 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
     let accounts = evidence.counters.iter();
     let money: i128 = accounts
         .filter(|counter| {
-            u32::try_from(counter.id).is_ok_and(|counter| scene::ACCOUNTS.contains(&counter))
+            u32::try_from(counter.id)
+                .is_ok_and(|counter| workload_spec::ACCOUNTS.contains(&counter))
         })
         .map(|counter| i128::from(counter.balance))
         .sum();
@@ -64,11 +65,11 @@ fn check_all(
     let ids: BTreeSet<_> = written.keys().chain(last.keys()).collect();
     for id in ids {
         let rows = written.get(id).map_or([].as_slice(), Vec::as_slice);
-        let flaws = series::flaws(rows.iter().map(|row| row.0));
+        let flaws = contiguity::flaws(rows.iter().map(|row| row.0));
         for (number, times) in flaws.repeats {
             findings.add_many(LOST, times, || {
                 let ops = rows.iter().filter(|row| row.0 == number);
-                let ops: Vec<_> = ops.take(5).map(|row| run.tell(row.1)).collect();
+                let ops: Vec<_> = ops.take(5).map(|row| run.describe(row.1)).collect();
                 format!(
                     "{what} {id} was set to {number} more than once: by {}",
                     ops.join(", ")
@@ -76,8 +77,11 @@ fn check_all(
             });
         }
         for missing in flaws.missing {
-            findings.add_many(LOST, series::width(&missing), || {
-                format!("{what} {id} was never set to {}", series::tell(&missing))
+            findings.add_many(LOST, contiguity::width(&missing), || {
+                format!(
+                    "{what} {id} was never set to {}",
+                    contiguity::describe(&missing)
+                )
             });
         }
         for number in flaws.below {

@@ -2,7 +2,7 @@
 
 use torture_history::{ErrorKind, Moment, Outcome, Release, Task, Waiting};
 
-use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
@@ -54,7 +54,7 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
             Task::Transfer { .. } | Task::Pass { .. },
         ) => Expected::Always,
         // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
-        (ErrorKind::SlotLost, Task::Lease { .. } | Task::Ensured { .. }) => Expected::Always,
+        (ErrorKind::SlotLost, Task::Lease { .. } | Task::Pinned { .. }) => Expected::Always,
         // Resources look at the fences of leases.
         (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
         // A guard takes no longer for a connection than for its slot.
@@ -78,7 +78,7 @@ fn may_be_refused(task: &Task) -> bool {
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     let expectations = Expectations {
         // A process that goes on finds that the server has ended its transactions.
-        cuts: Disturbances::of(run, &[], |kind| kind.cuts().then_some(AFTERMATH)),
+        cuts: FaultWindows::of(run, &[], |kind| kind.cuts().then_some(RECOVERY_TIME)),
         has_server: evidence.has_server,
         statements_are_limited: limits.statements_are_limited,
     };
@@ -92,7 +92,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         ];
         for what in unexpected.into_iter().flatten() {
             findings.add(Violation::UnexpectedErrors, || {
-                format!("{}: {what}", run.tell_of(operation))
+                format!("{}: {what}", run.describe_operation(operation))
             });
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
 
 /// What the table's words mean in this run.
 struct Expectations {
-    cuts: Disturbances,
+    cuts: FaultWindows,
     has_server: bool,
     statements_are_limited: bool,
 }
@@ -110,7 +110,11 @@ impl Expectations {
     /// Whether an operation came back and nothing was cut near it.
     fn have_no_excuse(&self, operation: &Operation<'_>) -> bool {
         let end = operation.end;
-        end.is_some_and(|end| !self.cuts.touch(operation.worker, operation.began, end.at))
+        end.is_some_and(|end| {
+            !self
+                .cuts
+                .overlaps(operation.worker, operation.began, end.at)
+        })
     }
 
     /// What is wrong with how an operation ended.
@@ -158,7 +162,7 @@ impl Expectations {
             Expected::Always => true,
             Expected::WhenCut => {
                 (self.has_server || kind == ErrorKind::Pool)
-                    && self.cuts.touch(operation.worker, operation.began, at)
+                    && self.cuts.overlaps(operation.worker, operation.began, at)
             }
             Expected::WhenLimited => self.statements_are_limited,
             Expected::WhenLimitedInside => {

@@ -99,7 +99,7 @@ pub struct Step {
     /// Which operation.
     #[diesel(sql_type = BigInt)]
     pub op: i64,
-    /// Which row of its: see the scene.
+    /// Which row of its: see `workload_spec`.
     #[diesel(sql_type = Integer)]
     pub step: i32,
 }

@@ -67,7 +67,10 @@ fn check_twice(
         {
             findings.add(Violation::Fences, || {
                 let fence = first.slot.fence;
-                let (first, second) = (run.tell_of(first.operation), run.tell_of(second.operation));
+                let (first, second) = (
+                    run.describe_operation(first.operation),
+                    run.describe_operation(second.operation),
+                );
                 format!("{semaphore:?}: the fence {fence} was granted to {first} and to {second}")
             });
         }
@@ -94,10 +97,10 @@ fn check_order(semaphore: &str, run: &Run<'_>, grants: &[Grant<'_, '_>], finding
             findings.add(Violation::Fences, || {
                 format!(
                     "{semaphore:?}: {} got the fence {} with slot {}, {} got {} after it with slot {}",
-                    run.tell_of(earlier.operation),
+                    run.describe_operation(earlier.operation),
                     earlier.slot.fence,
                     earlier.slot.number,
-                    run.tell_of(grant.operation),
+                    run.describe_operation(grant.operation),
                     grant.slot.fence,
                     grant.slot.number
                 )
@@ -144,8 +147,8 @@ fn check_growth(run: &Run<'_>, in_order: &[&Write], findings: &mut Findings) {
         match largest {
             Some(before) if write.fence <= before.fence => {
                 findings.add(Violation::StaleWrites, || {
-                    let (id, fence, op) = (write.resource, write.fence, run.tell(write.op));
-                    let (larger, earlier) = (before.fence, run.tell(before.op));
+                    let (id, fence, op) = (write.resource, write.fence, run.describe(write.op));
+                    let (larger, earlier) = (before.fence, run.describe(before.op));
                     format!(
                         "resource {id} took the fence {fence} of {op} after {larger} of {earlier}"
                     )

@@ -1,8 +1,8 @@
-//! One holder at a time: of an object's lock, and of a slot that is ensured by a transaction.
+//! One holder at a time: of an object's lock, and of a slot that is pinned by a transaction.
 
 use std::collections::{BTreeMap, HashSet};
 
-use torture_history::{Moment, Task, scene};
+use torture_history::{Moment, Task, workload_spec};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
@@ -14,8 +14,8 @@ type Held<'r, 'a> = (Moment, Moment, &'r Operation<'a>);
 
 /// Looks for two who held the same at the same time.
 ///
-/// A transaction that was committed held its locks from the answer until COMMIT was sent. So did one that ensured a
-/// slot: had another got the slot since it was leased, whatever the clock did, it could not have been ensured.
+/// A transaction that was committed held its locks from the answer until COMMIT was sent. So did one that pinned a
+/// slot: had another got the slot since it was leased, whatever the clock did, it could not have been pinned.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
     let mut locks: BTreeMap<u32, Vec<Held<'_, '_>>> = BTreeMap::new();
     let mut slots: BTreeMap<u32, Vec<Held<'_, '_>>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
             Task::Swallow { counters, .. } => {
                 locks.entry(counters[0]).or_default().push(held);
             }
-            Task::Ensured { .. } => {
+            Task::Pinned { .. } => {
                 if let Some(slot) = operation.slot() {
                     slots.entry(slot.number).or_default().push(held);
                 }
@@ -67,7 +67,10 @@ fn check_one(
             && found.insert([holder.op.0, operation.op.0])
         {
             findings.add(Violation::OverlappingHolders, || {
-                let (holder, other) = (run.tell_of(holder), run.tell_of(operation));
+                let (holder, other) = (
+                    run.describe_operation(holder),
+                    run.describe_operation(operation),
+                );
                 let (end, from) = (run.clock(end), run.clock(from));
                 format!("{what}: {holder} held it until {end}, {other} entered at {from}")
             });
@@ -79,13 +82,13 @@ fn check_one(
 }
 
 /// Of an operation whose process was killed is not known until when it held its slot. Instead: transactions that
-/// ensured the same slot were committed in the order in which the slot was granted to them.
+/// pinned the same slot were committed in the order in which the slot was granted to them.
 fn check_ensured_order(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
     let mut by_counter: BTreeMap<i32, Vec<(i64, &Operation<'_>)>> = BTreeMap::new();
     for row in &evidence.ledger {
         if let Some(operation) = run.find(row.op)
             && operation.committed
-            && matches!(operation.task, Task::Ensured { .. })
+            && matches!(operation.task, Task::Pinned { .. })
         {
             let rows = by_counter.entry(row.counter).or_default();
             rows.push((row.n, operation));
@@ -105,9 +108,9 @@ fn check_ensured_order(run: &Run<'_>, evidence: &Evidence, findings: &mut Findin
                 findings.add(Violation::OverlappingHolders, || {
                     format!(
                         "slot of {:?}: {} was committed after {}, to which it was granted later",
-                        scene::ENSURED.name,
-                        run.tell_of(second),
-                        run.tell_of(first)
+                        workload_spec::PINNED.name,
+                        run.describe_operation(second),
+                        run.describe_operation(first)
                     )
                 });
             }

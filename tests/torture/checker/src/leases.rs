@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Release, Task};
 
-use crate::beliefs::Jumps;
-use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::believed_holds::ClockJumps;
+use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
@@ -26,34 +26,34 @@ fn disturbs(kind: FaultKind, tolerance: Duration) -> Option<Duration> {
         FaultKind::Reset | FaultKind::Delay | FaultKind::Terminate => Some(Duration::from_secs(3)),
         // The pool takes its time between two attempts to connect.
         FaultKind::Refuse | FaultKind::Exhaust | FaultKind::Crash => Some(Duration::from_secs(6)),
-        FaultKind::BlackHole => Some(AFTERMATH),
+        FaultKind::BlackHole => Some(RECOVERY_TIME),
     }
 }
 
 /// Looks for lost leases.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     let tolerance = limits.jump_tolerance;
-    let jumps = Jumps::of(run, tolerance);
+    let jumps = ClockJumps::of(run, tolerance);
     // SQLite has one writer: when that stands still, nobody can renew.
     let everybodys: &[FaultKind] = if evidence.has_server {
         &[]
     } else {
         &[FaultKind::Pause]
     };
-    let disturbances = Disturbances::of(run, everybodys, |kind| disturbs(kind, tolerance));
+    let fault_windows = FaultWindows::of(run, everybodys, |kind| disturbs(kind, tolerance));
     // SQLite's clock counts milliseconds: a lease may end so much earlier than its length after it was asked for.
     let step = Duration::from_millis((!evidence.has_server).into());
     let mut judged = 0;
     for operation in &run.operations {
         let lost = match operation.task {
             Task::Lease { renewed: true, .. }
-                if is_undisturbed(operation, &disturbances, tolerance) =>
+                if is_undisturbed(operation, &fault_windows, tolerance) =>
             {
                 judged += 1;
                 lost_renewed(operation)
             }
             Task::Lease { renewed: true, .. } => None,
-            Task::Lease { lease_ms, .. } | Task::Ensured { lease_ms } => {
+            Task::Lease { lease_ms, .. } | Task::Pinned { lease_ms } => {
                 let lease = Duration::from_millis(*lease_ms);
                 lost_early(operation, lease.saturating_sub(step), &jumps)
                     .or_else(|| believed_late(operation, lease))
@@ -62,7 +62,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         };
         if let Some(lost) = lost {
             findings.add(Violation::LostLeases, || {
-                format!("{}: {lost}", run.tell_of(operation))
+                format!("{}: {lost}", run.describe_operation(operation))
             });
         }
     }
@@ -99,12 +99,12 @@ fn lost_in_the_end(operation: &Operation<'_>) -> Option<(&'static str, Moment)> 
 /// Whether it was granted its slot and came back in calm time.
 fn is_undisturbed(
     operation: &Operation<'_>,
-    disturbances: &Disturbances,
+    fault_windows: &FaultWindows,
     tolerance: Duration,
 ) -> bool {
     let is_calm = |end: Moment| {
         let end = end.plus(tolerance);
-        !disturbances.touch(operation.worker, operation.began, end)
+        !fault_windows.overlaps(operation.worker, operation.began, end)
     };
     !operation.entered.is_empty() && operation.end.is_some_and(|end| is_calm(end.at))
 }
@@ -120,11 +120,15 @@ fn lost_renewed(operation: &Operation<'_>) -> Option<&'static str> {
 
 /// A lease that was another's, or had ended, before it can have. A refresh that was confirmed is a lease from when it
 /// was asked for, whether the one before had ended or not.
-fn lost_early(operation: &Operation<'_>, lease: Duration, jumps: &Jumps) -> Option<&'static str> {
+fn lost_early(
+    operation: &Operation<'_>,
+    lease: Duration,
+    jumps: &ClockJumps,
+) -> Option<&'static str> {
     let is_early = |at: Moment| {
         let mut before = operation.refreshed.iter().filter(|one| one.at < at);
         let asked = before.next_back().map_or(operation.began, |one| one.asked);
-        at < asked.plus(lease) && !jumps.touch(asked, at)
+        at < asked.plus(lease) && !jumps.overlaps(asked, at)
     };
     let mut early = losses(operation).filter(|(_, at)| is_early(*at));
     early.next().map(|(lost, _)| lost)
@@ -133,7 +137,7 @@ fn lost_early(operation: &Operation<'_>, lease: Duration, jumps: &Jumps) -> Opti
 /// A holder that counted beyond its lease, by its own clock.
 fn believed_late(operation: &Operation<'_>, lease: Duration) -> Option<&'static str> {
     let held_until = operation.end?.held_until?;
-    // Each entry of an ensured operation is an attempt at its transaction: the lease is that of the first.
+    // Each entry of an pinned operation is an attempt at its transaction: the lease is that of the first.
     let granted = operation.entered.first()?.at;
     let refreshed = operation.refreshed.last().map(|refreshed| refreshed.at);
     let last = refreshed.unwrap_or(granted).plus(lease);

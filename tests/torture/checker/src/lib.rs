@@ -22,8 +22,8 @@
 //! | `commits.rs` | what took place, and whether that is what the worker was told |
 //! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
 //! | `counters.rs`, `order.rs`, `sequences.rs`, `series.rs` | numbers that must be 1 to n, in the order of time |
-//! | `holders.rs`, `beliefs.rs`, `capacity.rs`, `fences.rs` | who held what, when |
-//! | `leases.rs`, `disturbances.rs` | leases that were lost although no fault was near |
+//! | `holders.rs`, `believed_holds.rs`, `capacity.rs`, `fences.rs` | who held what, when |
+//! | `leases.rs`, `fault_windows.rs` | leases that were lost although no fault was near |
 //! | `leftovers.rs`, `endings.rs`, `errors.rs` | what was left, what never came back, which errors are expected |
 //! | `liveness.rs`, `timeouts.rs` | whether anything was done at all, and waits of the wrong length |
 //! | `phases.rs` | throughput, and how long faults kept others waiting |
@@ -34,19 +34,20 @@
     reason = "a crate for the one beside it, not for users"
 )]
 
-mod beliefs;
+mod believed_holds;
 mod capacity;
 mod commits;
+mod completion;
+mod contiguity;
 mod counters;
-mod disturbances;
-mod endings;
 mod errors;
 mod evidence;
+mod fault_windows;
 mod fences;
 mod findings;
 mod holders;
+mod intervals;
 mod leases;
-mod leftovers;
 mod limits;
 mod liveness;
 mod losses;
@@ -54,10 +55,9 @@ mod operation;
 mod order;
 mod phases;
 mod report;
+mod residual_locks;
 mod run;
 mod sequences;
-mod series;
-mod spans;
 mod timeouts;
 mod verdict;
 mod violation;
@@ -90,8 +90,8 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     fences::check_grants(&run, &mut findings);
     fences::check_writes(&run, evidence, &mut findings);
     leases::check(&run, evidence, limits, &mut findings);
-    leftovers::check(evidence, &mut findings);
-    endings::check(&run, limits, &mut findings);
+    residual_locks::check(evidence, &mut findings);
+    completion::check(&run, limits, &mut findings);
     liveness::check(&run, &mut findings);
     timeouts::check(&run, evidence, limits, &mut findings);
     errors::check(&run, evidence, limits, &mut findings);

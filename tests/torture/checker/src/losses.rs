@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use torture_history::{ErrorKind, FaultKind, Form, Mishap, Task};
 
-use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
@@ -13,9 +13,9 @@ use crate::{Limits, Violation};
 /// Looks for what was granted in a transaction that was gone, for those that were told that it is done, and for locks
 /// that others could not have after a panic.
 pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
-    let disturbances = Disturbances::of(run, &[], |kind| match kind {
+    let fault_windows = FaultWindows::of(run, &[], |kind| match kind {
         FaultKind::Snapshot | FaultKind::ClockBack => None,
-        kind if kind.cuts() => Some(AFTERMATH),
+        kind if kind.cuts() => Some(RECOVERY_TIME),
         _ => Some(Duration::ZERO),
     });
     for operation in &run.operations {
@@ -28,13 +28,13 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
             granted.filter(|asked| asked.after_loss && asked.refused.is_none() && !is_rolled_back);
         if let Some(granted) = granted.min_by_key(|asked| asked.at) {
             findings.add(Violation::UnreportedLosses, || {
-                let (told, at) = (run.tell_of(operation), run.clock(granted.at));
+                let (told, at) = (run.describe_operation(operation), run.clock(granted.at));
                 format!("{told} was granted something at {at}, when its transaction was gone")
             });
         } else if operation.done().is_some() {
             findings.add(Violation::UnreportedLosses, || {
                 let task = operation.task;
-                let told = run.tell_of(operation);
+                let told = run.describe_operation(operation);
                 format!("{told} was told that it is done, and its transaction was gone: {task:?}")
             });
         }
@@ -45,12 +45,12 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         }
         for asked in &operation.asked {
             if asked.refused == Some(ErrorKind::TimedOut)
-                && !disturbances.touch(operation.worker, operation.began, asked.at)
+                && !fault_windows.overlaps(operation.worker, operation.began, asked.at)
             {
                 findings.add(Violation::LeftLocks, || {
                     format!(
                         "{} still had its lock after it had panicked",
-                        run.tell_of(operation)
+                        run.describe_operation(operation)
                     )
                 });
             }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use torture_history::{
-    ErrorKind, Mishap, Moment, Op, Outcome, Release, Row, SlotHeld, Task, scene,
+    ErrorKind, Mishap, Moment, Op, Outcome, Release, Row, SlotHeld, Task, workload_spec,
 };
 
 /// It got what it had asked for.
@@ -104,13 +104,13 @@ impl Operation<'_> {
     }
 
     /// The semaphore that it asks for a slot of.
-    pub(crate) fn semaphore(&self) -> Option<scene::Semaphore> {
+    pub(crate) fn semaphore(&self) -> Option<workload_spec::Semaphore> {
         match self.task {
-            Task::Lease { semaphore, .. } => scene::LEASED
+            Task::Lease { semaphore, .. } => workload_spec::LEASED
                 .into_iter()
                 .find(|leased| leased.name == semaphore),
-            Task::Ensured { .. } => Some(scene::ENSURED),
-            Task::Slot { .. } => Some(scene::HELD_BY_TRANSACTIONS),
+            Task::Pinned { .. } => Some(workload_spec::PINNED),
+            Task::Slot { .. } => Some(workload_spec::HELD_BY_TRANSACTIONS),
             Task::Lock { .. }
             | Task::Pass { .. }
             | Task::Transfer { .. }
@@ -162,7 +162,7 @@ impl Operation<'_> {
         for asked in &self.asked {
             ensure!(asked.at >= self.began, "it asked before it began");
         }
-        let slots = matches!(self.task, Task::Lease { .. } | Task::Ensured { .. });
+        let slots = matches!(self.task, Task::Lease { .. } | Task::Pinned { .. });
         ensure!(
             slots && !self.entered.is_empty()
                 || self.refreshed.is_empty() && self.released.is_none(),

@@ -59,7 +59,10 @@ fn check_one(
             && end < operation.began
         {
             findings.add(Violation::Disorder, || {
-                let (earlier, later) = (run.tell_of(earlier), run.tell_of(operation));
+                let (earlier, later) = (
+                    run.describe_operation(earlier),
+                    run.describe_operation(operation),
+                );
                 format!("{what}: {earlier} has {larger}, {later} came after it and has {number}")
             });
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 use torture_history::{Fault, FaultKind, Moment, Task};
 
+use crate::intervals::Intervals;
 use crate::operation::Operation;
 use crate::run::Run;
-use crate::spans::Spans;
 
 /// What was done in a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -49,16 +49,16 @@ pub struct Phases {
 
 impl Phases {
     pub(crate) fn of(run: &Run<'_>) -> Self {
-        let any = Spans::covering(run.faults.iter().map(|fault| (fault.from, fault.until)));
+        let any = Intervals::covering(run.faults.iter().map(|fault| (fault.from, fault.until)));
         let mut calm_max = Duration::ZERO;
         for operation in run.operations.iter().filter(|one| waits(one)) {
-            if !any.touch(operation.began, run.end_of(operation)) {
+            if !any.overlaps(operation.began, run.end_of(operation)) {
                 calm_max = calm_max.max(run.took(operation));
             }
         }
         let calm = run.until.since(run.from);
         let calm = calm.saturating_sub(any.within(run.from, run.until));
-        let calm = phase(run, calm, |at| !any.touch(at, at));
+        let calm = phase(run, calm, |at| !any.overlaps(at, at));
         let waiting = Waiting::of(run);
         let mut faults = BTreeMap::new();
         for kind in FaultKind::ALL {
@@ -70,15 +70,16 @@ impl Phases {
             if of_kind.is_empty() {
                 continue;
             }
-            let spans = Spans::covering(of_kind.iter().map(|fault| (fault.from, fault.until)));
-            let time = spans.within(run.from, run.until);
+            let intervals =
+                Intervals::covering(of_kind.iter().map(|fault| (fault.from, fault.until)));
+            let time = intervals.within(run.from, run.until);
             let mut longest: Vec<_> = of_kind.iter().map(|fault| waiting.longest(fault)).collect();
             longest.sort_unstable();
             let waits = Waits {
                 faults: u64::try_from(longest.len()).unwrap_or(u64::MAX),
                 median_ms: milliseconds(longest.get((longest.len() - 1) / 2).copied()),
                 max_ms: milliseconds(longest.last().copied()),
-                phase: phase(run, time, |at| spans.touch(at, at)),
+                phase: phase(run, time, |at| intervals.overlaps(at, at)),
             };
             faults.insert(kind, waits);
         }
@@ -108,7 +109,7 @@ fn milliseconds(time: Option<Duration>) -> f64 {
 
 /// Whether it takes as long as others keep it waiting, and not as long as it likes.
 fn waits(operation: &Operation<'_>) -> bool {
-    !matches!(operation.task, Task::Lease { .. } | Task::Ensured { .. })
+    !matches!(operation.task, Task::Lease { .. } | Task::Pinned { .. })
 }
 
 /// Operations in the order of their beginnings.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
+use crate::intervals::Intervals;
 use crate::operation::{Asked, End, Entered, Operation, Refreshed, Released};
-use crate::spans::Spans;
 
 /// A process of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Run<'a> {
     /// The last record of any process.
     pub(crate) until: Moment,
     /// When the processes of each worker were stopped.
-    paused: BTreeMap<u32, Spans>,
+    paused: BTreeMap<u32, Intervals>,
 }
 
 impl<'a> Run<'a> {
@@ -98,15 +98,15 @@ impl<'a> Run<'a> {
     }
 
     /// An operation by its number, for people.
-    pub(crate) fn tell(&self, op: i64) -> String {
+    pub(crate) fn describe(&self, op: i64) -> String {
         match self.find(op) {
-            Some(operation) => self.tell_of(operation),
+            Some(operation) => self.describe_operation(operation),
             None => format!("{} that nobody began", number(Op(op))),
         }
     }
 
     /// An operation, for people.
-    pub(crate) fn tell_of(&self, operation: &Operation<'_>) -> String {
+    pub(crate) fn describe_operation(&self, operation: &Operation<'_>) -> String {
         let end = match operation.end {
             Some(end) => self.clock(end.at),
             None => "no end".to_owned(),
@@ -127,14 +127,16 @@ fn number(op: Op) -> String {
     format!("operation {}-{}", op.process(), op.0 & i64::from(u32::MAX))
 }
 
-fn pauses(faults: &[Fault], processes: &BTreeMap<u32, Process>) -> BTreeMap<u32, Spans> {
+fn pauses(faults: &[Fault], processes: &BTreeMap<u32, Process>) -> BTreeMap<u32, Intervals> {
     let mut paused = BTreeMap::new();
     for worker in processes.values().map(|process| process.worker) {
         if let Entry::Vacant(vacant) = paused.entry(worker) {
             let own = faults.iter().filter(|fault| {
                 fault.kind == FaultKind::Pause && fault.worker.is_none_or(|of| of == worker)
             });
-            vacant.insert(Spans::covering(own.map(|fault| (fault.from, fault.until))));
+            vacant.insert(Intervals::covering(
+                own.map(|fault| (fault.from, fault.until)),
+            ));
         }
     }
     paused

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use torture_history::scene;
+use torture_history::workload_spec;
 
+use crate::contiguity;
 use crate::findings::Findings;
 use crate::run::Run;
-use crate::series;
 use crate::{Evidence, Violation};
 
 /// Compares passes with 1 to n, and with the sequences' rows.
@@ -17,7 +17,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
         of_this.push((pass.number, pass.op));
     }
     let rows = evidence.sequences.iter();
-    let rows = rows.filter(|row| row.name == scene::SEQUENCES_NAME);
+    let rows = rows.filter(|row| row.name == workload_spec::SEQUENCES_NAME);
     let last: BTreeMap<_, _> = rows.map(|row| (row.scope.clone(), row.last)).collect();
     let scopes: BTreeSet<_> = drawn.keys().chain(last.keys()).cloned().collect();
     for scope in scopes {
@@ -34,11 +34,11 @@ fn check_one(
     run: &Run<'_>,
     findings: &mut Findings,
 ) {
-    let flaws = series::flaws(passes.iter().map(|pass| pass.0));
+    let flaws = contiguity::flaws(passes.iter().map(|pass| pass.0));
     for (number, times) in flaws.repeats {
         findings.add_many(Violation::SequenceRepeats, times, || {
             let ops = passes.iter().filter(|pass| pass.0 == number);
-            let ops: Vec<_> = ops.take(5).map(|pass| run.tell(pass.1)).collect();
+            let ops: Vec<_> = ops.take(5).map(|pass| run.describe(pass.1)).collect();
             format!(
                 "number {number} of sequence {scope} was drawn by {}",
                 ops.join(", ")
@@ -46,10 +46,10 @@ fn check_one(
         });
     }
     for missing in flaws.missing {
-        findings.add_many(Violation::SequenceGaps, series::width(&missing), || {
+        findings.add_many(Violation::SequenceGaps, contiguity::width(&missing), || {
             format!(
                 "nobody has number {} of sequence {scope}",
-                series::tell(&missing)
+                contiguity::describe(&missing)
             )
         });
     }
@@ -62,10 +62,10 @@ fn check_one(
     let row = last.unwrap_or_default();
     if row > largest {
         let unknown = largest.saturating_add(1)..=row;
-        findings.add_many(Violation::SequenceGaps, series::width(&unknown), || {
+        findings.add_many(Violation::SequenceGaps, contiguity::width(&unknown), || {
             format!(
                 "sequence {scope} is at {row}, and nobody has number {}",
-                series::tell(&unknown)
+                contiguity::describe(&unknown)
             )
         });
     } else if row < largest {

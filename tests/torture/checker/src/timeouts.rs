@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting, scene};
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting, workload_spec};
 
-use crate::beliefs::Jumps;
-use crate::disturbances::{AFTERMATH, Disturbances};
+use crate::believed_holds::ClockJumps;
+use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
 use crate::operation::Operation;
 use crate::run::Run;
@@ -15,7 +15,7 @@ use crate::{Evidence, Limits, Violation};
 const STEP: Duration = Duration::from_millis(1);
 /// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it has
 /// one, so that most of this is for a machine of few processors, which has other threads to run.
-const SLACK: Duration = scene::PATIENCE_OF_POOLS;
+const SLACK: Duration = workload_spec::POOL_TIMEOUT;
 
 /// For how long after a fault a wait may end late.
 fn disturbs(kind: FaultKind) -> Option<Duration> {
@@ -24,7 +24,7 @@ fn disturbs(kind: FaultKind) -> Option<Duration> {
         // is set back by less than the slack.
         FaultKind::Snapshot | FaultKind::ClockAhead | FaultKind::ClockBack => None,
         // Others may stand still with what it waits for: that is what the limit is for.
-        kind if kind.cuts() => Some(AFTERMATH),
+        kind if kind.cuts() => Some(RECOVERY_TIME),
         _ => Some(Duration::ZERO),
     }
 }
@@ -33,15 +33,15 @@ fn disturbs(kind: FaultKind) -> Option<Duration> {
 /// operation.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     // Servers count waits by the clock that can be set: one that jumps ahead ends them.
-    let jumps = Jumps::of(run, limits.jump_tolerance);
-    let disturbances = Disturbances::of(run, &[], disturbs);
+    let jumps = ClockJumps::of(run, limits.jump_tolerance);
+    let fault_windows = FaultWindows::of(run, &[], disturbs);
     // SQLite has one writer. To be granted a lease, or to make a slot that was purged, one waits for whoever writes.
     let of_slots = if evidence.has_server {
         &[][..]
     } else {
         &[FaultKind::Pause]
     };
-    let of_slots = Disturbances::of(run, of_slots, disturbs);
+    let of_slots = FaultWindows::of(run, of_slots, disturbs);
     let mut judged = 0;
     for operation in &run.operations {
         let Some(waited) = Waited::of(operation) else {
@@ -49,21 +49,24 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         };
         let (limit, began, until) = (waited.limit, operation.began, waited.until);
         let took = until.since(began);
-        if waited.timed_out && took + STEP < limit && !jumps.touch(began, until) {
+        if waited.timed_out && took + STEP < limit && !jumps.overlaps(began, until) {
             findings.add(Violation::EarlyTimeouts, || {
-                format!("{} was to wait for {limit:?}", run.tell_of(operation))
+                format!(
+                    "{} was to wait for {limit:?}",
+                    run.describe_operation(operation)
+                )
             });
         }
-        let disturbances = if operation.semaphore().is_some() && !waited.timed_out {
+        let fault_windows = if operation.semaphore().is_some() && !waited.timed_out {
             &of_slots
         } else {
-            &disturbances
+            &fault_windows
         };
-        let is_excused = disturbances.touch(operation.worker, began, until);
+        let is_excused = fault_windows.overlaps(operation.worker, began, until);
         judged += usize::from(!is_excused);
         if took > limit + SLACK && !is_excused {
             findings.add(Violation::LateTimeouts, || {
-                let operation = run.tell_of(operation);
+                let operation = run.describe_operation(operation);
                 format!("{operation} was to wait for {limit:?} at most, and waited for {took:?}")
             });
         }

@@ -15,7 +15,7 @@ pub enum Violation {
     GhostCommits,
     /// A transaction that had ended, or could not go on, was reported as done, or was granted a lock or a number.
     UnreportedLosses,
-    /// Two held one object's lock at the same time, or one ensured slot.
+    /// Two held one object's lock at the same time, or one pinned slot.
     OverlappingHolders,
     /// One ended before another began, and has the larger number.
     Disorder,

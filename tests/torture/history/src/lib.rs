@@ -13,8 +13,8 @@ mod files;
 mod moment;
 mod outcome;
 mod record;
-pub mod scene;
 mod task;
+pub mod workload_spec;
 
 pub use fault::{Fault, FaultKind};
 pub use files::{Histories, Writer, read_all};

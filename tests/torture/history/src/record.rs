@@ -36,7 +36,7 @@ pub enum Row {
     Counter(u32),
     /// Of a pass of this sequence.
     Pass(u32),
-    /// One that nothing protects: see [`scene`](crate::scene).
+    /// One that nothing protects: see [`workload_spec`](crate::workload_spec).
     Step(u32),
 }
 

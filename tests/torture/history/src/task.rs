@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scene;
+use crate::workload_spec;
 
 /// How long a worker is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub enum Task {
         wait: Waiting,
     },
     /// Lease a slot, and add one to the slot's counter in a transaction that makes sure of the slot.
-    Ensured {
+    Pinned {
         /// How long the lease is.
         lease_ms: u64,
     },
@@ -135,7 +135,7 @@ impl Task {
         "lock",
         "renewed lease",
         "lease",
-        "ensured",
+        "pinned",
         "slot",
         "pass",
         "transfer",
@@ -148,7 +148,7 @@ impl Task {
     pub fn waiting(&self) -> Option<Waiting> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
-            Self::Ensured { .. } => Some(Waiting::AtMost(scene::ENSURED_WAIT_MS)),
+            Self::Pinned { .. } => Some(Waiting::AtMost(workload_spec::PINNED_WAIT_MS)),
             Self::Pass { .. }
             | Self::Transfer { .. }
             | Self::Purge
@@ -163,7 +163,7 @@ impl Task {
             Self::Lock { .. } => "lock",
             Self::Lease { renewed: true, .. } => "renewed lease",
             Self::Lease { renewed: false, .. } => "lease",
-            Self::Ensured { .. } => "ensured",
+            Self::Pinned { .. } => "pinned",
             Self::Slot { .. } => "slot",
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",

@@ -1,27 +1,27 @@
 //! Processes that are killed, and processes that stand still.
 
 use anyhow::Result;
-use torture_history::scene;
+use torture_history::workload_spec;
 
 use super::Hit;
-use super::fate::Fate;
-use crate::stage::Stage;
+use super::rng::NemesisRng;
+use crate::run_context::RunContext;
 
 /// Kills a worker, and starts it again a little later.
-pub(super) fn kill(stage: &Stage, fate: &mut Fate) -> Result<Hit> {
-    let worker = fate.number(0..stage.crew.size());
-    stage.crew.kill(worker)?;
-    stage.rest(fate.time(0..800));
-    stage.crew.restart(worker)?;
+pub(super) fn kill(context: &RunContext, rng: &mut NemesisRng) -> Result<Hit> {
+    let worker = rng.number(0..context.worker_pool.size());
+    context.worker_pool.kill(worker)?;
+    context.sleep(rng.time(0..800));
+    context.worker_pool.restart(worker)?;
     Ok(Hit::one(worker))
 }
 
 /// Stops a worker for longer than the longest lease, most of the time.
-pub(super) fn pause(stage: &Stage, fate: &mut Fate) -> Hit {
-    let worker = fate.number(0..stage.crew.size());
-    stage.crew.pause(worker);
-    let lease = scene::LONGEST_LEASE_MS;
-    stage.rest(fate.time(lease * 3 / 4..lease * 9 / 4));
-    stage.crew.wake(worker);
+pub(super) fn pause(context: &RunContext, rng: &mut NemesisRng) -> Hit {
+    let worker = rng.number(0..context.worker_pool.size());
+    context.worker_pool.pause(worker);
+    let lease = workload_spec::LONGEST_LEASE_MS;
+    context.sleep(rng.time(lease * 3 / 4..lease * 9 / 4));
+    context.worker_pool.wake(worker);
     Hit::one(worker)
 }

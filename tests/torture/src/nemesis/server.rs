@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use diesel::Connection;
 
 use super::Hit;
-use super::fate::Fate;
+use super::rng::NemesisRng;
 use crate::engine::with_connection;
+use crate::run_context::RunContext;
 use crate::sessions::Sessions;
-use crate::stage::Stage;
 
 /// The longest that a server may take to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MANY: usize = 1000;
 
 /// Ends some sessions of the run's database.
-pub(super) fn terminate(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
-    let some = fate.number(1..6);
+pub(super) fn terminate(context: &RunContext, rng: &mut NemesisRng) -> Option<Hit> {
+    let some = rng.number(1..6);
     let mut ended = 0;
-    with_connection!(stage.engine, C => {
+    with_connection!(context.engine, C => {
         // When the server is not there, or has no connection left, there is nothing to be done to it.
-        let mut conn = C::establish(&stage.url).ok()?;
+        let mut conn = C::establish(&context.url).ok()?;
         let mut others = conn.others().ok()?;
-        fate.shuffle(&mut others);
+        rng.shuffle(&mut others);
         for session in others.into_iter().take(some) {
             ended += usize::from(conn.terminate(session).unwrap_or(false));
         }
@@ -36,25 +36,25 @@ pub(super) fn terminate(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
 }
 
 /// Takes all connections that the server has, and keeps them for a while.
-pub(super) fn exhaust(stage: &Stage, fate: &mut Fate) -> Option<Hit> {
-    let held = with_connection!(stage.engine, C => {
-        let held: Vec<C> = (0..MANY).map_while(|_| C::establish(&stage.url).ok()).collect();
-        stage.rest(fate.time(500..2500));
+pub(super) fn exhaust(context: &RunContext, rng: &mut NemesisRng) -> Option<Hit> {
+    let held = with_connection!(context.engine, C => {
+        let held: Vec<C> = (0..MANY).map_while(|_| C::establish(&context.url).ok()).collect();
+        context.sleep(rng.time(500..2500));
         held.len()
     });
     (held > 0).then_some(Hit::ALL)
 }
 
 /// Kills the server, and waits until it is back.
-pub(super) fn crash(stage: &Stage) -> Result<Hit> {
-    let program = stage.kill_server.as_ref().context("no server to kill")?;
+pub(super) fn crash(context: &RunContext) -> Result<Hit> {
+    let program = context.kill_server.as_ref().context("no server to kill")?;
     let status = Command::new(program)
         .status()
         .context("can't kill the server")?;
     ensure!(status.success(), "{}: {status}", program.display());
-    let begun = Instant::now();
-    with_connection!(stage.engine, C => while C::establish(&stage.url).is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "the server does not come back");
+    let started = Instant::now();
+    with_connection!(context.engine, C => while C::establish(&context.url).is_err() {
+        ensure!(started.elapsed() < PATIENCE, "the server does not come back");
         sleep(Duration::from_millis(50));
     });
     Ok(Hit::ALL)

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use diesel_locks::prelude::*;
 use diesel_locks::{LeaseState, SlotGuard};
-use torture_history::{Moment, Outcome, SlotHeld, Waiting, scene};
+use torture_history::{Moment, Outcome, SlotHeld, Waiting, workload_spec};
 
-use super::Shift;
-use super::asked::{semaphore, wait};
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, Fenced, classify_result, classify_without_connection};
 use super::operation::Operation;
-use super::retried::retried;
-use super::trouble::{Failure, Fenced, judged, unpooled};
+use super::requests::{semaphore, wait};
+use super::retry::retry_options;
+use super::workload::Workload;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
@@ -19,15 +19,15 @@ use crate::store::Store;
 /// between two grants.
 const FAR_US: i64 = 3_600_000_000;
 
-fn lease<C: Store>(shift: &Shift<C>, milliseconds: u64) -> LeaseOptions {
+fn lease<C: Store>(context: &WorkerContext<C>, milliseconds: u64) -> LeaseOptions {
     LeaseOptions::new(Duration::from_millis(milliseconds))
-        .holder(format!("process {}", shift.job.process))
+        .holder(format!("process {}", context.job.process))
 }
 
 /// The slot, with its fence.
-fn held<C: Store>(shift: &Shift<C>, slot: &Slot) -> SlotHeld {
+fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHeld {
     let number = slot.number();
-    let back = if shift.job.sabotage == Some(Sabotage::FencePerSlot) {
+    let back = if context.job.sabotage == Some(Sabotage::FencePerSlot) {
         i64::from(number) * FAR_US
     } else {
         0
@@ -57,21 +57,21 @@ enum Grip {
 
 impl Grip {
     fn acquire<C: Store>(
-        shift: &Shift<C>,
+        context: &WorkerContext<C>,
         semaphore: &Semaphore,
         lease: LeaseOptions,
         waiting: Waiting,
     ) -> Result<Option<Self>, Failure> {
-        if shift.job.sabotage == Some(Sabotage::NoRenewal) {
-            return Ok(acquired(shift, semaphore, lease, waiting)?.map(Self::Bare));
+        if context.job.sabotage == Some(Sabotage::NoRenewal) {
+            return Ok(acquired(context, semaphore, lease, waiting)?.map(Self::Bare));
         }
         let guard = if waiting == Waiting::No {
-            shift.renewer.try_acquire(semaphore, &lease)
+            context.renewer.try_acquire(semaphore, &lease)
         } else {
             let wait = wait(waiting);
-            shift.renewer.acquire(semaphore, &lease, wait).map(Some)
+            context.renewer.acquire(semaphore, &lease, wait).map(Some)
         };
-        Ok(guard.map_err(unpooled)?.map(Self::Guard))
+        Ok(guard.map_err(classify_without_connection)?.map(Self::Guard))
     }
 
     fn slot(&self) -> &Slot {
@@ -95,170 +95,174 @@ impl Grip {
         }
     }
 
-    fn release<C: Store>(self, shift: &Shift<C>) -> Result<LeaseState, Failure> {
+    fn release<C: Store>(self, context: &WorkerContext<C>) -> Result<LeaseState, Failure> {
         match self {
-            Self::Guard(guard) => guard.release().map_err(unpooled),
-            Self::Bare(slot) => release(shift, &slot),
+            Self::Guard(guard) => guard.release().map_err(classify_without_connection),
+            Self::Bare(slot) => release(context, &slot),
         }
     }
 }
 
 /// A slot with a guard, which renews it.
 pub(crate) fn renewed<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     name: &str,
     lease_ms: u64,
     waiting: Waiting,
 ) -> Result<Outcome, Failure> {
-    let semaphore = semaphore(shift, name);
-    let lease = lease(shift, lease_ms);
-    let Some(grip) = Grip::acquire(shift, &semaphore, lease, waiting)? else {
+    let semaphore = semaphore(context, name);
+    let lease = lease(context, lease_ms);
+    let Some(grip) = Grip::acquire(context, &semaphore, lease, waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(shift, grip.slot())))?;
+    operation.entered(Some(held(context, grip.slot())))?;
     // One of twenty is at it for about two leases.
-    let steps = if dice.percent(5) { lease_ms / 5 * 2 } else { 2 };
+    let steps = if workload.percent(5) {
+        lease_ms / 5 * 2
+    } else {
+        2
+    };
     for _ in 0..steps {
-        dice.pause(10);
+        workload.pause(10);
         grip.look(operation);
     }
-    finish(shift, operation, dice, name, grip)
+    finish(context, operation, workload, name, grip)
 }
 
 /// A slot that is renewed by hand, or not, and held beyond its lease at times.
 pub(crate) fn plain<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     name: &str,
     lease_ms: u64,
     waiting: Waiting,
 ) -> Result<Outcome, Failure> {
-    let semaphore = semaphore(shift, name);
-    let Some(mut slot) = acquired(shift, &semaphore, lease(shift, lease_ms), waiting)? else {
+    let semaphore = semaphore(context, name);
+    let Some(mut slot) = acquired(context, &semaphore, lease(context, lease_ms), waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(shift, &slot)))?;
-    if dice.percent(10) {
-        dice.pause(lease_ms * 3 / 2);
+    operation.entered(Some(held(context, &slot)))?;
+    if workload.percent(10) {
+        workload.pause(lease_ms * 3 / 2);
     } else {
-        dice.pause(5);
+        workload.pause(5);
     }
     look(operation, &slot);
-    if dice.percent(30) {
-        let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    if workload.percent(30) {
+        let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
         let asked = Moment::now();
         let refreshed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before this: then nobody else had the slot between.
-        let state = judged(&mut *conn, refreshed.map_err(Failure::from))?;
+        let state = classify_result(&mut *conn, refreshed.map_err(Failure::from))?;
         operation.refreshed(asked, state)?;
         look(operation, &slot);
-        dice.pause(20);
+        workload.pause(20);
         look(operation, &slot);
     }
-    finish(shift, operation, dice, name, Grip::Bare(slot))
+    finish(context, operation, workload, name, Grip::Bare(slot))
 }
 
 /// Writes at the slot's resource, and gives the slot back whether that was accepted or not. One of four is only
 /// dropped: a guard releases its slot then, as soon as it can; any other slot is taken until its lease ends.
 fn finish<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     name: &str,
     grip: Grip,
 ) -> Result<Outcome, Failure> {
-    let written = write(shift, operation, name, held(shift, grip.slot()));
+    let written = write(context, operation, name, held(context, grip.slot()));
     let is_held = grip.look(operation);
-    if !dice.percent(25) {
-        let released = grip.release(shift);
+    if !workload.percent(25) {
+        let released = grip.release(context);
         operation.released(is_held, released)?;
     }
     written?;
     Ok(Outcome::Done)
 }
 
-fn release<C: Store>(shift: &Shift<C>, slot: &Slot) -> Result<LeaseState, Failure> {
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+fn release<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> Result<LeaseState, Failure> {
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let released = conn.release_slot(slot).map_err(Failure::from);
-    judged(&mut *conn, released)
+    classify_result(&mut *conn, released)
 }
 
 /// A slot whose counter is changed in a transaction that makes sure of the slot.
-pub(crate) fn ensured<C: Store>(
-    shift: &Shift<C>,
+pub(crate) fn pinned<C: Store>(
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     lease_ms: u64,
 ) -> Result<Outcome, Failure> {
-    let semaphore = Semaphore::new(scene::ENSURED.name, scene::ENSURED.permits);
-    let lease = lease(shift, lease_ms);
-    let waiting = Waiting::AtMost(scene::ENSURED_WAIT_MS);
-    let Some(slot) = acquired(shift, &semaphore, lease, waiting)? else {
+    let semaphore = Semaphore::new(workload_spec::PINNED.name, workload_spec::PINNED.permits);
+    let lease = lease(context, lease_ms);
+    let waiting = Waiting::AtMost(workload_spec::PINNED_WAIT_MS);
+    let Some(slot) = acquired(context, &semaphore, lease, waiting)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(shift, &slot)))?;
+    operation.entered(Some(held(context, &slot)))?;
     let entered = Moment::now();
-    if dice.percent(2) {
-        dice.pause(lease_ms * 3 / 2);
+    if workload.percent(2) {
+        workload.pause(lease_ms * 3 / 2);
     }
-    let counter = scene::ENSURED_COUNTERS.start + slot.number() - 1;
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let counter = workload_spec::PINNED_COUNTERS.start + slot.number() - 1;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
-    let changed = conn.run_transaction(retried(), |conn| -> Result<(), Failure> {
+    let changed = conn.run_transaction(retry_options(), |conn| -> Result<(), Failure> {
         conn.pin_slot(&slot)?;
         let n = conn.read_counter(counter)?;
-        dice.pause(3);
+        workload.pause(3);
         conn.write_counter(operation.op, counter, n + 1)?;
         if !look(operation, &slot) {
-            // Nobody else has got it since: that is what is ensured.
+            // Nobody else has got it since: that is what is pinned.
             operation.still_held(entered);
         }
         Ok(())
     });
-    judged(conn, changed)?;
+    classify_result(conn, changed)?;
     let is_held = !slot.remaining().is_zero();
     let released = conn.release_slot(&slot).map_err(Failure::from);
-    operation.released(is_held, judged(conn, released))?;
+    operation.released(is_held, classify_result(conn, released))?;
     Ok(Outcome::Done)
 }
 
 fn acquired<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     semaphore: &Semaphore,
     lease: LeaseOptions,
     waiting: Waiting,
 ) -> Result<Option<Slot>, Failure> {
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let slot = if waiting == Waiting::No {
         conn.try_acquire_slot(semaphore, lease)
     } else {
         conn.acquire_slot(semaphore, lease, wait(waiting)).map(Some)
     };
-    judged(&mut *conn, slot.map_err(Failure::from))
+    classify_result(&mut *conn, slot.map_err(Failure::from))
 }
 
 /// Writes at the slot's resource, which refuses a fence that is smaller than one it has seen.
 fn write<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
     name: &str,
     slot: SlotHeld,
 ) -> Result<(), Failure> {
-    let resource = scene::resource(name, slot.number);
-    let is_careless = shift.job.sabotage == Some(Sabotage::NoFence);
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let resource = workload_spec::resource(name, slot.number);
+    let is_careless = context.job.sabotage == Some(Sabotage::NoFence);
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
-    let accepted = conn.run_transaction(retried(), |conn| -> Result<bool, Failure> {
+    let accepted = conn.run_transaction(retry_options(), |conn| -> Result<bool, Failure> {
         Ok(if is_careless {
             conn.write_careless_resource(operation.op, resource, slot.fence)?
         } else {
             conn.write_resource(operation.op, resource, slot.fence)?
         })
     });
-    if judged(conn, accepted)? {
+    if classify_result(conn, accepted)? {
         Ok(())
     } else {
         Err(Fenced.into())

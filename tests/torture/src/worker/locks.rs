@@ -3,24 +3,24 @@
 use diesel_locks::prelude::*;
 use torture_history::{Outcome, Waiting};
 
-use super::Shift;
-use super::asked::wait;
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, classify_result};
 use super::operation::Operation;
-use super::trouble::{Failure, judged};
+use super::requests::wait;
+use super::workload::Workload;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
 /// Adds one to the counters, by reading and writing them.
 pub(crate) fn count_up<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     counters: &[u32],
     kept: bool,
     waiting: Waiting,
 ) -> Result<Outcome, Failure> {
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C, read: Option<Vec<i64>>| -> Result<(), Failure> {
         operation.entered(None)?;
@@ -29,7 +29,7 @@ pub(crate) fn count_up<C: Store>(
                 Some(read) => read[index],
                 None => conn.read_counter(counter)?,
             };
-            dice.pause(3);
+            workload.pause(3);
             conn.write_counter(operation.op, counter, n + 1)?;
         }
         operation.leaves();
@@ -46,7 +46,7 @@ pub(crate) fn count_up<C: Store>(
     let lock = LockRequest::all(ids)
         .retention(retention)
         .wait(wait(waiting));
-    let result = match shift.job.sabotage {
+    let result = match context.job.sabotage {
         // Each statement by itself: SQLite would not let two transactions do that.
         Some(Sabotage::NoLock) => section(conn, None),
         Some(Sabotage::StaleRead) => {
@@ -59,7 +59,7 @@ pub(crate) fn count_up<C: Store>(
             .map(|done| done.unwrap_or(())),
         _ => conn.with_object_locks(lock, |conn| section(conn, None)),
     };
-    judged(conn, result)?;
+    classify_result(conn, result)?;
     Ok(if operation.held_until().is_some() {
         Outcome::Done
     } else {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use diesel_locks::LeaseState;
 use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, Row, SlotHeld, Writer};
 
-use super::trouble::{Failure, Told};
+use super::errors::{Failure, FailureExt};
 
 /// An operation that is under way.
 pub(crate) struct Operation<'a> {
@@ -63,7 +63,7 @@ impl<'a> Operation<'a> {
         let release = match released {
             Ok(LeaseState::Unexpired) => Release::InTime,
             Ok(LeaseState::Expired) => Release::Expired,
-            Err(failure) if !failure.is_of_faults() => return Err(failure),
+            Err(failure) if !failure.is_expected() => return Err(failure),
             Err(failure) => match failure.outcome() {
                 Outcome::Failed {
                     kind: ErrorKind::SlotLost,

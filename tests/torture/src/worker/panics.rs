@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::anyhow;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::prelude::*;
-use torture_history::{ErrorKind, Form, Outcome, Row, scene};
+use torture_history::{ErrorKind, Form, Outcome, Row, workload_spec};
 
-use super::Shift;
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, FailureExt, classify_result};
 use super::operation::Operation;
 use super::swallows;
-use super::trouble::{Failure, Told, judged};
+use super::workload::Workload;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
@@ -22,9 +22,9 @@ struct ByIntent;
 
 /// Panics in a transaction, writes with the same connection after it, and asks for the lock with another.
 pub(crate) fn panic<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     form: Form,
     counter: u32,
     depth: u32,
@@ -32,20 +32,20 @@ pub(crate) fn panic<C: Store>(
     let op = operation.op;
     let own = ObjectId::new("Panic", op.0);
     let locks = || LockRequest::all([ObjectId::new("Spoiled", counter), own.clone()]);
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {
         if form != Form::Locked {
             conn.lock_object(locks())?;
         }
         operation.entered(None)?;
-        swallows::count(conn, operation, dice, counter)?;
-        conn.insert_step(op, scene::STEP_BEFORE)?;
+        swallows::count(conn, operation, workload, counter)?;
+        conn.insert_step(op, workload_spec::STEP_BEFORE)?;
         inside(conn, operation, depth)
     };
-    let is_sabotaged = shift.job.sabotage == Some(Sabotage::LockAfterPanic);
+    let is_sabotaged = context.job.sabotage == Some(Sabotage::LockAfterPanic);
     let caught = catch_unwind(AssertUnwindSafe(|| match form {
-        _ if is_sabotaged => swallows::diesels(conn, |conn| {
+        _ if is_sabotaged => swallows::in_diesel_transaction(conn, |conn| {
             one_level(conn, |conn| {
                 if form == Form::Locked {
                     conn.lock_object(locks())?;
@@ -55,7 +55,7 @@ pub(crate) fn panic<C: Store>(
         }),
         Form::Locked => conn.with_object_locks(locks(), section),
         Form::Transaction | Form::Diesel => {
-            conn.run_transaction(swallows::transaction(shift), section)
+            conn.run_transaction(swallows::transaction(context), section)
         }
     }));
     match caught {
@@ -63,22 +63,22 @@ pub(crate) fn panic<C: Store>(
         // The process ends.
         Err(panic) => resume_unwind(panic),
         Ok(returned) => {
-            judged(conn, returned)?;
+            classify_result(conn, returned)?;
             return Err(anyhow!(
                 "a closure has panicked, and its caller was told Ok"
             ));
         }
     }
 
-    let written = conn.insert_step(op, scene::STEP_OUTSIDE);
+    let written = conn.insert_step(op, workload_spec::STEP_OUTSIDE);
     let mut asked = Ok(());
     if written.is_ok() {
-        operation.wrote(Row::Step(scene::STEP_OUTSIDE))?;
+        operation.wrote(Row::Step(workload_spec::STEP_OUTSIDE))?;
         // SQLite's lock is the right to write, which this connection has had since: whether it has it still, the row
         // tells.
-        if shift.job.engine != Engine::Sqlite {
-            asked = is_free(shift, own);
-            operation.asked(asked.as_ref().err().map(Told::told_kind))?;
+        if context.job.engine != Engine::Sqlite {
+            asked = is_free(context, own);
+            operation.asked(asked.as_ref().err().map(FailureExt::error_kind))?;
         }
     }
     let written = written.map_err(Failure::from);
@@ -86,10 +86,10 @@ pub(crate) fn panic<C: Store>(
         // That a transaction is left open is to be found by what comes of it.
         written?;
     } else {
-        judged(conn, written)?;
+        classify_result(conn, written)?;
     }
     match asked {
-        Err(failure) if failure.told_kind() != ErrorKind::TimedOut => Err(failure),
+        Err(failure) if failure.error_kind() != ErrorKind::TimedOut => Err(failure),
         _ => Ok(Outcome::Done),
     }
 }
@@ -101,18 +101,18 @@ fn inside<C: Store>(conn: &mut C, operation: &Operation, depth: u32) -> Result<(
         resume_unwind(Box::new(ByIntent));
     }
     conn.transaction(|conn| {
-        conn.insert_step(operation.op, scene::STEP_BEFORE + 10 * depth)?;
+        conn.insert_step(operation.op, workload_spec::STEP_BEFORE + 10 * depth)?;
         inside(conn, operation, depth - 1)
     })
 }
 
 /// Takes the lock with another connection.
-fn is_free<C: Store>(shift: &Shift<C>, id: ObjectId) -> Result<(), Failure> {
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
-    let limit = Duration::from_millis(scene::FREE_WITHIN_MS);
+fn is_free<C: Store>(context: &WorkerContext<C>, id: ObjectId) -> Result<(), Failure> {
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    let limit = Duration::from_millis(workload_spec::FREE_WITHIN_MS);
     let lock = LockRequest::new(id).wait(Wait::AtMost(limit));
     let taken = conn.with_object_lock(lock, |_| Ok(()));
-    judged(&mut *conn, taken)
+    classify_result(&mut *conn, taken)
 }
 
 /// Sabotage: one level is rolled back, whatever is open.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
-use torture_history::{Op, scene};
+use torture_history::{Op, workload_spec};
 
-use super::Shift;
+use super::WorkerContext;
 use crate::store::Store;
 
 /// More rows than the other session writes: InnoDB ends the one that has changed less.
@@ -26,7 +26,7 @@ impl Partner {
     /// It takes the row. Then, if it is to, it waits for the row that this operation has written.
     pub(crate) fn start<'scope, C: Store>(
         scope: &'scope Scope<'scope, '_>,
-        shift: &'scope Shift<C>,
+        context: &'scope WorkerContext<C>,
         op: Op,
         waits: bool,
     ) -> Self {
@@ -34,7 +34,7 @@ impl Partner {
         let (until, is_over) = channel();
         scope.spawn(move || {
             // Whatever becomes of it: the operation finds the row taken, or does not.
-            let _ = work(shift, op, waits, &tell, &is_over);
+            let _ = work(context, op, waits, &tell, &is_over);
         });
         Self {
             has_row,
@@ -49,13 +49,13 @@ impl Partner {
 }
 
 fn work<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     op: Op,
     waits: bool,
     tell: &Sender<()>,
     is_over: &Receiver<()>,
 ) -> anyhow::Result<()> {
-    let mut conn = shift.pool.get()?;
+    let mut conn = context.pool.get()?;
     let conn = &mut *conn;
     AnsiTransactionManager::begin_transaction(conn)?;
     let worked = take(conn, op, waits, tell);
@@ -68,7 +68,7 @@ fn work<C: Store>(
 }
 
 fn take<C: Store>(conn: &mut C, op: Op, waits: bool, tell: &Sender<()>) -> QueryResult<()> {
-    conn.insert_step(op, scene::STEP_WANTED)?;
+    conn.insert_step(op, workload_spec::STEP_WANTED)?;
     if waits {
         for row in ROWS {
             conn.insert_step(op, row)?;
@@ -77,7 +77,7 @@ fn take<C: Store>(conn: &mut C, op: Op, waits: bool, tell: &Sender<()>) -> Query
     let _ = tell.send(());
     if waits {
         sleep(AHEAD);
-        conn.insert_step(op, scene::STEP_BEFORE)?;
+        conn.insert_step(op, workload_spec::STEP_BEFORE)?;
     }
     Ok(())
 }

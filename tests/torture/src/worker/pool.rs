@@ -1,7 +1,7 @@
 //! A worker's connections.
 
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use torture_history::scene;
+use torture_history::workload_spec;
 
 use crate::job::Job;
 use crate::store::Store;
@@ -24,7 +24,7 @@ pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
     Pool::builder()
         .max_size(job.threads + 4)
         .test_on_check_out(true)
-        .connection_timeout(scene::PATIENCE_OF_POOLS)
+        .connection_timeout(workload_spec::POOL_TIMEOUT)
         .connection_customizer(Box::new(Settings))
         .build_unchecked(ConnectionManager::new(&job.url))
 }

@@ -1,29 +1,29 @@
 //! Slots that are held by a transaction.
 
-use torture_history::{Outcome, Waiting, scene};
+use torture_history::{Outcome, Waiting, workload_spec};
 
-use super::Shift;
-use super::asked::{semaphore, wait};
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, classify_result};
 use super::operation::Operation;
-use super::trouble::{Failure, judged};
+use super::requests::{semaphore, wait};
+use super::workload::Workload;
 use crate::store::Store;
 
 /// Notes its visit while it holds a slot.
 pub(crate) fn visit<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     waiting: Waiting,
 ) -> Result<Outcome, Failure> {
-    let gate = scene::HELD_BY_TRANSACTIONS;
-    let semaphore = semaphore(shift, gate.name);
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let gate = workload_spec::HELD_BY_TRANSACTIONS;
+    let semaphore = semaphore(context, gate.name);
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {
         operation.entered(None)?;
         // Long enough for all permits to be in use at times.
-        dice.pause(15);
+        workload.pause(15);
         conn.insert_visit(operation.op, gate.name)?;
         operation.leaves();
         Ok(())
@@ -35,7 +35,7 @@ pub(crate) fn visit<C: Store>(
         conn.with_slot(&semaphore, wait(waiting), &mut section)
             .map(|()| true)
     };
-    Ok(if judged(conn, result)? {
+    Ok(if classify_result(conn, result)? {
         Outcome::Done
     } else {
         Outcome::Refused

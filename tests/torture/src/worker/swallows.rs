@@ -5,13 +5,13 @@ use std::thread;
 use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::prelude::*;
-use torture_history::{Ask, ErrorKind, Form, Mishap, Outcome, Row, scene};
+use torture_history::{Ask, ErrorKind, Form, Mishap, Outcome, Row, workload_spec};
 
-use super::Shift;
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, FailureExt, IntentionalRollback, classify_on, classify_result};
 use super::operation::Operation;
 use super::partner::Partner;
-use super::trouble::{ChangedItsMind, Failure, Told, judged, told_of};
+use super::workload::Workload;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
@@ -31,8 +31,8 @@ pub(crate) fn lock(counter: u32) -> LockRequest {
 }
 
 /// A transaction in which objects can be locked.
-pub(crate) fn transaction<C: Store>(shift: &Shift<C>) -> TransactionOptions {
-    match shift.job.engine {
+pub(crate) fn transaction<C: Store>(context: &WorkerContext<C>) -> TransactionOptions {
+    match context.job.engine {
         Engine::Sqlite => TransactionOptions::new(),
         Engine::Postgres | Engine::Mysql => {
             TransactionOptions::new().isolation(IsolationLevel::ReadCommitted)
@@ -42,34 +42,34 @@ pub(crate) fn transaction<C: Store>(shift: &Shift<C>) -> TransactionOptions {
 
 /// Locks, writes, swallows an error, goes on, and returns `Ok`, most of the time.
 pub(crate) fn swallow<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     plan: &Plan,
 ) -> Result<Outcome, Failure> {
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let result = thread::scope(|scope| {
         let mut partner = None;
-        let start = |waits| Partner::start(scope, shift, operation.op, waits);
+        let start = |waits| Partner::start(scope, context, operation.op, waits);
         let mut section = |conn: &mut C| -> Result<(), Failure> {
             let mut closure = Closure {
                 operation,
-                dice,
+                workload,
                 plan,
             };
             closure.run(conn, |waits| partner.insert(start(waits)).wait())
         };
         let result = match plan.form {
             Form::Locked => conn.with_object_lock(lock(plan.counters[0]), &mut section),
-            Form::Transaction => conn.run_transaction(transaction(shift), &mut section),
-            Form::Diesel => diesels(conn, |conn| {
+            Form::Transaction => conn.run_transaction(transaction(context), &mut section),
+            Form::Diesel => in_diesel_transaction(conn, |conn| {
                 // Diesel's ROLLBACK fails where there is nothing to roll back, and that is what it tells.
                 let mut first = None;
                 let result = conn.transaction(|conn| {
                     section(conn).map_err(|failure| {
                         first = Some(failure);
-                        ChangedItsMind.into()
+                        IntentionalRollback.into()
                     })
                 });
                 first.map_or(result, Err)
@@ -79,11 +79,11 @@ pub(crate) fn swallow<C: Store>(
         drop(partner);
         result
     });
-    let result = judged(conn, result);
-    if shift.job.sabotage == Some(Sabotage::LossAsSuccess)
+    let result = classify_result(conn, result);
+    if context.job.sabotage == Some(Sabotage::LossAsSuccess)
         && result
             .as_ref()
-            .is_err_and(|failure| failure.told_kind() == ErrorKind::Aborted)
+            .is_err_and(|failure| failure.error_kind() == ErrorKind::Aborted)
     {
         return Ok(Outcome::Done);
     }
@@ -92,7 +92,7 @@ pub(crate) fn swallow<C: Store>(
 }
 
 /// Around a transaction that is not the library's: its level has to be the session's.
-pub(crate) fn diesels<C: Store>(
+pub(crate) fn in_diesel_transaction<C: Store>(
     conn: &mut C,
     run: impl FnOnce(&mut C) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -105,7 +105,7 @@ pub(crate) fn diesels<C: Store>(
 
 struct Closure<'a, 'o> {
     operation: &'a Operation<'o>,
-    dice: &'a mut Dice,
+    workload: &'a mut Workload,
     plan: &'a Plan,
 }
 
@@ -119,7 +119,7 @@ impl Closure<'_, '_> {
         }
         self.operation.entered(None)?;
         self.count(conn, first)?;
-        self.step(conn, scene::STEP_BEFORE)?;
+        self.step(conn, workload_spec::STEP_BEFORE)?;
         if ask == Ask::NumberBefore {
             self.draw(conn)?;
         }
@@ -130,8 +130,8 @@ impl Closure<'_, '_> {
         }
         self.go_wrong(conn)?;
 
-        if let Err(error) = self.step(conn, scene::STEP_AFTER) {
-            let kind = told_of(conn, error).told_kind();
+        if let Err(error) = self.step(conn, workload_spec::STEP_AFTER) {
+            let kind = classify_on(conn, error).error_kind();
             self.note(conn, kind)?;
         }
         if matches!(ask, Ask::Lock | Ask::LockAndNumber) {
@@ -152,8 +152,8 @@ impl Closure<'_, '_> {
             }
         }
         self.operation.leaves();
-        if self.dice.percent(20) {
-            return Err(ChangedItsMind.into());
+        if self.workload.percent(20) {
+            return Err(IntentionalRollback.into());
         }
         Ok(())
     }
@@ -175,11 +175,11 @@ impl Closure<'_, '_> {
         }
         match gone_wrong {
             Err(error) => {
-                let kind = told_of(conn, error).told_kind();
+                let kind = classify_on(conn, error).error_kind();
                 self.note(conn, kind)
             }
             Ok(()) if matches!(self.plan.mishap, Mishap::Deadlock | Mishap::LockTimeout) => {
-                self.operation.wrote(Row::Step(scene::STEP_WANTED))
+                self.operation.wrote(Row::Step(workload_spec::STEP_WANTED))
             }
             Ok(()) => Ok(()),
         }
@@ -188,12 +188,12 @@ impl Closure<'_, '_> {
     fn mishap<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
         let op = self.operation.op;
         match self.plan.mishap {
-            Mishap::Deadlock => conn.insert_step(op, scene::STEP_WANTED)?,
+            Mishap::Deadlock => conn.insert_step(op, workload_spec::STEP_WANTED)?,
             Mishap::LockTimeout => {
                 conn.batch_execute(C::BE_IMPATIENT)?;
-                conn.insert_step(op, scene::STEP_WANTED)?;
+                conn.insert_step(op, workload_spec::STEP_WANTED)?;
             }
-            Mishap::Duplicate => conn.insert_step(op, scene::STEP_BEFORE)?,
+            Mishap::Duplicate => conn.insert_step(op, workload_spec::STEP_BEFORE)?,
             Mishap::DuplicateOrRollback => or_rollback(conn, op.0)?,
             Mishap::Commit => conn.batch_execute("COMMIT")?,
             Mishap::Rollback => conn.batch_execute("ROLLBACK")?,
@@ -204,17 +204,17 @@ impl Closure<'_, '_> {
 
     /// Notes an error that is swallowed, and whether the transaction is still there.
     fn note<C: Store>(&self, conn: &mut C, kind: ErrorKind) -> Result<(), Failure> {
-        let there = conn.has_step(self.operation.op, scene::STEP_BEFORE);
+        let there = conn.has_step(self.operation.op, workload_spec::STEP_BEFORE);
         let is_lost = !matches!(there, Ok(true));
         self.operation.swallowed(Some(kind), is_lost)
     }
 
     /// Swallows an error of what came last, too, unless nobody but its caller tells whether that was committed.
     fn went_on<C: Store>(&self, conn: &mut C, result: Result<(), Failure>) -> Result<(), Failure> {
-        let Err(error) = result.map_err(|error| told_of(conn, error)) else {
+        let Err(error) = result.map_err(|error| classify_on(conn, error)) else {
             return Ok(());
         };
-        self.note(conn, error.told_kind())?;
+        self.note(conn, error.error_kind())?;
         if self.plan.form == Form::Diesel {
             return Err(error);
         }
@@ -227,20 +227,20 @@ impl Closure<'_, '_> {
         conn: &mut C,
         granted: Result<T, Failure>,
     ) -> Result<bool, Failure> {
-        let Err(error) = granted.map_err(|error| told_of(conn, error)) else {
+        let Err(error) = granted.map_err(|error| classify_on(conn, error)) else {
             self.operation.asked(None)?;
             return Ok(true);
         };
-        self.operation.asked(Some(error.told_kind()))?;
-        self.note(conn, error.told_kind())?;
-        if self.plan.form == Form::Diesel || self.dice.percent(30) {
+        self.operation.asked(Some(error.error_kind()))?;
+        self.note(conn, error.error_kind())?;
+        if self.plan.form == Form::Diesel || self.workload.percent(30) {
             return Err(error);
         }
         Ok(false)
     }
 
     fn count<C: Store>(&mut self, conn: &mut C, counter: u32) -> Result<(), Failure> {
-        count(conn, self.operation, self.dice, counter)
+        count(conn, self.operation, self.workload, counter)
     }
 
     fn step<C: Store>(&mut self, conn: &mut C, step: u32) -> Result<(), Failure> {
@@ -254,7 +254,7 @@ impl Closure<'_, '_> {
     }
 
     fn insert_pass<C: Store>(&mut self, conn: &mut C, number: i64) -> Result<(), Failure> {
-        let sequence = scene::SPOILED_SEQUENCE;
+        let sequence = workload_spec::SPOILED_SEQUENCE;
         conn.insert_pass(self.operation.op, sequence, number)?;
         self.operation.wrote(Row::Pass(sequence))
     }
@@ -264,22 +264,22 @@ impl Closure<'_, '_> {
 pub(crate) fn count<C: Store>(
     conn: &mut C,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     counter: u32,
 ) -> Result<(), Failure> {
     let n = conn.read_counter(counter)?;
-    dice.pause(2);
+    workload.pause(2);
     conn.write_counter(operation.op, counter, n + 1)?;
     operation.wrote(Row::Counter(counter))
 }
 
 fn sequence() -> Sequence {
-    Sequence::new(scene::SEQUENCES_NAME).for_key(scene::SPOILED_SEQUENCE)
+    Sequence::new(workload_spec::SEQUENCES_NAME).for_key(workload_spec::SPOILED_SEQUENCE)
 }
 
 /// Inserts a row that is there, by a statement that rolls the transaction back. Digits: Diesel does not write it.
 fn or_rollback<C: Store>(conn: &mut C, op: i64) -> QueryResult<()> {
-    let step = scene::STEP_BEFORE;
+    let step = workload_spec::STEP_BEFORE;
     conn.batch_execute(&format!(
         "INSERT OR ROLLBACK INTO torture_steps (op, step) VALUES ({op}, {step})"
     ))

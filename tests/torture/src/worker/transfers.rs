@@ -3,33 +3,33 @@
 use diesel_locks::prelude::*;
 use torture_history::Outcome;
 
-use super::Shift;
-use super::dice::Dice;
+use super::WorkerContext;
+use super::errors::{Failure, classify_result};
 use super::operation::Operation;
-use super::retried::retried;
-use super::trouble::{Failure, judged};
+use super::retry::retry_options;
+use super::workload::Workload;
 use crate::store::Store;
 
 /// Moves money. The two accounts are locked in whatever order comes, so that deadlocks happen.
 pub(crate) fn transfer<C: Store>(
-    shift: &Shift<C>,
+    context: &WorkerContext<C>,
     operation: &Operation,
-    dice: &mut Dice,
+    workload: &mut Workload,
     from: u32,
     to: u32,
 ) -> Result<Outcome, Failure> {
-    let amount = i64::try_from(dice.number(1..100))?;
-    let mut transaction = retried();
-    if dice.percent(50) {
+    let amount = i64::try_from(workload.number(1..100))?;
+    let mut transaction = retry_options();
+    if workload.percent(50) {
         transaction = transaction.isolation(IsolationLevel::Serializable);
     }
-    let mut conn = shift.pool.get().map_err(diesel_locks::Error::from)?;
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let result = conn.run_transaction(transaction, |conn| -> Result<(), Failure> {
         operation.entered(None)?;
         for (account, sum) in [(from, -amount), (to, amount)] {
             let mut read = conn.read_account(account)?;
-            dice.pause(2);
+            workload.pause(2);
             read.n += 1;
             read.balance += sum;
             conn.write_account(operation.op, account, &read)?;
@@ -37,6 +37,6 @@ pub(crate) fn transfer<C: Store>(
         operation.leaves();
         Ok(())
     });
-    judged(conn, result)?;
+    classify_result(conn, result)?;
     Ok(Outcome::Done)
 }

@@ -3,7 +3,7 @@
 use torture_checker::Violation::UnexpectedErrors;
 use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, Waiting};
 
-use crate::play::{Play, failed};
+use crate::history_builder::{HistoryBuilder, failed};
 
 const KINDS: [ErrorKind; 10] = [
     ErrorKind::Held,
@@ -38,27 +38,27 @@ fn lease(wait: Waiting) -> Task {
 }
 
 /// Which kinds of errors of a task are no violation.
-fn expected(task: &Task, prepare: impl Fn(&mut Play)) -> Vec<ErrorKind> {
+fn expected(task: &Task, prepare: impl Fn(&mut HistoryBuilder)) -> Vec<ErrorKind> {
     let is_expected = |kind: &ErrorKind| {
-        let mut play = Play::new();
-        prepare(&mut play);
-        let op = play.begin(1, task.clone(), 20_000);
-        // An ensured slot is waited for longer.
-        let is_ensured = matches!(task, Task::Ensured { .. });
-        play.end(
+        let mut builder = HistoryBuilder::new();
+        prepare(&mut builder);
+        let op = builder.begin(1, task.clone(), 20_000);
+        // An pinned slot is waited for longer.
+        let is_ensured = matches!(task, Task::Pinned { .. });
+        builder.end(
             op,
             failed(*kind),
             None,
             if is_ensured { 21_000 } else { 20_010 },
         );
-        is_explained(&play)
+        is_explained(&builder)
     };
     KINDS.into_iter().filter(is_expected).collect()
 }
 
 /// Whether the error in it is; nothing else is wrong with it.
-fn is_explained(play: &Play) -> bool {
-    let found = play.found();
+fn is_explained(builder: &HistoryBuilder) -> bool {
+    let found = builder.found();
     assert!(
         found.is_empty() || found == [(UnexpectedErrors, 1)],
         "{found:?}"
@@ -82,7 +82,7 @@ fn in_calm_time() {
     );
     let wait = Waiting::No;
     assert_eq!(calm(Task::Slot { wait }), []);
-    assert_eq!(calm(Task::Ensured { lease_ms: 9 }), [TimedOut, SlotLost]);
+    assert_eq!(calm(Task::Pinned { lease_ms: 9 }), [TimedOut, SlotLost]);
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
@@ -93,7 +93,7 @@ fn in_calm_time() {
 /// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.
 fn with_fault(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> Vec<ErrorKind> {
     let task = lock(Waiting::Forever);
-    expected(&task, |play| play.fault(kind, worker, from, until))
+    expected(&task, |builder| builder.fault(kind, worker, from, until))
 }
 
 #[test]
@@ -124,14 +124,14 @@ fn when_something_was_cut() {
 #[test]
 fn without_a_server_no_connection_is_lost() {
     let task = lock(Waiting::Forever);
-    let file = |prepare: fn(&mut Play)| {
-        expected(&task, |play| {
-            play.evidence.has_server = false;
-            prepare(play);
+    let file = |prepare: fn(&mut HistoryBuilder)| {
+        expected(&task, |builder| {
+            builder.evidence.has_server = false;
+            prepare(builder);
         })
     };
     assert_eq!(file(|_| ()), []);
-    let paused = file(|play| play.fault(FaultKind::Pause, Some(1), 20_001, 20_005));
+    let paused = file(|builder| builder.fault(FaultKind::Pause, Some(1), 20_001, 20_005));
     assert_eq!(paused, [ErrorKind::Pool]);
 }
 
@@ -139,29 +139,29 @@ fn without_a_server_no_connection_is_lost() {
 fn of_a_release() {
     use ErrorKind::{Connection, Fenced, Pool, SlotLost, StatementTimedOut};
 
-    let expected_at_release = |prepare: fn(&mut Play)| -> Vec<ErrorKind> {
+    let expected_at_release = |prepare: fn(&mut HistoryBuilder)| -> Vec<ErrorKind> {
         let is_expected = |kind: &ErrorKind| {
-            let mut play = Play::new();
-            prepare(&mut play);
+            let mut builder = HistoryBuilder::new();
+            prepare(&mut builder);
             let task = lease(Waiting::Forever);
-            let op = play.begin(1, task, 20_000);
-            play.enter(op, Some((1, 100)), 20_001);
+            let op = builder.begin(1, task, 20_000);
+            builder.enter(op, Some((1, 100)), 20_001);
             let (kind, text) = (*kind, String::new());
-            play.release(op, true, Release::Failed { kind, text }, 20_009);
-            play.end(op, Outcome::Done, Some(20_005), 20_010);
-            play.write(op, "leader", (1, 100));
-            is_explained(&play)
+            builder.release(op, true, Release::Failed { kind, text }, 20_009);
+            builder.end(op, Outcome::Done, Some(20_005), 20_010);
+            builder.write(op, "leader", (1, 100));
+            is_explained(&builder)
         };
         KINDS.into_iter().filter(is_expected).collect()
     };
     // Those two are told in other words.
     assert_eq!(expected_at_release(|_| ()), [SlotLost, Fenced]);
     assert_eq!(
-        expected_at_release(|play| play.fault(FaultKind::Reset, Some(1), 20_001, 20_002)),
+        expected_at_release(|builder| builder.fault(FaultKind::Reset, Some(1), 20_001, 20_002)),
         [SlotLost, Fenced, Pool, Connection]
     );
     assert_eq!(
-        expected_at_release(|play| play.limits.statements_are_limited = true),
+        expected_at_release(|builder| builder.limits.statements_are_limited = true),
         [StatementTimedOut, SlotLost, Fenced]
     );
 }
@@ -170,15 +170,16 @@ fn of_a_release() {
 fn when_statements_are_limited() {
     use ErrorKind::{Deadlock, Serialization, StatementTimedOut};
 
-    let limited = |task: &Task| expected(task, |play| play.limits.statements_are_limited = true);
+    let limited =
+        |task: &Task| expected(task, |builder| builder.limits.statements_are_limited = true);
     let inside = |task: &Task, is_limited: bool| {
-        let mut play = Play::new();
-        play.limits.statements_are_limited = is_limited;
-        let slot = matches!(task, Task::Lease { .. } | Task::Ensured { .. });
-        let op = play.begin(1, task.clone(), 20_000);
-        play.enter(op, slot.then_some((1, 100)), 20_001);
-        play.end(op, failed(StatementTimedOut), Some(20_002), 20_003);
-        is_explained(&play)
+        let mut builder = HistoryBuilder::new();
+        builder.limits.statements_are_limited = is_limited;
+        let slot = matches!(task, Task::Lease { .. } | Task::Pinned { .. });
+        let op = builder.begin(1, task.clone(), 20_000);
+        builder.enter(op, slot.then_some((1, 100)), 20_001);
+        builder.end(op, failed(StatementTimedOut), Some(20_002), 20_003);
+        is_explained(&builder)
     };
     for task in [
         lock(Waiting::Forever),
@@ -187,7 +188,7 @@ fn when_statements_are_limited() {
         lease(Waiting::Forever),
         lease(Waiting::No),
         Task::Slot { wait: Waiting::No },
-        Task::Ensured { lease_ms: 1000 },
+        Task::Pinned { lease_ms: 1000 },
     ] {
         // The crate's own wait has another limit, or none.
         assert!(!limited(&task).contains(&StatementTimedOut), "{task:?}");
@@ -212,26 +213,26 @@ fn refusals() {
         (lease(Waiting::AtMost(7)), false),
         (lease(Waiting::Forever), false),
         (Task::Slot { wait: Waiting::No }, true),
-        (Task::Ensured { lease_ms: 9 }, false),
+        (Task::Pinned { lease_ms: 9 }, false),
         (Task::Pass { sequence: 1 }, false),
         (Task::Transfer { from, to }, false),
         (Task::Purge, false),
     ] {
-        let mut play = Play::new();
-        let op = play.begin(1, task, 1000);
-        play.end(op, Outcome::Refused, None, 1010);
+        let mut builder = HistoryBuilder::new();
+        let op = builder.begin(1, task, 1000);
+        builder.end(op, Outcome::Refused, None, 1010);
         if allowed {
-            play.is_right();
+            builder.assert_no_violations();
         } else {
-            play.finds(&[(UnexpectedErrors, 1)]);
+            builder.finds(&[(UnexpectedErrors, 1)]);
         }
     }
 }
 
 #[test]
 fn intentional_rollback_is_no_error() {
-    let mut play = Play::new();
-    let op = play.begin(1, Task::Pass { sequence: 1 }, 1000);
-    play.end(op, Outcome::RolledBack, None, 1010);
-    play.is_right();
+    let mut builder = HistoryBuilder::new();
+    let op = builder.begin(1, Task::Pass { sequence: 1 }, 1000);
+    builder.end(op, Outcome::RolledBack, None, 1010);
+    builder.assert_no_violations();
 }

@@ -1,228 +1,228 @@
 //! Who held what at the same time.
 
 use torture_checker::Violation::{OverCapacity, OverlappingHolders};
-use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting, scene};
+use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting, workload_spec};
 
-use crate::play::{failed, leasing, locking};
-use crate::right::right;
+use crate::history_builder::{failed, leasing, locking};
+use crate::valid_history::valid_history;
 
 #[test]
 fn two_hold_a_lock() {
-    let mut play = right();
-    play.lock(1, &[3], [1000, 1001, 1010, 1011]);
-    play.lock(2, &[3], [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3], [1000, 1001, 1010, 1011]);
+    builder.lock(2, &[3], [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn one_within_another_and_a_third_after_it() {
-    let mut play = right();
-    play.lock(1, &[3], [1000, 1001, 1050, 1051]);
-    play.lock(2, &[3], [1000, 1010, 1020, 1060]);
-    play.lock(3, &[3], [1000, 1030, 1040, 1060]);
-    play.finds(&[(OverlappingHolders, 2)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3], [1000, 1001, 1050, 1051]);
+    builder.lock(2, &[3], [1000, 1010, 1020, 1060]);
+    builder.lock(3, &[3], [1000, 1030, 1040, 1060]);
+    builder.finds(&[(OverlappingHolders, 2)]);
 }
 
 #[test]
 fn two_who_overlap_in_two_locks_overlap_once() {
-    let mut play = right();
-    play.lock(1, &[3, 4], [1000, 1001, 1010, 1011]);
-    play.lock(2, &[4, 3, 2], [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3, 4], [1000, 1001, 1010, 1011]);
+    builder.lock(2, &[4, 3, 2], [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn one_who_was_killed_held_the_lock_when_it_entered() {
-    let mut play = right();
-    play.lock(1, &[3], [1000, 1001, 1010, 1030]);
-    let killed = play.begin(12, locking(&[3]), 1000);
-    play.enter(killed, None, 1005);
-    play.count(killed, &[3]);
-    play.kill(12);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3], [1000, 1001, 1010, 1030]);
+    let killed = builder.begin(12, locking(&[3]), 1000);
+    builder.enter(killed, None, 1005);
+    builder.count(killed, &[3]);
+    builder.kill(12);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn one_whose_transaction_was_rolled_back_held_nothing_for_certain() {
-    let mut play = right();
-    play.fault(FaultKind::Reset, None, 1000, 1001);
+    let mut builder = valid_history();
+    builder.fault(FaultKind::Reset, None, 1000, 1001);
     let lost = failed(ErrorKind::Connection);
-    play.whole(1, locking(&[3]), None, lost, [1000, 1001, 1010, 1030]);
-    play.lock(2, &[3], [1000, 1005, 1010, 1020]);
-    play.is_right();
+    builder.whole(1, locking(&[3]), None, lost, [1000, 1001, 1010, 1030]);
+    builder.lock(2, &[3], [1000, 1005, 1010, 1020]);
+    builder.assert_no_violations();
 }
 
 #[test]
 fn two_ensure_a_slot() {
-    let mut play = right();
-    play.ensured(1, (4, 300), [1000, 1001, 1010, 1011]);
-    play.ensured(2, (4, 301), [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.pinned(1, (4, 300), [1000, 1001, 1010, 1011]);
+    builder.pinned(2, (4, 301), [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn one_who_was_killed_ensured_a_slot_that_was_another_s() {
-    let mut play = right();
-    let killed = play.begin(11, Task::Ensured { lease_ms: 1000 }, 1000);
-    play.enter(killed, Some((4, 300)), 1001);
-    play.ensured(2, (4, 301), [1000, 1009, 1020, 1021]);
-    play.count(killed, &[scene::ENSURED_COUNTERS.end - 1]);
-    play.kill(11);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    let killed = builder.begin(11, Task::Pinned { lease_ms: 1000 }, 1000);
+    builder.enter(killed, Some((4, 300)), 1001);
+    builder.pinned(2, (4, 301), [1000, 1009, 1020, 1021]);
+    builder.count(killed, &[workload_spec::PINNED_COUNTERS.end - 1]);
+    builder.kill(11);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn two_who_ensured_a_slot_in_the_wrong_order_overlap_once() {
-    let mut play = right();
-    play.ensured(1, (4, 301), [1000, 1001, 1010, 1011]);
-    play.ensured(2, (4, 300), [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.pinned(1, (4, 301), [1000, 1001, 1010, 1011]);
+    builder.pinned(2, (4, 300), [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn two_who_ensured_a_slot_take_one_permit() {
-    let mut play = right();
+    let mut builder = valid_history();
     for process in 1..=5 {
         let (slot, fence) = (process.min(4), 300 + i64::from(process));
-        play.ensured(process, (slot, fence), [1000, 1001, 1010, 1011]);
+        builder.pinned(process, (slot, fence), [1000, 1001, 1010, 1011]);
     }
-    play.finds(&[(OverlappingHolders, 1)]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn more_holders_than_permits() {
-    let mut play = right();
-    play.lease(1, "leader", (1, 300), [1000, 1001, 1010, 1011]);
-    play.lease(2, "leader", (2, 301), [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverCapacity, 1)]);
+    let mut builder = valid_history();
+    builder.lease(1, "leader", (1, 300), [1000, 1001, 1010, 1011]);
+    builder.lease(2, "leader", (2, 301), [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverCapacity, 1)]);
 }
 
 #[test]
 fn two_hold_the_same_slot_while_others_are_free() {
-    let mut play = right();
-    play.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
-    play.lease(2, "collate", (2, 301), [1000, 1009, 1020, 1021]);
-    play.finds(&[(OverCapacity, 1)]);
+    let mut builder = valid_history();
+    builder.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
+    builder.lease(2, "collate", (2, 301), [1000, 1009, 1020, 1021]);
+    builder.finds(&[(OverCapacity, 1)]);
 }
 
 #[test]
 fn the_second_of_two_in_a_slot_is_still_there_when_the_first_has_left() {
-    let mut play = right();
-    play.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
-    play.lease(2, "collate", (2, 301), [1000, 1009, 1030, 1031]);
-    play.lease(1, "collate", (2, 302), [1012, 1020, 1025, 1026]);
-    play.finds(&[(OverCapacity, 2)]);
+    let mut builder = valid_history();
+    builder.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
+    builder.lease(2, "collate", (2, 301), [1000, 1009, 1030, 1031]);
+    builder.lease(1, "collate", (2, 302), [1012, 1020, 1025, 1026]);
+    builder.finds(&[(OverCapacity, 2)]);
 }
 
 #[test]
 fn more_transactions_with_a_slot_than_permits() {
-    let mut play = right();
+    let mut builder = valid_history();
     for (process, entered) in [(1, 1001), (2, 1002), (3, 1003)] {
-        play.slot(process, [1000, entered, 1010, 1011]);
+        builder.slot(process, [1000, entered, 1010, 1011]);
     }
-    play.finds(&[(OverCapacity, 1)]);
+    builder.finds(&[(OverCapacity, 1)]);
 }
 
 #[test]
 fn a_killed_process_whose_transaction_was_committed_had_its_slot_too() {
     for (committed, found) in [(true, &[(OverCapacity, 1)][..]), (false, &[])] {
-        let mut play = right();
-        play.slot(1, [1000, 1001, 1010, 1011]);
-        play.slot(2, [1000, 1002, 1010, 1011]);
+        let mut builder = valid_history();
+        builder.slot(1, [1000, 1001, 1010, 1011]);
+        builder.slot(2, [1000, 1002, 1010, 1011]);
         let wait = Waiting::Forever;
-        let killed = play.begin(13, Task::Slot { wait }, 1000);
-        play.enter(killed, None, 1003);
+        let killed = builder.begin(13, Task::Slot { wait }, 1000);
+        builder.enter(killed, None, 1003);
         if committed {
-            play.visit(killed);
+            builder.visit(killed);
         }
-        play.kill(13);
-        play.finds(found);
+        builder.kill(13);
+        builder.finds(found);
     }
 }
 
 #[test]
 fn transactions_with_a_slot_that_follow_each_other() {
-    let mut play = right();
-    play.slot(1, [1000, 1001, 1010, 1011]);
-    play.slot(2, [1000, 1002, 1012, 1013]);
+    let mut builder = valid_history();
+    builder.slot(1, [1000, 1001, 1010, 1011]);
+    builder.slot(2, [1000, 1002, 1012, 1013]);
     // From when COMMIT was sent the slot may be another's.
-    play.slot(3, [1000, 1010, 1020, 1021]);
-    play.slot(1, [1012, 1012, 1020, 1021]);
-    play.is_right();
+    builder.slot(3, [1000, 1010, 1020, 1021]);
+    builder.slot(1, [1012, 1012, 1020, 1021]);
+    builder.assert_no_violations();
 }
 
 #[test]
 fn more_ensured_slots_than_permits() {
-    let mut play = right();
-    let fifth = scene::ENSURED_COUNTERS.end;
+    let mut builder = valid_history();
+    let fifth = workload_spec::PINNED_COUNTERS.end;
     let id = i32::try_from(fifth).unwrap();
     let (n, balance) = (0, 0);
     let counter = torture_checker::Counter { id, n, balance };
-    play.evidence.counters.push(counter);
+    builder.evidence.counters.push(counter);
     for slot in 1..=5 {
-        play.ensured(
+        builder.pinned(
             slot,
             (slot, 300 + i64::from(slot)),
             [1000, 1001, 1010, 1011],
         );
     }
-    play.finds(&[(OverCapacity, 1)]);
+    builder.finds(&[(OverCapacity, 1)]);
 }
 
 #[test]
 fn one_who_was_killed_believed_when_it_entered() {
     for (entered, believed) in [(1990, true), (2001, false)] {
-        let mut play = right();
-        play.lease(1, "leader", (1, 400), [1000, 1980, 2100, 2101]);
+        let mut builder = valid_history();
+        builder.lease(1, "leader", (1, 400), [1000, 1980, 2100, 2101]);
         // With a lease of one second, asked for at 1000: what it entered with at 2001 may have ended.
-        let killed = play.begin(12, leasing("leader"), 1000);
-        play.enter(killed, Some((1, 401)), entered);
-        play.kill(12);
+        let killed = builder.begin(12, leasing("leader"), 1000);
+        builder.enter(killed, Some((1, 401)), entered);
+        builder.kill(12);
         if believed {
-            play.finds(&[(OverCapacity, 1)]);
+            builder.finds(&[(OverCapacity, 1)]);
         } else {
-            play.is_right();
+            builder.assert_no_violations();
         }
     }
 }
 
 #[test]
 fn a_holder_that_no_longer_believed_does_not_count() {
-    let mut play = right();
-    play.fault(FaultKind::Pause, Some(1), 1002, 2500);
+    let mut builder = valid_history();
+    builder.fault(FaultKind::Pause, Some(1), 1002, 2500);
     let fenced = failed(ErrorKind::Fenced);
-    play.whole(
+    builder.whole(
         1,
         leasing("leader"),
         Some((1, 300)),
         fenced,
         [1000, 1001, 1100, 2501],
     );
-    play.lease(2, "leader", (1, 301), [2200, 2201, 2300, 2301]);
+    builder.lease(2, "leader", (1, 301), [2200, 2201, 2300, 2301]);
     // Entered after their leases had ended by their own count.
     for (fence, held_until) in [(302, None), (303, Some(2249))] {
-        let late = play.begin(3, leasing("leader"), 1150);
-        play.enter(late, Some((1, fence)), 2250);
-        play.end(late, failed(ErrorKind::SlotLost), held_until, 2251);
+        let late = builder.begin(3, leasing("leader"), 1150);
+        builder.enter(late, Some((1, fence)), 2250);
+        builder.end(late, failed(ErrorKind::SlotLost), held_until, 2251);
     }
-    play.is_right();
+    builder.assert_no_violations();
 }
 
 #[test]
 fn a_jump_of_the_clock_cuts_what_was_believed_before_it() {
     let right_with = |kind, from, until| {
-        let mut play = right();
-        play.fault(kind, None, from, until);
-        play.lease(1, "leader", (1, 300), [1000, 1001, 1500, 1501]);
-        play.lease(2, "leader", (1, 301), [1300, 1301, 1400, 1401]);
-        play
+        let mut builder = valid_history();
+        builder.fault(kind, None, from, until);
+        builder.lease(1, "leader", (1, 300), [1000, 1001, 1500, 1501]);
+        builder.lease(2, "leader", (1, 301), [1300, 1301, 1400, 1401]);
+        builder
     };
     // Ahead at its beginning, back and then ahead at its end.
-    right_with(FaultKind::ClockAhead, 1200, 1800).is_right();
-    right_with(FaultKind::ClockBack, 100, 1200).is_right();
+    right_with(FaultKind::ClockAhead, 1200, 1800).assert_no_violations();
+    right_with(FaultKind::ClockBack, 100, 1200).assert_no_violations();
     // Within the tolerance of 10 ms: the jump may have come after the grant, and before the second.
-    right_with(FaultKind::ClockAhead, 995, 1800).is_right();
-    right_with(FaultKind::ClockAhead, 1310, 1800).is_right();
+    right_with(FaultKind::ClockAhead, 995, 1800).assert_no_violations();
+    right_with(FaultKind::ClockAhead, 1310, 1800).assert_no_violations();
     // None of these lets a lease end early.
     for (kind, from, until) in [
         (FaultKind::ClockAhead, 500, 1200),
@@ -237,21 +237,21 @@ fn a_jump_of_the_clock_cuts_what_was_believed_before_it() {
 
 #[test]
 fn a_jump_of_the_clock_does_not_excuse_transactions() {
-    let mut play = right();
-    play.fault(FaultKind::ClockAhead, None, 1005, 1800);
-    play.ensured(1, (4, 300), [1000, 1001, 1020, 1021]);
-    play.ensured(2, (4, 301), [1000, 1009, 1030, 1031]);
-    play.finds(&[(OverlappingHolders, 1)]);
+    let mut builder = valid_history();
+    builder.fault(FaultKind::ClockAhead, None, 1005, 1800);
+    builder.pinned(1, (4, 300), [1000, 1001, 1020, 1021]);
+    builder.pinned(2, (4, 301), [1000, 1009, 1030, 1031]);
+    builder.finds(&[(OverlappingHolders, 1)]);
 }
 
 #[test]
 fn one_who_gave_up_a_slot_for_another_holds_the_last() {
-    let mut play = right();
-    let twice = play.begin(1, leasing("collate"), 1000);
-    play.enter(twice, Some((1, 300)), 1001);
-    play.enter(twice, Some((2, 301)), 1050);
-    play.end(twice, Outcome::Done, Some(1060), 1061);
-    play.write(twice, "collate", (2, 301));
-    play.lease(2, "collate", (1, 302), [1052, 1053, 1055, 1056]);
-    play.is_right();
+    let mut builder = valid_history();
+    let twice = builder.begin(1, leasing("collate"), 1000);
+    builder.enter(twice, Some((1, 300)), 1001);
+    builder.enter(twice, Some((2, 301)), 1050);
+    builder.end(twice, Outcome::Done, Some(1060), 1061);
+    builder.write(twice, "collate", (2, 301));
+    builder.lease(2, "collate", (1, 302), [1052, 1053, 1055, 1056]);
+    builder.assert_no_violations();
 }

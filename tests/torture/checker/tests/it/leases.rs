@@ -3,10 +3,10 @@
 use torture_checker::Violation::LostLeases;
 use torture_history::{ErrorKind, FaultKind, Op, Outcome, Release, Task, Waiting};
 
-use crate::play::{Play, failed, leasing};
-use crate::right::right;
+use crate::history_builder::{HistoryBuilder, failed, leasing};
+use crate::valid_history::valid_history;
 
-const ENSURED: Task = Task::Ensured { lease_ms: 1000 };
+const PINNED: Task = Task::Pinned { lease_ms: 1000 };
 
 fn renewed() -> Task {
     Task::Lease {
@@ -18,34 +18,34 @@ fn renewed() -> Task {
 }
 
 /// Worker 1 leases the leader's slot at 20 s and is at it for four leases; it has written when the slot is given back.
-fn long(play: &mut Play, is_held: bool, release: Release) -> Op {
-    let op = play.begin(1, renewed(), 20_000);
-    play.enter(op, Some((1, 900)), 20_001);
-    play.release(op, is_held, release, 24_000);
-    play.end(op, Outcome::Done, Some(23_999), 24_001);
-    play.write(op, "leader", (1, 900));
+fn long(builder: &mut HistoryBuilder, is_held: bool, release: Release) -> Op {
+    let op = builder.begin(1, renewed(), 20_000);
+    builder.enter(op, Some((1, 900)), 20_001);
+    builder.release(op, is_held, release, 24_000);
+    builder.end(op, Outcome::Done, Some(23_999), 24_001);
+    builder.write(op, "leader", (1, 900));
     op
 }
 
 /// Worker 1 asks for a lease of one second at 20 s, and learns of its loss at this moment.
-fn lost_at(task: Task, kind: ErrorKind, ms: u64) -> Play {
-    let mut play = right();
+fn lost_at(task: Task, kind: ErrorKind, ms: u64) -> HistoryBuilder {
+    let mut builder = valid_history();
     let held_until = ms.min(20_500);
-    play.whole(
+    builder.whole(
         1,
         task,
         Some((1, 900)),
         failed(kind),
         [20_000, 20_001, held_until, ms],
     );
-    play
+    builder
 }
 
 #[test]
 fn a_lease_that_is_renewed_is_held_to_the_end() {
-    let mut play = right();
-    long(&mut play, true, Release::InTime);
-    play.is_right();
+    let mut builder = valid_history();
+    long(&mut builder, true, Release::InTime);
+    builder.assert_no_violations();
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn a_renewed_lease_that_is_lost() {
         (true, Release::Lost),
         (false, Release::Lost),
     ] {
-        let mut play = right();
-        long(&mut play, is_held, release.clone());
-        play.finds(&[(LostLeases, 1)]);
+        let mut builder = valid_history();
+        long(&mut builder, is_held, release.clone());
+        builder.finds(&[(LostLeases, 1)]);
     }
     for kind in [ErrorKind::SlotLost, ErrorKind::Fenced] {
         lost_at(renewed(), kind, 20_600).finds(&[(LostLeases, 1)]);
@@ -68,10 +68,10 @@ fn a_renewed_lease_that_is_lost() {
 
 /// Whether a fault from the first millisecond to the second explains that a renewed lease is lost.
 fn explains(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> bool {
-    let mut play = right();
-    play.fault(kind, worker, from, until);
-    long(&mut play, false, Release::Lost);
-    let found = play.found();
+    let mut builder = valid_history();
+    builder.fault(kind, worker, from, until);
+    long(&mut builder, false, Release::Lost);
+    let found = builder.found();
     assert!(found.is_empty() || found == [(LostLeases, 1)], "{found:?}");
     found.is_empty()
 }
@@ -108,12 +108,12 @@ fn without_a_server_the_pause_of_another_holds_up_renewals() {
         (FaultKind::Pause, 18_999, false),
         (FaultKind::Kill, 22_000, false),
     ] {
-        let mut play = right();
-        play.evidence.has_server = false;
-        play.fault(kind, Some(2), 18_000, until);
-        long(&mut play, false, Release::Lost);
+        let mut builder = valid_history();
+        builder.evidence.has_server = false;
+        builder.fault(kind, Some(2), 18_000, until);
+        long(&mut builder, false, Release::Lost);
         let found: &[_] = if explained { &[] } else { &[(LostLeases, 1)] };
-        play.finds(found);
+        builder.finds(found);
     }
 }
 
@@ -122,21 +122,21 @@ fn a_lease_that_ends_is_lost_after_its_end() {
     for (task, kind) in [
         (leasing("leader"), ErrorKind::SlotLost),
         (leasing("leader"), ErrorKind::Fenced),
-        (ENSURED, ErrorKind::SlotLost),
+        (PINNED, ErrorKind::SlotLost),
     ] {
-        lost_at(task.clone(), kind, 21_000).is_right();
+        lost_at(task.clone(), kind, 21_000).assert_no_violations();
         lost_at(task.clone(), kind, 20_999).finds(&[(LostLeases, 1)]);
         // SQLite's clock counts milliseconds.
         for (ms, found) in [(20_999, &[][..]), (20_998, &[(LostLeases, 1)])] {
-            let mut play = lost_at(task.clone(), kind, ms);
-            play.evidence.has_server = false;
-            play.finds(found);
+            let mut builder = lost_at(task.clone(), kind, ms);
+            builder.evidence.has_server = false;
+            builder.finds(found);
         }
         // Only the clock lets it end sooner, and only ahead.
         let found_with = |fault, from, until| {
-            let mut play = lost_at(task.clone(), kind, 20_999);
-            play.fault(fault, None, from, until);
-            play.found()
+            let mut builder = lost_at(task.clone(), kind, 20_999);
+            builder.fault(fault, None, from, until);
+            builder.found()
         };
         assert_eq!(found_with(FaultKind::ClockAhead, 20_500, 29_000), []);
         assert_eq!(found_with(FaultKind::ClockBack, 19_000, 20_500), []);
@@ -157,38 +157,38 @@ fn a_lease_that_ends_is_lost_after_its_end() {
 fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
     for release in [Release::Expired, Release::Lost] {
         for (given_back, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
-            let mut play = right();
-            let op = play.begin(1, leasing("leader"), 20_000);
-            play.enter(op, Some((1, 900)), 20_001);
-            play.release(op, true, release.clone(), given_back);
-            play.end(op, Outcome::Done, Some(20_500), 21_500);
-            play.write(op, "leader", (1, 900));
-            play.finds(found);
+            let mut builder = valid_history();
+            let op = builder.begin(1, leasing("leader"), 20_000);
+            builder.enter(op, Some((1, 900)), 20_001);
+            builder.release(op, true, release.clone(), given_back);
+            builder.end(op, Outcome::Done, Some(20_500), 21_500);
+            builder.write(op, "leader", (1, 900));
+            builder.finds(found);
         }
     }
     for (refreshed, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
-        let mut play = right();
-        let op = play.begin(1, leasing("leader"), 20_000);
-        play.enter(op, Some((1, 900)), 20_001);
-        play.refresh(op, true, [20_990, refreshed]);
-        play.end(op, Outcome::Done, Some(21_400), 21_500);
-        play.write(op, "leader", (1, 900));
-        play.finds(found);
+        let mut builder = valid_history();
+        let op = builder.begin(1, leasing("leader"), 20_000);
+        builder.enter(op, Some((1, 900)), 20_001);
+        builder.refresh(op, true, [20_990, refreshed]);
+        builder.end(op, Outcome::Done, Some(21_400), 21_500);
+        builder.write(op, "leader", (1, 900));
+        builder.finds(found);
     }
 }
 
 /// Worker 1 asks for a lease of one second at 20 s and for another at 20.9 s, which it is given at 20.91 s.
-fn refreshed(expired: bool) -> (Play, Op) {
-    let mut play = right();
-    let op = play.begin(1, leasing("leader"), 20_000);
-    play.enter(op, Some((1, 900)), 20_001);
+fn refreshed(expired: bool) -> (HistoryBuilder, Op) {
+    let mut builder = valid_history();
+    let op = builder.begin(1, leasing("leader"), 20_000);
+    builder.enter(op, Some((1, 900)), 20_001);
     let (asked, told) = if expired {
         (21_900, 21_910)
     } else {
         (20_900, 20_910)
     };
-    play.refresh(op, expired, [asked, told]);
-    (play, op)
+    builder.refresh(op, expired, [asked, told]);
+    (builder, op)
 }
 
 #[test]
@@ -196,22 +196,22 @@ fn a_refresh_that_did_nothing() {
     for (expired, end) in [(false, 21_900), (true, 22_900)] {
         for (lost, found) in [(end, &[][..]), (end - 1, &[(LostLeases, 1)])] {
             for kind in [ErrorKind::SlotLost, ErrorKind::Fenced] {
-                let (mut play, op) = refreshed(expired);
-                play.end(op, failed(kind), Some(20_500), lost);
-                play.finds(found);
+                let (mut builder, op) = refreshed(expired);
+                builder.end(op, failed(kind), Some(20_500), lost);
+                builder.finds(found);
             }
             for release in [Release::Expired, Release::Lost] {
-                let (mut play, op) = refreshed(expired);
-                play.release(op, true, release, lost);
-                play.end(op, Outcome::Done, Some(20_500), lost + 1);
-                play.write(op, "leader", (1, 900));
-                play.finds(found);
+                let (mut builder, op) = refreshed(expired);
+                builder.release(op, true, release, lost);
+                builder.end(op, Outcome::Done, Some(20_500), lost + 1);
+                builder.write(op, "leader", (1, 900));
+                builder.finds(found);
             }
-            let (mut play, op) = refreshed(expired);
-            play.refresh(op, true, [lost - 1, lost]);
-            play.end(op, Outcome::Done, Some(20_500), lost + 1);
-            play.write(op, "leader", (1, 900));
-            play.finds(found);
+            let (mut builder, op) = refreshed(expired);
+            builder.refresh(op, true, [lost - 1, lost]);
+            builder.end(op, Outcome::Done, Some(20_500), lost + 1);
+            builder.write(op, "leader", (1, 900));
+            builder.finds(found);
         }
     }
 }
@@ -219,27 +219,27 @@ fn a_refresh_that_did_nothing() {
 #[test]
 fn a_jump_before_a_refresh_does_not_end_what_it_gave() {
     for (jump, found) in [(20_800, &[(LostLeases, 1)][..]), (21_000, &[])] {
-        let (mut play, op) = refreshed(false);
-        play.fault(FaultKind::ClockAhead, None, jump, 29_000);
-        play.end(op, failed(ErrorKind::SlotLost), Some(20_500), 21_899);
-        play.finds(found);
+        let (mut builder, op) = refreshed(false);
+        builder.fault(FaultKind::ClockAhead, None, jump, 29_000);
+        builder.end(op, failed(ErrorKind::SlotLost), Some(20_500), 21_899);
+        builder.finds(found);
     }
 }
 
 #[test]
 fn belief_in_an_expired_lease() {
     for (held_until, found) in [(21_100, &[][..]), (21_101, &[(LostLeases, 1)])] {
-        let mut play = right();
-        play.lease(1, "leader", (1, 900), [20_000, 20_100, held_until, 21_200]);
-        play.finds(found);
+        let mut builder = valid_history();
+        builder.lease(1, "leader", (1, 900), [20_000, 20_100, held_until, 21_200]);
+        builder.finds(found);
     }
     for (held_until, found) in [(21_600, &[][..]), (21_601, &[(LostLeases, 1)])] {
-        let mut play = right();
-        let op = play.begin(1, leasing("leader"), 20_000);
-        play.enter(op, Some((1, 900)), 20_100);
-        play.refresh(op, false, [20_599, 20_600]);
-        play.end(op, Outcome::Done, Some(held_until), 22_000);
-        play.write(op, "leader", (1, 900));
-        play.finds(found);
+        let mut builder = valid_history();
+        let op = builder.begin(1, leasing("leader"), 20_000);
+        builder.enter(op, Some((1, 900)), 20_100);
+        builder.refresh(op, false, [20_599, 20_600]);
+        builder.end(op, Outcome::Done, Some(held_until), 22_000);
+        builder.write(op, "leader", (1, 900));
+        builder.finds(found);
     }
 }

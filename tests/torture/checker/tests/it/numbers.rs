@@ -3,197 +3,197 @@
 use torture_checker::Violation::{Disorder, LostUpdates, SequenceGaps, SequenceRepeats};
 use torture_history::{Outcome, Task};
 
-use crate::right::right;
+use crate::valid_history::valid_history;
 
 #[test]
 fn two_updates_to_the_same_number() {
-    let mut play = right();
-    play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    let second = play.lock(2, &[3], [1010, 1011, 1012, 1013]);
-    play.ledger(second, 3).n = 1;
-    play.counter(3).n = 1;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    let second = builder.lock(2, &[3], [1010, 1011, 1012, 1013]);
+    builder.ledger(second, 3).n = 1;
+    builder.counter(3).n = 1;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn equal_numbers_have_no_order() {
-    let mut play = right();
+    let mut builder = valid_history();
     // Whichever of them has the smaller number as an operation.
-    play.lock(2, &[3], [1000, 1001, 1002, 1003]);
-    let second = play.lock(1, &[3], [1010, 1011, 1012, 1013]);
-    play.ledger(second, 3).n = 1;
-    play.counter(3).n = 1;
-    play.finds(&[(LostUpdates, 1)]);
+    builder.lock(2, &[3], [1000, 1001, 1002, 1003]);
+    let second = builder.lock(1, &[3], [1010, 1011, 1012, 1013]);
+    builder.ledger(second, 3).n = 1;
+    builder.counter(3).n = 1;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn a_number_that_was_never_set() {
-    let mut play = right();
-    play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    let second = play.lock(2, &[3], [1010, 1011, 1012, 1013]);
-    play.ledger(second, 3).n = 3;
-    play.counter(3).n = 3;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    let second = builder.lock(2, &[3], [1010, 1011, 1012, 1013]);
+    builder.ledger(second, 3).n = 3;
+    builder.counter(3).n = 3;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn a_number_below_one() {
-    let mut play = right();
-    let only = play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    play.ledger(only, 3).n = 0;
-    play.counter(3).n = 0;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    let only = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    builder.ledger(only, 3).n = 0;
+    builder.counter(3).n = 0;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn a_counter_that_nobody_set_so() {
-    let mut play = right();
-    play.counter(3).n += 1;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.counter(3).n += 1;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn a_counter_that_is_not_there() {
-    let mut play = right();
-    play.evidence.counters.retain(|counter| counter.id != 0);
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.evidence.counters.retain(|counter| counter.id != 0);
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn money_from_nowhere() {
-    let mut play = right();
-    play.counter(102).balance += 1;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.counter(102).balance += 1;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn two_writes_of_the_same_version() {
-    let mut play = right();
-    play.lease(1, "leader", (1, 300), [1000, 1001, 1002, 1003]);
-    play.evidence.writes.last_mut().unwrap().version -= 1;
-    play.resource("leader", 1).version -= 1;
-    play.finds(&[(LostUpdates, 1)]);
+    let mut builder = valid_history();
+    builder.lease(1, "leader", (1, 300), [1000, 1001, 1002, 1003]);
+    builder.evidence.writes.last_mut().unwrap().version -= 1;
+    builder.resource("leader", 1).version -= 1;
+    builder.finds(&[(LostUpdates, 1)]);
 }
 
 #[test]
 fn a_larger_number_before_a_smaller_one() {
-    let mut play = right();
-    let first = play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    let second = play.lock(2, &[3], [1010, 1011, 1012, 1013]);
-    play.ledger(first, 3).n = 2;
-    play.ledger(second, 3).n = 1;
-    play.finds(&[(Disorder, 1)]);
+    let mut builder = valid_history();
+    let first = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    let second = builder.lock(2, &[3], [1010, 1011, 1012, 1013]);
+    builder.ledger(first, 3).n = 2;
+    builder.ledger(second, 3).n = 1;
+    builder.finds(&[(Disorder, 1)]);
 }
 
 #[test]
 fn a_number_of_a_sequence_that_came_too_late() {
-    let mut play = right();
+    let mut builder = valid_history();
     for begin in [1000, 1010, 1020] {
-        play.pass(1, 2, begin, begin + 5);
+        builder.pass(1, 2, begin, begin + 5);
     }
-    let [.., first, _, last] = play.evidence.passes.as_mut_slice() else {
+    let [.., first, _, last] = builder.evidence.passes.as_mut_slice() else {
         panic!("there are passes");
     };
     std::mem::swap(&mut first.number, &mut last.number);
     // 3 before 2 and 1, 2 before 1: the last two are late.
-    play.finds(&[(Disorder, 2)]);
+    builder.finds(&[(Disorder, 2)]);
 }
 
 #[test]
 fn long_draw_in_between_hides_no_gap() {
-    let mut play = right();
-    let late = play.begin(1, Task::Pass { sequence: 2 }, 1010);
-    play.draw(late, 2);
-    play.end(late, Outcome::Done, None, 1015);
-    play.pass(2, 2, 1000, 1100);
-    play.pass(3, 2, 1000, 1003);
-    play.finds(&[(Disorder, 1)]);
+    let mut builder = valid_history();
+    let late = builder.begin(1, Task::Pass { sequence: 2 }, 1010);
+    builder.draw(late, 2);
+    builder.end(late, Outcome::Done, None, 1015);
+    builder.pass(2, 2, 1000, 1100);
+    builder.pass(3, 2, 1000, 1003);
+    builder.finds(&[(Disorder, 1)]);
 }
 
 #[test]
 fn numbers_of_two_at_the_same_time_may_be_in_any_order() {
-    let mut play = right();
-    play.pass(1, 2, 1000, 1010);
-    play.pass(2, 2, 1010, 1020);
-    let [.., first, last] = play.evidence.passes.as_mut_slice() else {
+    let mut builder = valid_history();
+    builder.pass(1, 2, 1000, 1010);
+    builder.pass(2, 2, 1010, 1020);
+    let [.., first, last] = builder.evidence.passes.as_mut_slice() else {
         panic!("there are passes");
     };
     std::mem::swap(&mut first.number, &mut last.number);
-    play.is_right();
+    builder.assert_no_violations();
 }
 
 #[test]
 fn a_number_that_nobody_has() {
-    let mut play = right();
-    play.pass(1, 2, 1000, 1005);
-    play.sequence(2).last += 3;
-    play.pass(2, 2, 1010, 1015);
-    play.finds(&[(SequenceGaps, 3)]);
+    let mut builder = valid_history();
+    builder.pass(1, 2, 1000, 1005);
+    builder.sequence(2).last += 3;
+    builder.pass(2, 2, 1010, 1015);
+    builder.finds(&[(SequenceGaps, 3)]);
 }
 
 #[test]
 fn a_number_of_a_sequence_below_one() {
-    let mut play = right();
-    play.sequence(2).last = -1;
-    play.pass(1, 2, 1000, 1005);
-    assert_eq!(play.evidence.passes.last().unwrap().number, 0);
-    play.finds(&[(SequenceGaps, 1)]);
+    let mut builder = valid_history();
+    builder.sequence(2).last = -1;
+    builder.pass(1, 2, 1000, 1005);
+    assert_eq!(builder.evidence.passes.last().unwrap().number, 0);
+    builder.finds(&[(SequenceGaps, 1)]);
 }
 
 #[test]
 fn the_last_number_was_lost() {
-    let mut play = right();
-    play.sequence(1).last += 1;
-    play.finds(&[(SequenceGaps, 1)]);
+    let mut builder = valid_history();
+    builder.sequence(1).last += 1;
+    builder.finds(&[(SequenceGaps, 1)]);
 }
 
 #[test]
 fn a_sequence_that_was_drawn_from_and_has_no_pass() {
-    let mut play = right();
-    play.sequence(2).last = 2;
-    play.finds(&[(SequenceGaps, 2)]);
+    let mut builder = valid_history();
+    builder.sequence(2).last = 2;
+    builder.finds(&[(SequenceGaps, 2)]);
 }
 
 #[test]
 fn a_number_that_two_have() {
-    let mut play = right();
-    play.pass(1, 2, 1000, 1005);
-    play.sequence(2).last -= 1;
-    play.pass(2, 2, 1010, 1015);
-    play.finds(&[(SequenceRepeats, 1)]);
+    let mut builder = valid_history();
+    builder.pass(1, 2, 1000, 1005);
+    builder.sequence(2).last -= 1;
+    builder.pass(2, 2, 1010, 1015);
+    builder.finds(&[(SequenceRepeats, 1)]);
 }
 
 #[test]
 fn a_sequence_that_went_back() {
-    let mut play = right();
-    play.sequence(1).last -= 1;
-    play.finds(&[(SequenceRepeats, 1)]);
+    let mut builder = valid_history();
+    builder.sequence(1).last -= 1;
+    builder.finds(&[(SequenceRepeats, 1)]);
 }
 
 #[test]
 fn a_sequence_that_is_gone() {
-    let mut play = right();
-    play.evidence.sequences.retain(|row| row.scope != "1");
-    play.finds(&[(SequenceRepeats, 1)]);
+    let mut builder = valid_history();
+    builder.evidence.sequences.retain(|row| row.scope != "1");
+    builder.finds(&[(SequenceRepeats, 1)]);
 }
 
 #[test]
 fn sequences_of_others_are_not_looked_at() {
-    let mut play = right();
-    play.sequence(7).name = "invoice".to_owned();
-    play.evidence.sequences.last_mut().unwrap().last = 7;
-    play.is_right();
+    let mut builder = valid_history();
+    builder.sequence(7).name = "invoice".to_owned();
+    builder.evidence.sequences.last_mut().unwrap().last = 7;
+    builder.assert_no_violations();
 }
 
 #[test]
 fn where_updates_were_lost_the_order_says_nothing() {
-    let mut play = right();
-    let first = play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    let second = play.lock(2, &[3], [1010, 1011, 1012, 1013]);
-    let third = play.lock(1, &[3], [1020, 1021, 1022, 1023]);
+    let mut builder = valid_history();
+    let first = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    let second = builder.lock(2, &[3], [1010, 1011, 1012, 1013]);
+    let third = builder.lock(1, &[3], [1020, 1021, 1022, 1023]);
     for (op, n) in [(first, 2), (second, 1), (third, 1)] {
-        play.ledger(op, 3).n = n;
+        builder.ledger(op, 3).n = n;
     }
-    play.counter(3).n = 2;
-    play.finds(&[(LostUpdates, 1)]);
+    builder.counter(3).n = 2;
+    builder.finds(&[(LostUpdates, 1)]);
 }

@@ -3,10 +3,10 @@
 use torture_checker::{Phase, Phases, Waits};
 use torture_history::FaultKind;
 
-use crate::play::Play;
+use crate::history_builder::HistoryBuilder;
 
-fn phases(play: &Play) -> Phases {
-    play.verdict().unwrap().phases
+fn phases(builder: &HistoryBuilder) -> Phases {
+    builder.verdict().unwrap().phases
 }
 
 fn near(one: f64, other: f64) -> bool {
@@ -31,10 +31,10 @@ fn waited(waits: &Waits, faults: u64, median_ms: f64, max_ms: f64) {
 
 #[test]
 fn of_a_run_without_faults() {
-    let mut play = Play::new();
-    play.lock(1, &[0], [1000, 1001, 1010, 1020]);
-    play.lock(1, &[0], [2000, 2001, 2010, 2050]);
-    let phases = phases(&play);
+    let mut builder = HistoryBuilder::new();
+    builder.lock(1, &[0], [1000, 1001, 1010, 1020]);
+    builder.lock(1, &[0], [2000, 2001, 2010, 2050]);
+    let phases = phases(&builder);
     // Processes stop at 60 s.
     is(&phases.calm, 60.0, 2);
     assert!(near(phases.calm_max_ms, 50.0));
@@ -43,21 +43,21 @@ fn of_a_run_without_faults() {
 
 #[test]
 fn of_an_empty_run() {
-    is(&phases(&Play::new()).calm, 0.0, 0);
+    is(&phases(&HistoryBuilder::new()).calm, 0.0, 0);
 }
 
 #[test]
 fn operations_belong_to_the_phase_in_which_they_ended() {
-    let mut play = Play::new();
-    play.fault(FaultKind::Crash, None, 10_000, 12_000);
-    play.fault(FaultKind::Crash, None, 11_000, 15_000);
-    play.fault(FaultKind::Kill, Some(1), 14_000, 20_000);
-    play.fault(FaultKind::Hog, None, 59_000, 70_000);
-    play.lock(1, &[0], [9_000, 9_001, 9_002, 9_999]);
-    play.lock(1, &[1], [9_000, 9_001, 9_002, 10_001]);
-    play.lock(1, &[2], [14_000, 14_001, 14_002, 14_500]);
-    play.lock(1, &[3], [19_000, 19_001, 19_002, 21_000]);
-    let phases = phases(&play);
+    let mut builder = HistoryBuilder::new();
+    builder.fault(FaultKind::Crash, None, 10_000, 12_000);
+    builder.fault(FaultKind::Crash, None, 11_000, 15_000);
+    builder.fault(FaultKind::Kill, Some(1), 14_000, 20_000);
+    builder.fault(FaultKind::Hog, None, 59_000, 70_000);
+    builder.lock(1, &[0], [9_000, 9_001, 9_002, 9_999]);
+    builder.lock(1, &[1], [9_000, 9_001, 9_002, 10_001]);
+    builder.lock(1, &[2], [14_000, 14_001, 14_002, 14_500]);
+    builder.lock(1, &[3], [19_000, 19_001, 19_002, 21_000]);
+    let phases = phases(&builder);
     is(&phases.calm, 49.0, 2);
     is(&phases.faults[&FaultKind::Crash].phase, 5.0, 2);
     is(&phases.faults[&FaultKind::Kill].phase, 6.0, 1);
@@ -68,45 +68,45 @@ fn operations_belong_to_the_phase_in_which_they_ended() {
 
 #[test]
 fn waits_are_those_of_others() {
-    let mut play = Play::new();
-    play.fault(FaultKind::Pause, Some(1), 10_000, 13_000);
-    play.lock(1, &[0], [9_999, 10_000, 13_001, 13_002]);
-    play.lock(2, &[0], [10_500, 13_003, 13_004, 13_005]);
-    play.lock(3, &[1], [9_000, 9_001, 9_002, 9_999]);
-    play.lock(3, &[1], [13_001, 13_002, 19_000, 19_001]);
-    play.fault(FaultKind::BlackHole, Some(3), 19_000, 19_000);
-    play.lock(2, &[2], [18_900, 18_901, 19_002, 19_003]);
-    let phases = phases(&play);
+    let mut builder = HistoryBuilder::new();
+    builder.fault(FaultKind::Pause, Some(1), 10_000, 13_000);
+    builder.lock(1, &[0], [9_999, 10_000, 13_001, 13_002]);
+    builder.lock(2, &[0], [10_500, 13_003, 13_004, 13_005]);
+    builder.lock(3, &[1], [9_000, 9_001, 9_002, 9_999]);
+    builder.lock(3, &[1], [13_001, 13_002, 19_000, 19_001]);
+    builder.fault(FaultKind::BlackHole, Some(3), 19_000, 19_000);
+    builder.lock(2, &[2], [18_900, 18_901, 19_002, 19_003]);
+    let phases = phases(&builder);
     waited(&phases.faults[&FaultKind::Pause], 1, 2505.0, 2505.0);
     waited(&phases.faults[&FaultKind::BlackHole], 1, 103.0, 103.0);
 }
 
 #[test]
 fn a_fault_for_all_keeps_all_waiting() {
-    let mut play = Play::new();
+    let mut builder = HistoryBuilder::new();
     for (from, ms) in [(10_000, 100), (20_000, 700), (30_000, 300)] {
-        play.fault(FaultKind::Crash, None, from, from + 50);
-        play.lock(1, &[0], [from + 10, from + 11, from + 12, from + 10 + ms]);
+        builder.fault(FaultKind::Crash, None, from, from + 50);
+        builder.lock(1, &[0], [from + 10, from + 11, from + 12, from + 10 + ms]);
     }
-    waited(&phases(&play).faults[&FaultKind::Crash], 3, 300.0, 700.0);
+    waited(&phases(&builder).faults[&FaultKind::Crash], 3, 300.0, 700.0);
 }
 
 #[test]
 fn a_fault_that_nobody_noticed() {
-    let mut play = Play::new();
-    play.fault(FaultKind::Snapshot, None, 10_000, 10_001);
-    play.lock(1, &[0], [1000, 1001, 1002, 9500]);
-    play.lock(1, &[0], [20_000, 20_001, 20_002, 29_000]);
-    waited(&phases(&play).faults[&FaultKind::Snapshot], 1, 0.0, 0.0);
+    let mut builder = HistoryBuilder::new();
+    builder.fault(FaultKind::Snapshot, None, 10_000, 10_001);
+    builder.lock(1, &[0], [1000, 1001, 1002, 9500]);
+    builder.lock(1, &[0], [20_000, 20_001, 20_002, 29_000]);
+    waited(&phases(&builder).faults[&FaultKind::Snapshot], 1, 0.0, 0.0);
 }
 
 #[test]
 fn one_that_never_came_back_waited_as_long_as_its_process_lived() {
-    let mut play = Play::new();
-    play.fault(FaultKind::BlackHole, Some(2), 10_000, 10_001);
-    play.begin(1, crate::play::locking(&[0]), 9_000);
+    let mut builder = HistoryBuilder::new();
+    builder.fault(FaultKind::BlackHole, Some(2), 10_000, 10_001);
+    builder.begin(1, crate::history_builder::locking(&[0]), 9_000);
     waited(
-        &phases(&play).faults[&FaultKind::BlackHole],
+        &phases(&builder).faults[&FaultKind::BlackHole],
         1,
         51_000.0,
         51_000.0,

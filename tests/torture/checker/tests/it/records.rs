@@ -2,53 +2,53 @@
 
 use torture_history::{Op, Outcome, Record, Row, SlotHeld, Task};
 
-use crate::play::{Play, at, leasing, locking};
-use crate::right::right;
+use crate::history_builder::{HistoryBuilder, at, leasing, locking};
+use crate::valid_history::valid_history;
 
 /// The check fails, and says why.
 #[track_caller]
-fn refuses(play: &Play, why: &str) {
-    let error = play.verdict().expect_err("it contradicts itself");
+fn refuses(builder: &HistoryBuilder, why: &str) {
+    let error = builder.verdict().expect_err("it contradicts itself");
     let text = format!("{error:#}");
     assert!(text.contains(why), "{text}");
 }
 
 #[test]
 fn a_history_without_its_process() {
-    let mut play = right();
-    play.records.get_mut(&1).unwrap().remove(0);
-    refuses(&play, "begins with");
+    let mut builder = valid_history();
+    builder.records.get_mut(&1).unwrap().remove(0);
+    refuses(&builder, "begins with");
 }
 
 #[test]
 fn a_history_with_two_beginnings() {
-    let mut play = right();
-    let first = play.records[&1][0].clone();
-    play.record(1, first);
-    refuses(&play, "a second beginning");
+    let mut builder = valid_history();
+    let first = builder.records[&1][0].clone();
+    builder.record(1, first);
+    refuses(&builder, "a second beginning");
 }
 
 #[test]
 fn two_histories_of_a_process() {
-    let mut play = right();
-    let first = play.records[&1][0].clone();
-    play.records.insert(99, vec![first]);
-    refuses(&play, "two histories of process 1");
+    let mut builder = valid_history();
+    let first = builder.records[&1][0].clone();
+    builder.records.insert(99, vec![first]);
+    refuses(&builder, "two histories of process 1");
 }
 
 #[test]
 fn an_operation_that_begins_twice() {
-    let mut play = right();
-    let began = play.records[&1][1].clone();
-    play.record(1, began);
-    refuses(&play, "begins twice");
+    let mut builder = valid_history();
+    let began = builder.records[&1][1].clone();
+    builder.record(1, began);
+    refuses(&builder, "begins twice");
 }
 
 #[test]
 fn an_operation_of_another_process() {
-    let mut play = right();
+    let mut builder = valid_history();
     let (op, thread, task, at) = (Op::of(2, 999), 0, locking(&[0]), at(1000));
-    play.record(
+    builder.record(
         1,
         Record::Began {
             op,
@@ -57,133 +57,137 @@ fn an_operation_of_another_process() {
             at,
         },
     );
-    refuses(&play, "another process's");
+    refuses(&builder, "another process's");
 }
 
 #[test]
 fn an_operation_that_did_not_begin() {
-    let mut play = right();
-    play.enter(Op::of(1, 999), None, 1000);
-    refuses(&play, "has not begun");
+    let mut builder = valid_history();
+    builder.enter(Op::of(1, 999), None, 1000);
+    refuses(&builder, "has not begun");
 }
 
 #[test]
 fn an_operation_that_goes_on_after_its_end() {
-    let mut play = right();
-    let op = play.lock(1, &[3], [1000, 1001, 1002, 1003]);
-    play.enter(op, None, 1004);
-    refuses(&play, "has ended");
+    let mut builder = valid_history();
+    let op = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
+    builder.enter(op, None, 1004);
+    refuses(&builder, "has ended");
 }
 
 #[test]
 fn a_process_that_goes_on_after_it_stopped() {
-    let mut play = right();
-    play.record(1, Record::Stopped { at: at(1000) });
-    refuses(&play, "it had stopped");
+    let mut builder = valid_history();
+    builder.record(1, Record::Stopped { at: at(1000) });
+    refuses(&builder, "it had stopped");
 }
 
 #[test]
 fn time_that_goes_back() {
-    let mut play = right();
-    play.whole(
+    let mut builder = valid_history();
+    builder.whole(
         1,
         locking(&[3]),
         None,
         Outcome::Done,
         [1000, 999, 1002, 1003],
     );
-    refuses(&play, "order of time");
+    refuses(&builder, "order of time");
 }
 
 #[test]
 fn a_fault_that_ends_before_it_begins() {
-    let mut play = right();
-    play.fault(torture_history::FaultKind::Hog, None, 1000, 999);
-    refuses(&play, "ends before it begins");
+    let mut builder = valid_history();
+    builder.fault(torture_history::FaultKind::Hog, None, 1000, 999);
+    refuses(&builder, "ends before it begins");
 }
 
 #[test]
 fn one_that_knew_the_future() {
-    let mut play = right();
+    let mut builder = valid_history();
     let slot = Some((1, 300));
-    play.whole(
+    builder.whole(
         1,
         leasing("leader"),
         slot,
         Outcome::Done,
         [1000, 1001, 1009, 1003],
     );
-    refuses(&play, "knew before its end");
+    refuses(&builder, "knew before its end");
 }
 
 #[test]
 fn one_that_is_done_and_never_entered() {
-    let mut play = right();
-    let op = play.begin(1, locking(&[3]), 1000);
-    play.end(op, Outcome::Done, None, 1003);
-    refuses(&play, "never entered");
+    let mut builder = valid_history();
+    let op = builder.begin(1, locking(&[3]), 1000);
+    builder.end(op, Outcome::Done, None, 1003);
+    refuses(&builder, "never entered");
 }
 
 #[test]
 fn one_that_is_done_and_did_not_hold_what_it_entered_with() {
-    let mut play = right();
-    play.whole(
+    let mut builder = valid_history();
+    builder.whole(
         1,
         locking(&[3]),
         None,
         Outcome::Done,
         [1000, 1005, 1004, 1006],
     );
-    refuses(&play, "did not hold");
+    refuses(&builder, "did not hold");
 }
 
 #[test]
 fn a_lease_of_no_known_semaphore_or_without_a_slot() {
-    let mut play = right();
-    play.begin(1, leasing("nobody's"), 1000);
-    refuses(&play, "nobody's");
+    let mut builder = valid_history();
+    builder.begin(1, leasing("nobody's"), 1000);
+    refuses(&builder, "nobody's");
 
-    let mut play = right();
-    let op = play.begin(1, Task::Ensured { lease_ms: 7 }, 1000);
-    play.enter(op, None, 1001);
-    refuses(&play, "without a number");
+    let mut builder = valid_history();
+    let op = builder.begin(1, Task::Pinned { lease_ms: 7 }, 1000);
+    builder.enter(op, None, 1001);
+    refuses(&builder, "without a number");
     // As it is to be.
     let slot = Some(SlotHeld {
         number: 1,
         fence: 300,
     });
-    let records = play.records.get_mut(&1).unwrap();
+    let records = builder.records.get_mut(&1).unwrap();
     *records.last_mut().unwrap() = Record::Entered {
         op,
         slot,
         at: at(1001),
     };
-    play.kill(1);
-    play.is_right();
+    builder.kill(1);
+    builder.assert_no_violations();
 }
 
 #[test]
 fn one_that_refreshed_before_it_asked_to() {
     for (asked, told) in [(1003, 1002), (999, 1002)] {
-        let mut play = right();
-        let op = play.begin(1, leasing("leader"), 1000);
-        play.enter(op, Some((1, 300)), 1001);
-        play.refresh(op, false, [asked, told]);
-        refuses(&play, "before it had asked");
+        let mut builder = valid_history();
+        let op = builder.begin(1, leasing("leader"), 1000);
+        builder.enter(op, Some((1, 300)), 1001);
+        builder.refresh(op, false, [asked, told]);
+        refuses(&builder, "before it had asked");
     }
 }
 
 #[test]
 fn one_in_which_nothing_was_to_go_wrong() {
-    for wrong in [Play::swallow_one, Play::write_one, Play::ask_one] {
-        let mut play = right();
-        let op = play.begin(1, locking(&[3]), 1000);
-        wrong(&mut play, op);
-        refuses(&play, "nothing was to go wrong");
+    for wrong in [
+        HistoryBuilder::swallow_one,
+        HistoryBuilder::write_one,
+        HistoryBuilder::ask_one,
+    ] {
+        let mut builder = valid_history();
+        let op = builder.begin(1, locking(&[3]), 1000);
+        wrong(&mut builder, op);
+        refuses(&builder, "nothing was to go wrong");
     }
 }
 
-impl Play {
+impl HistoryBuilder {
     fn swallow_one(&mut self, op: Op) {
         self.swallowed(op, true, 1001);
     }
@@ -206,24 +210,24 @@ fn a_thread_that_is_at_two_operations() {
         at: at(1000),
     };
     let (first, second) = (Op::of(1, 998), Op::of(1, 999));
-    let ended = |play: &mut Play, op| play.end(op, Outcome::RolledBack, None, 1000);
-    for (thread, one_after_the_other, is_right) in
+    let ended = |builder: &mut HistoryBuilder, op| builder.end(op, Outcome::RolledBack, None, 1000);
+    for (thread, one_after_the_other, assert_no_violations) in
         [(7, false, false), (8, false, true), (7, true, true)]
     {
-        let mut play = right();
-        play.record(1, began(first, 7));
+        let mut builder = valid_history();
+        builder.record(1, began(first, 7));
         if one_after_the_other {
-            ended(&mut play, first);
+            ended(&mut builder, first);
         }
-        play.record(1, began(second, thread));
+        builder.record(1, began(second, thread));
         if !one_after_the_other {
-            ended(&mut play, first);
+            ended(&mut builder, first);
         }
-        ended(&mut play, second);
-        if is_right {
-            play.is_right();
+        ended(&mut builder, second);
+        if assert_no_violations {
+            builder.assert_no_violations();
         } else {
-            refuses(&play, "at another operation");
+            refuses(&builder, "at another operation");
         }
     }
 }

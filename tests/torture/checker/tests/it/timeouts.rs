@@ -5,7 +5,7 @@ use std::time::Duration;
 use torture_checker::Violation::{self, EarlyTimeouts, LateTimeouts, UnexpectedErrors};
 use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting};
 
-use crate::play::{Play, failed};
+use crate::history_builder::{HistoryBuilder, failed};
 
 const SLOT: Task = Task::Slot {
     wait: Waiting::AtMost(100),
@@ -16,13 +16,13 @@ fn after(
     task: &Task,
     kind: ErrorKind,
     ms: u64,
-    prepare: impl Fn(&mut Play),
+    prepare: impl Fn(&mut HistoryBuilder),
 ) -> Vec<(Violation, u64)> {
-    let mut play = Play::new();
-    prepare(&mut play);
-    let op = play.begin(1, task.clone(), 20_000);
-    play.end(op, failed(kind), None, 20_000 + ms);
-    play.found()
+    let mut builder = HistoryBuilder::new();
+    prepare(&mut builder);
+    let op = builder.begin(1, task.clone(), 20_000);
+    builder.end(op, failed(kind), None, 20_000 + ms);
+    builder.found()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_wait_is_as_long_as_was_asked_for() {
         (SLOT, 100),
         (lock, 100),
         (lease, 100),
-        (Task::Ensured { lease_ms: 300 }, 1000),
+        (Task::Pinned { lease_ms: 300 }, 1000),
     ] {
         let timed_out = |ms| after(&task, ErrorKind::TimedOut, ms, |_| ());
         assert_eq!(timed_out(ms - 2), [(EarlyTimeouts, 1)], "{task:?}");
@@ -65,7 +65,7 @@ fn other_errors_have_no_time() {
 #[test]
 fn only_a_jump_ahead_ends_a_wait_early() {
     for kind in FaultKind::ALL {
-        let fault = |play: &mut Play| play.fault(kind, None, 20_005, 20_600);
+        let fault = |builder: &mut HistoryBuilder| builder.fault(kind, None, 20_005, 20_600);
         let found = after(&SLOT, ErrorKind::TimedOut, 50, fault);
         if kind == FaultKind::ClockAhead {
             assert_eq!(found, []);
@@ -84,24 +84,29 @@ enum End {
 }
 
 /// What is found when a task that began at 20 s ends its wait so after so many milliseconds.
-fn waited(task: &Task, end: End, ms: u64, prepare: impl Fn(&mut Play)) -> Vec<(Violation, u64)> {
-    let mut play = Play::new();
-    play.limits.longest = Duration::from_secs(60);
-    prepare(&mut play);
-    let op = play.begin(1, task.clone(), 20_000);
+fn waited(
+    task: &Task,
+    end: End,
+    ms: u64,
+    prepare: impl Fn(&mut HistoryBuilder),
+) -> Vec<(Violation, u64)> {
+    let mut builder = HistoryBuilder::new();
+    builder.limits.longest = Duration::from_secs(60);
+    prepare(&mut builder);
+    let op = builder.begin(1, task.clone(), 20_000);
     let until = 20_000 + ms;
     match end {
         End::Entered => {
-            let slot = matches!(task, Task::Lease { .. } | Task::Ensured { .. });
-            play.enter(op, slot.then_some((1, 100)), until);
+            let slot = matches!(task, Task::Lease { .. } | Task::Pinned { .. });
+            builder.enter(op, slot.then_some((1, 100)), until);
             // Another attempt does not wait again, and what it does then has no limit.
-            play.enter(op, slot.then_some((1, 100)), until + 9000);
-            play.end(op, Outcome::RolledBack, Some(until + 9000), until + 9000);
+            builder.enter(op, slot.then_some((1, 100)), until + 9000);
+            builder.end(op, Outcome::RolledBack, Some(until + 9000), until + 9000);
         }
-        End::Refused => play.end(op, Outcome::Refused, None, until),
-        End::TimedOut => play.end(op, failed(ErrorKind::TimedOut), None, until),
+        End::Refused => builder.end(op, Outcome::Refused, None, until),
+        End::TimedOut => builder.end(op, failed(ErrorKind::TimedOut), None, until),
     }
-    play.found()
+    builder.found()
 }
 
 fn late(found: &[(Violation, u64)]) -> bool {
@@ -126,7 +131,7 @@ fn grant_or_refusal_in_time_is_not_late() {
         wait,
     };
     let slot = |wait| Task::Slot { wait };
-    let ensured = Task::Ensured { lease_ms: 100_000 };
+    let pinned = Task::Pinned { lease_ms: 100_000 };
     let (no, some) = (Waiting::No, Waiting::AtMost(100));
     for (task, limit, end) in [
         (lock(no), 0, End::Entered),
@@ -138,7 +143,7 @@ fn grant_or_refusal_in_time_is_not_late() {
         (slot(no), 0, End::Entered),
         (slot(no), 0, End::Refused),
         (slot(some), 100, End::Entered),
-        (ensured, 1000, End::Entered),
+        (pinned, 1000, End::Entered),
     ] {
         let late_after = |ms| late(&waited(&task, end, ms, |_| ()));
         assert!(!late_after(limit + 5000), "{task:?} {end:?}");
@@ -151,11 +156,11 @@ fn grant_or_refusal_in_time_is_not_late() {
 
 #[test]
 fn late_grant_of_a_killed_process() {
-    let mut play = Play::new();
-    let op = play.begin(1, SLOT, 20_000);
-    play.enter(op, None, 25_101);
-    play.kill(1);
-    assert_eq!(play.found(), [(LateTimeouts, 1)]);
+    let mut builder = HistoryBuilder::new();
+    let op = builder.begin(1, SLOT, 20_000);
+    builder.enter(op, None, 25_101);
+    builder.kill(1);
+    assert_eq!(builder.found(), [(LateTimeouts, 1)]);
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn a_fault_of_its_own_or_of_all_lets_a_wait_end_late() {
             (None, 26_001, 26_002, false),
         ] {
             for end in [End::TimedOut, End::Entered] {
-                let fault = |play: &mut Play| play.fault(kind, worker, from, until);
+                let fault = |builder: &mut HistoryBuilder| builder.fault(kind, worker, from, until);
                 let found = late(&waited(&SLOT, end, 6000, fault));
                 assert_eq!(found, !excused, "{kind:?} of {worker:?} from {from}");
             }
@@ -205,9 +210,9 @@ fn without_a_server_the_pause_of_another_holds_up_grants() {
         (&SLOT, End::Entered, FaultKind::Pause, false, true),
         (&lock, End::Entered, FaultKind::Pause, false, false),
     ] {
-        let found = waited(task, end, 6000, |play| {
-            play.evidence.has_server = has_server;
-            play.fault(kind, Some(2), 20_005, 20_600);
+        let found = waited(task, end, 6000, |builder| {
+            builder.evidence.has_server = has_server;
+            builder.fault(kind, Some(2), 20_005, 20_600);
         });
         assert_eq!(late(&found), !excused, "{task:?} {end:?} {kind:?}");
     }

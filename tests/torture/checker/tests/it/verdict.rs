@@ -4,24 +4,24 @@ use serde_json::json;
 use torture_checker::Violation;
 use torture_history::{FaultKind, Outcome};
 
-use crate::play::{Play, locking};
-use crate::right::right;
+use crate::history_builder::{HistoryBuilder, locking};
+use crate::valid_history::valid_history;
 
 /// A lost update and a lost commit, among faults.
-fn wrong() -> Play {
-    let mut play = right();
-    play.counter(3).n += 1;
-    play.whole(
+fn wrong() -> HistoryBuilder {
+    let mut builder = valid_history();
+    builder.counter(3).n += 1;
+    builder.whole(
         2,
         locking(&[4]),
         None,
         Outcome::Done,
         [1000, 1001, 1250, 1500],
     );
-    play.fault(FaultKind::Kill, Some(7), 2000, 2100);
-    play.fault(FaultKind::Kill, Some(8), 2050, 2200);
-    play.fault(FaultKind::BlackHole, None, 3000, 3100);
-    play
+    builder.fault(FaultKind::Kill, Some(7), 2000, 2100);
+    builder.fault(FaultKind::Kill, Some(8), 2050, 2200);
+    builder.fault(FaultKind::BlackHole, None, 3000, 3100);
+    builder
 }
 
 #[test]
@@ -77,11 +77,14 @@ fn people_are_told_who_and_when() {
 
 #[test]
 fn only_the_first_violations_are_explained() {
-    let mut play = right();
+    let mut builder = valid_history();
     for lock in 0..30 {
-        play.evidence.transient_locks.push(format!("object {lock}"));
+        builder
+            .evidence
+            .transient_locks
+            .push(format!("object {lock}"));
     }
-    let verdict = play.verdict().unwrap();
+    let verdict = builder.verdict().unwrap();
     let found = &verdict.violations[&Violation::LeftLocks];
     assert_eq!((found.count, found.examples.len()), (30, 20));
     assert_eq!(verdict.total(), 30);
@@ -89,10 +92,10 @@ fn only_the_first_violations_are_explained() {
 
 #[test]
 fn excused_operations_are_not_counted_as_judged() {
-    let judged = |prepare: fn(&mut Play)| {
-        let mut play = right();
-        prepare(&mut play);
-        let judged = play.verdict().unwrap().judged;
+    let judged = |prepare: fn(&mut HistoryBuilder)| {
+        let mut builder = valid_history();
+        prepare(&mut builder);
+        let judged = builder.verdict().unwrap().judged;
         let [leases, timeouts, errors] = [
             Violation::LostLeases,
             Violation::LateTimeouts,
@@ -104,17 +107,18 @@ fn excused_operations_are_not_counted_as_judged() {
     };
     assert_eq!(judged(|_| ()), [1, 16, 32]);
     // Of all, and of each moment.
-    let of_all = |play: &mut Play| play.fault(FaultKind::BlackHole, None, 0, 300);
+    let of_all = |builder: &mut HistoryBuilder| builder.fault(FaultKind::BlackHole, None, 0, 300);
     assert_eq!(judged(of_all), [0, 0, 0]);
     // The lease that is renewed is worker 1's.
-    let of_one = |play: &mut Play| play.fault(FaultKind::BlackHole, Some(2), 0, 300);
+    let of_one =
+        |builder: &mut HistoryBuilder| builder.fault(FaultKind::BlackHole, Some(2), 0, 300);
     assert_eq!(judged(of_one), [1, 10, 22]);
-    let of_one = |play: &mut Play| play.fault(FaultKind::Hog, Some(1), 0, 300);
+    let of_one = |builder: &mut HistoryBuilder| builder.fault(FaultKind::Hog, Some(1), 0, 300);
     assert_eq!(judged(of_one), [0, 11, 32]);
     // One that did not come back is not judged by how.
-    let killed = |play: &mut Play| {
-        play.begin(1, locking(&[0]), 1000);
-        play.kill(1);
+    let killed = |builder: &mut HistoryBuilder| {
+        builder.begin(1, locking(&[0]), 1000);
+        builder.kill(1);
     };
     assert_eq!(judged(killed), [1, 16, 32]);
 }

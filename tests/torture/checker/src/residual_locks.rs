@@ -1,4 +1,4 @@
-//! What was left when all workers had gone.
+//! Locks and leases that remain after all workers have ended.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Errors, and what is told of them.
+//! Errors, and how the history records them.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) type Failure = anyhow::Error;
 
 /// The application's own reason to roll back.
 #[derive(Debug)]
-pub(crate) struct ChangedItsMind;
+pub(crate) struct IntentionalRollback;
 
 /// The resource has seen a larger fence.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ pub(crate) struct Fenced;
 
 /// A database error on a connection that is gone.
 #[derive(Debug)]
-pub(crate) struct Gone(String);
+pub(crate) struct ConnectionLost(String);
 
-impl fmt::Display for ChangedItsMind {
+impl fmt::Display for IntentionalRollback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("rolled back by intent")
     }
@@ -36,18 +36,18 @@ impl fmt::Display for Fenced {
     }
 }
 
-impl fmt::Display for Gone {
+impl fmt::Display for ConnectionLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the connection is gone: {}", self.0)
     }
 }
 
-impl std::error::Error for ChangedItsMind {}
+impl std::error::Error for IntentionalRollback {}
 impl std::error::Error for Fenced {}
-impl std::error::Error for Gone {}
+impl std::error::Error for ConnectionLost {}
 
 /// What the client libraries say of a connection that is gone, in lower case. Diesel hands on neither SQLSTATE nor errno.
-const GONE: [&str; 16] = [
+const CONNECTION_LOST: [&str; 16] = [
     "server closed the connection",
     "terminating connection",
     "no connection to the server",
@@ -66,10 +66,16 @@ const GONE: [&str; 16] = [
     "the database system is ",
 ];
 
-/// Judges an error of a connection, after which no transaction may be open.
-pub(crate) fn judged<C: Store, T>(conn: &mut C, result: Result<T, Failure>) -> Result<T, Failure> {
-    let result = result.map_err(|failure| told_of(conn, failure));
-    if result.as_ref().is_err_and(anyhow::Error::is::<Gone>) {
+/// Classifies an error of a connection, after which no transaction may be open.
+pub(crate) fn classify_result<C: Store, T>(
+    conn: &mut C,
+    result: Result<T, Failure>,
+) -> Result<T, Failure> {
+    let result = result.map_err(|failure| classify_on(conn, failure));
+    if result
+        .as_ref()
+        .is_err_and(anyhow::Error::is::<ConnectionLost>)
+    {
         return result;
     }
     match C::TransactionManager::transaction_manager_status_mut(conn).transaction_depth() {
@@ -85,74 +91,74 @@ pub(crate) fn judged<C: Store, T>(conn: &mut C, result: Result<T, Failure>) -> R
     }
 }
 
-/// Tells an error of a lost connection from others.
-pub(crate) fn told_of<C: Store>(conn: &mut C, failure: Failure) -> Failure {
+/// Classifies an error: of a lost connection, or another.
+pub(crate) fn classify_on<C: Store>(conn: &mut C, failure: Failure) -> Failure {
     // A statement before this one has found that it is lost.
     let is_broken = matches!(
-        diesels(&failure),
+        diesel_error(&failure),
         Some(diesel::result::Error::BrokenTransactionManager)
     );
     if is_broken && conn.ping().is_err() {
-        return Gone(failure.to_string()).into();
+        return ConnectionLost(failure.to_string()).into();
     }
-    told(failure)
+    classify(failure)
 }
 
 /// Diesel's error, in the library's or not.
-fn diesels(failure: &Failure) -> Option<&diesel::result::Error> {
+fn diesel_error(failure: &Failure) -> Option<&diesel::result::Error> {
     match failure.downcast_ref::<Error>() {
         Some(Error::Database(error)) => Some(error),
         _ => failure.downcast_ref(),
     }
 }
 
-/// Judges an error of a connection that can't be asked: a guard has connections of its own.
-pub(crate) fn unpooled(error: Error) -> Failure {
-    told(error.into())
+/// Classifies an error without its connection: a guard has connections of its own.
+pub(crate) fn classify_without_connection(error: Error) -> Failure {
+    classify(error.into())
 }
 
 /// Tells an error of a lost connection from others, by its text: Diesel gives both the same kind.
-fn told(failure: Failure) -> Failure {
+fn classify(failure: Failure) -> Failure {
     let text = format!("{failure:#}");
     let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
     let lower = text.to_lowercase();
-    if is_databases && GONE.iter().any(|gone| lower.contains(gone)) {
-        return Gone(text).into();
+    if is_databases && CONNECTION_LOST.iter().any(|gone| lower.contains(gone)) {
+        return ConnectionLost(text).into();
     }
     failure
 }
 
-/// What the history is told of a failure.
-pub(crate) trait Told {
-    /// Whether it is what faults and rivals bring about.
-    fn is_of_faults(&self) -> bool;
+/// How the history records a failure.
+pub(crate) trait FailureExt {
+    /// Whether faults and other sessions explain it.
+    fn is_expected(&self) -> bool;
 
     fn outcome(self) -> Outcome;
 
     /// Its kind.
-    fn told_kind(&self) -> ErrorKind;
+    fn error_kind(&self) -> ErrorKind;
 }
 
-impl Told for Failure {
-    fn is_of_faults(&self) -> bool {
-        self.is::<Gone>() || !matches!(kind(self), None | Some(ErrorKind::Other))
+impl FailureExt for Failure {
+    fn is_expected(&self) -> bool {
+        self.is::<ConnectionLost>() || !matches!(kind(self), None | Some(ErrorKind::Other))
     }
 
     fn outcome(self) -> Outcome {
-        if self.is::<ChangedItsMind>() {
+        if self.is::<IntentionalRollback>() {
             return Outcome::RolledBack;
         }
         let text = format!("{self:#}");
-        match self.told_kind() {
+        match self.error_kind() {
             ErrorKind::Held => Outcome::Refused,
             kind => Outcome::Failed { kind, text },
         }
     }
 
-    fn told_kind(&self) -> ErrorKind {
+    fn error_kind(&self) -> ErrorKind {
         if self.is::<Fenced>() {
             ErrorKind::Fenced
-        } else if self.is::<Gone>() {
+        } else if self.is::<ConnectionLost>() {
             ErrorKind::Connection
         } else {
             kind(self).unwrap_or(ErrorKind::Other)

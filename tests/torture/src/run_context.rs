@@ -7,94 +7,100 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use torture_history::{Fault, FaultKind, Moment, scene};
+use torture_history::{Fault, FaultKind, Moment, workload_spec};
 
 use crate::clock::Clock;
-use crate::crew::Crew;
 use crate::engine::Engine;
 use crate::nemesis::network::LONGEST_SILENCE_MS;
 use crate::proxy::Proxy;
+use crate::worker_pool::WorkerPool;
 
-/// How often who waits looks whether it is over.
+/// The interval between checks for the end of the run.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Of so many seconds, from this one on.
-const CALM: (u64, u64) = (60, 30);
+/// The window without new faults: the period, and the offset in it from which it lasts, in seconds.
+const FAULT_FREE_WINDOW: (u64, u64) = (60, 30);
 
-/// What began before goes on for a while, and excuses for some time after it; something is to be left of the calm.
+/// What began before goes on for a while, and excuses for some time after it; something is to be left of the window.
 const _: () = {
     let fault = LONGEST_SILENCE_MS / 1000;
-    let aftermath = scene::PATIENCE_OF_SERVERS.as_secs() + scene::PATIENCE_OF_POOLS.as_secs();
-    assert!(CALM.0 - CALM.1 > fault + aftermath + 5, "no time is calm");
+    let aftermath =
+        workload_spec::SILENT_CLIENT_TIMEOUT.as_secs() + workload_spec::POOL_TIMEOUT.as_secs();
+    assert!(
+        FAULT_FREE_WINDOW.0 - FAULT_FREE_WINDOW.1 > fault + aftermath + 5,
+        "no time is free of faults"
+    );
 };
 
-/// Whom and what there is to torment.
-pub(crate) struct Cast {
+/// What faults can hit.
+pub(crate) struct Targets {
     pub(crate) engine: Engine,
     /// The database, not by way of a proxy.
     pub(crate) url: String,
-    pub(crate) crew: Crew,
+    pub(crate) worker_pool: WorkerPool,
     /// One for each worker; none on SQLite.
     pub(crate) proxies: Vec<Proxy>,
     pub(crate) kill_server: Option<PathBuf>,
     pub(crate) clock: Option<Clock>,
 }
 
-/// Where it all happens.
-pub(crate) struct Stage {
-    cast: Cast,
-    begun: Instant,
+/// The state of a run.
+pub(crate) struct RunContext {
+    targets: Targets,
+    started: Instant,
     until: Instant,
     /// The run has failed.
-    is_cut_short: AtomicBool,
+    is_aborted: AtomicBool,
     faults: Mutex<Vec<Fault>>,
 }
 
-impl Deref for Stage {
-    type Target = Cast;
+impl Deref for RunContext {
+    type Target = Targets;
 
-    fn deref(&self) -> &Cast {
-        &self.cast
+    fn deref(&self) -> &Targets {
+        &self.targets
     }
 }
 
-impl Stage {
-    /// It begins now.
-    pub(crate) fn new(cast: Cast, duration: Duration) -> Self {
-        let begun = Instant::now();
+impl RunContext {
+    /// Starts the run.
+    pub(crate) fn new(targets: Targets, duration: Duration) -> Self {
+        let started = Instant::now();
         Self {
-            cast,
-            begun,
-            until: begun + duration,
-            is_cut_short: AtomicBool::new(false),
+            targets,
+            started,
+            until: started + duration,
+            is_aborted: AtomicBool::new(false),
             faults: Mutex::new(Vec::new()),
         }
     }
 
-    /// It is over for the crew.
-    pub(crate) fn into_crew(self) -> Crew {
-        self.cast.crew
+    /// Ends the run and returns its workers.
+    pub(crate) fn into_worker_pool(self) -> WorkerPool {
+        self.targets.worker_pool
     }
 
     /// Whether it is time to stop.
     pub(crate) fn is_over(&self) -> bool {
-        Instant::now() >= self.until || self.is_cut_short.load(Ordering::SeqCst)
+        Instant::now() >= self.until || self.is_aborted.load(Ordering::SeqCst)
     }
 
-    /// Ends it before its time.
-    pub(crate) fn cut_short(&self) {
-        self.is_cut_short.store(true, Ordering::SeqCst);
+    /// Ends the run early.
+    pub(crate) fn abort(&self) {
+        self.is_aborted.store(true, Ordering::SeqCst);
     }
 
     /// Waits while no fault is to begin: half of every minute, in which nothing excuses what goes wrong.
-    pub(crate) fn keep_calm(&self) {
-        while !self.is_over() && self.begun.elapsed().as_secs() % CALM.0 >= CALM.1 {
+    pub(crate) fn wait_out_fault_free_window(&self) {
+        while !self.is_over()
+            && self.started.elapsed().as_secs() % FAULT_FREE_WINDOW.0 >= FAULT_FREE_WINDOW.1
+        {
             sleep(PAUSE);
         }
     }
 
     /// Waits, but not beyond the end.
-    pub(crate) fn rest(&self, duration: Duration) {
+    pub(crate) fn sleep(&self, duration: Duration) {
         let until = self.until.min(Instant::now() + duration);
         while !self.is_over() && Instant::now() < until {
             sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));

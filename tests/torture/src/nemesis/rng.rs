@@ -8,9 +8,9 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 /// Chance, from the run's seed.
-pub(super) struct Fate(StdRng);
+pub(super) struct NemesisRng(StdRng);
 
-impl Fate {
+impl NemesisRng {
     pub(super) fn new(seed: u64, lane: u64) -> Self {
         Self(StdRng::seed_from_u64(seed.rotate_left(32) ^ lane))
     }

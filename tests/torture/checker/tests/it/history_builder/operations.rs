@@ -2,27 +2,27 @@
 
 use torture_checker::{LedgerRow, Pass, Step, Visit, Write};
 use torture_history::{
-    ErrorKind, Form, Mishap, Op, Outcome, Record, Release, Row, Task, Waiting, scene,
+    ErrorKind, Form, Mishap, Op, Outcome, Record, Release, Row, Task, Waiting, workload_spec,
 };
 
-use super::{Play, Times, at, leasing, locking, panicking, swallowing};
+use super::{HistoryBuilder, Times, at, leasing, locking, panicking, swallowing};
 
 /// What is written before something goes wrong.
 pub(crate) const BEFORE: [Row; 2] = [
-    Row::Counter(scene::SPOILED_COUNTERS.start),
-    Row::Step(scene::STEP_BEFORE),
+    Row::Counter(workload_spec::SPOILED_COUNTERS.start),
+    Row::Step(workload_spec::STEP_BEFORE),
 ];
 
 /// What is written after that, with a lock and a number.
 pub(crate) const GRANTED: [Row; 2] = [
-    Row::Counter(scene::SPOILED_COUNTERS.start + 1),
-    Row::Pass(scene::SPOILED_SEQUENCE),
+    Row::Counter(workload_spec::SPOILED_COUNTERS.start + 1),
+    Row::Pass(workload_spec::SPOILED_SEQUENCE),
 ];
 
 /// What is written after a panic.
-pub(crate) const OUTSIDE: Row = Row::Step(scene::STEP_OUTSIDE);
+pub(crate) const OUTSIDE: Row = Row::Step(workload_spec::STEP_OUTSIDE);
 
-impl Play {
+impl HistoryBuilder {
     /// Locks objects and counts.
     pub(crate) fn lock(&mut self, process: u32, counters: &[u32], times: Times) -> Op {
         let op = self.whole(process, locking(counters), None, Outcome::Done, times);
@@ -99,10 +99,10 @@ impl Play {
     }
 
     /// Leases a slot, and counts in a transaction that ensures it.
-    pub(crate) fn ensured(&mut self, process: u32, slot: (u32, i64), times: Times) -> Op {
-        let task = Task::Ensured { lease_ms: 1000 };
+    pub(crate) fn pinned(&mut self, process: u32, slot: (u32, i64), times: Times) -> Op {
+        let task = Task::Pinned { lease_ms: 1000 };
         let op = self.whole(process, task, Some(slot), Outcome::Done, times);
-        self.count(op, &[scene::ENSURED_COUNTERS.start + slot.0 - 1]);
+        self.count(op, &[workload_spec::PINNED_COUNTERS.start + slot.0 - 1]);
         op
     }
 
@@ -116,7 +116,7 @@ impl Play {
 
     /// The operation's transaction held a slot.
     pub(crate) fn visit(&mut self, op: Op) {
-        let semaphore = scene::HELD_BY_TRANSACTIONS.name.to_owned();
+        let semaphore = workload_spec::HELD_BY_TRANSACTIONS.name.to_owned();
         self.evidence.visits.push(Visit {
             op: op.0,
             semaphore,
@@ -198,7 +198,7 @@ impl Play {
             self.wrote(op, row, ms + 2);
         }
         self.swallowed(op, is_lost, ms + 3);
-        self.wrote(op, Row::Step(scene::STEP_AFTER), ms + 4);
+        self.wrote(op, Row::Step(workload_spec::STEP_AFTER), ms + 4);
         op
     }
 
@@ -212,7 +212,12 @@ impl Play {
         self.end(op, Outcome::Done, Some(ms + 6), ms + 7);
         self.keep(
             op,
-            &[&BEFORE[..], &[Row::Step(scene::STEP_AFTER)], &GRANTED].concat(),
+            &[
+                &BEFORE[..],
+                &[Row::Step(workload_spec::STEP_AFTER)],
+                &GRANTED,
+            ]
+            .concat(),
         );
         op
     }
@@ -228,7 +233,11 @@ impl Play {
     pub(crate) fn panics_and(&mut self, process: u32, refused: Option<ErrorKind>, ms: u64) -> Op {
         let op = self.begin(process, panicking(), ms);
         self.enter(op, None, ms + 1);
-        self.wrote(op, Row::Counter(scene::SPOILED_COUNTERS.start + 2), ms + 2);
+        self.wrote(
+            op,
+            Row::Counter(workload_spec::SPOILED_COUNTERS.start + 2),
+            ms + 2,
+        );
         self.wrote(op, OUTSIDE, ms + 3);
         self.asked(op, refused, ms + 4);
         self.end(op, Outcome::Done, Some(ms + 1), ms + 5);

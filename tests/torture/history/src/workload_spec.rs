@@ -1,12 +1,12 @@
-//! What the workers work at: names, numbers and limits. The checker knows them from here.
+//! The specification of the workload, which workers and the checker share: names, numbers and limits.
 
 use std::time::Duration;
 
 /// How long a thread of a worker waits for a connection from its pool.
-pub const PATIENCE_OF_POOLS: Duration = Duration::from_secs(5);
+pub const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After how long a server gives up a client that is silent while it could go on: whole seconds, as servers count.
-pub const PATIENCE_OF_SERVERS: Duration = Duration::from_secs(8);
+pub const SILENT_CLIENT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Objects that are locked before their counter is changed: counters 0 to this.
 pub const LOCKED_COUNTERS: u32 = 6;
@@ -14,8 +14,8 @@ pub const LOCKED_COUNTERS: u32 = 6;
 /// Counters of accounts, which transactions change after reading them with a lock of the database's.
 pub const ACCOUNTS: std::ops::Range<u32> = 100..104;
 
-/// Counters of slots that are ensured in the transaction that changes the counter: slot 1 has the first, and so on.
-pub const ENSURED_COUNTERS: std::ops::Range<u32> = 200..204;
+/// Counters of slots that are pinned in the transaction that changes the counter: slot 1 has the first, and so on.
+pub const PINNED_COUNTERS: std::ops::Range<u32> = 200..204;
 
 /// Counters whose locks are taken by transactions in which something goes wrong: nobody else's wait depends on them.
 pub const SPOILED_COUNTERS: std::ops::Range<u32> = 300..308;
@@ -68,14 +68,14 @@ pub const LEASED: [Semaphore; 2] = [
 /// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
 pub const LONGEST_LEASE_MS: u64 = 2000;
 
-/// Slots that are ensured in the transactions that write: see [`ENSURED_COUNTERS`].
-pub const ENSURED: Semaphore = Semaphore {
-    name: "ensured",
+/// Slots that are pinned in the transactions that write: see [`PINNED_COUNTERS`].
+pub const PINNED: Semaphore = Semaphore {
+    name: "pinned",
     permits: 4,
 };
 
-/// How long a slot that is ensured is waited for, in milliseconds.
-pub const ENSURED_WAIT_MS: u64 = 1000;
+/// How long a slot that is pinned is waited for, in milliseconds.
+pub const PINNED_WAIT_MS: u64 = 1000;
 
 /// Slots that are held by transactions.
 pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
@@ -85,7 +85,7 @@ pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
 
 /// All of them.
 pub fn semaphores() -> impl Iterator<Item = Semaphore> {
-    LEASED.into_iter().chain([ENSURED, HELD_BY_TRANSACTIONS])
+    LEASED.into_iter().chain([PINNED, HELD_BY_TRANSACTIONS])
 }
 
 /// The resource that the holder of a slot writes to.

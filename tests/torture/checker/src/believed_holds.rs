@@ -14,9 +14,9 @@ use crate::operation::Operation;
 use crate::run::Run;
 
 /// When the clock may have jumped ahead.
-pub(crate) struct Jumps(Vec<(Moment, Moment)>);
+pub(crate) struct ClockJumps(Vec<(Moment, Moment)>);
 
-impl Jumps {
+impl ClockJumps {
     /// As the log tells, give or take the tolerance.
     pub(crate) fn of(run: &Run<'_>, tolerance: Duration) -> Self {
         let jumps = run.faults.iter().filter_map(|fault| fault.ahead);
@@ -32,13 +32,16 @@ impl Jumps {
     }
 
     /// Whether the clock may have jumped ahead in a stretch of time.
-    pub(crate) fn touch(&self, from: Moment, until: Moment) -> bool {
+    pub(crate) fn overlaps(&self, from: Moment, until: Moment) -> bool {
         let first = self.0.partition_point(|jump| jump.1 < from);
         self.0.get(first).is_some_and(|jump| jump.0 <= until)
     }
 
     /// The belief of an operation that leases a slot, as far as it was entitled to it.
-    pub(crate) fn belief(&self, operation: &Operation<'_>) -> Option<(Moment, Moment, SlotHeld)> {
+    pub(crate) fn believed_hold(
+        &self,
+        operation: &Operation<'_>,
+    ) -> Option<(Moment, Moment, SlotHeld)> {
         let entered = operation.entered()?;
         let until = match operation.end {
             Some(end) => end.held_until?,

@@ -1,23 +1,23 @@
 //! What must be true in every state, and what must be possible in some.
 
+use crate::config::{Config, LEASE};
 use crate::database::{Database, Look, Row};
 use crate::model::Protocol;
 use crate::process::{Process, Renewal, Since};
-use crate::setup::{LEASE, Setup};
 use crate::state::{State, WRITTEN};
 
 /// What is asked of a state.
 pub type Condition = fn(&Protocol, &State) -> bool;
 
-/// What the protocol promises.
+/// The invariants of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub enum Invariant {
     /// A grant makes no more holders than the acquirer's number of permits.
     NoGrantBeyondPermits,
-    /// No two processes believe to hold the same slot.
+    /// No two processes hold the same slot by their deadlines.
     OneHolderPerSlot,
-    /// Whoever believes to hold a slot has it in the database, for at least as long.
-    BeliefIsBacked,
+    /// A process that holds a slot by its deadline has it in the database, for at least as long.
+    HolderImpliesRow,
     /// A guard that was lost is never held again.
     LostForEver,
     /// The fence of a grant is larger than all earlier ones of the slot, and than those of all grants of other
@@ -29,12 +29,12 @@ pub enum Promise {
     FreeSlotIsFound,
 }
 
-impl Promise {
+impl Invariant {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::NoGrantBeyondPermits,
         Self::OneHolderPerSlot,
-        Self::BeliefIsBacked,
+        Self::HolderImpliesRow,
         Self::LostForEver,
         Self::FencesGrow,
         Self::NoStaleWrite,
@@ -46,7 +46,7 @@ impl Promise {
         match self {
             Self::NoGrantBeyondPermits => "no grant beyond the permits",
             Self::OneHolderPerSlot => "one holder per slot",
-            Self::BeliefIsBacked => "belief is backed",
+            Self::HolderImpliesRow => "a holder implies a row",
             Self::LostForEver => "lost for ever",
             Self::FencesGrow => "fences grow",
             Self::NoStaleWrite => "no stale write",
@@ -58,36 +58,36 @@ impl Promise {
     pub const fn condition(self) -> Condition {
         match self {
             Self::NoGrantBeyondPermits => |model, state| {
-                !state.broken.has(Self::NoGrantBeyondPermits)
-                    && state.database.held() <= model.setup.most_permits()
+                !state.violations.has(Self::NoGrantBeyondPermits)
+                    && state.database.held() <= model.config.most_permits()
             },
             Self::OneHolderPerSlot => |_, state| one_holder_per_slot(state),
-            Self::BeliefIsBacked => |_, state| belief_is_backed(state),
-            Self::LostForEver => |_, state| !state.broken.has(Self::LostForEver),
-            Self::FencesGrow => |_, state| !state.broken.has(Self::FencesGrow),
-            Self::NoStaleWrite => |_, state| !state.broken.has(Self::NoStaleWrite),
+            Self::HolderImpliesRow => |_, state| holder_implies_row(state),
+            Self::LostForEver => |_, state| !state.violations.has(Self::LostForEver),
+            Self::FencesGrow => |_, state| !state.violations.has(Self::FencesGrow),
+            Self::NoStaleWrite => |_, state| !state.violations.has(Self::NoStaleWrite),
             Self::FreeSlotIsFound => |model, state| {
-                model.setup.numbers().all(|permits| {
+                model.config.numbers().all(|permits| {
                     let free = state.database.held() < permits;
-                    attempt_succeeds(state.database, permits, &model.setup) == free
+                    attempt_succeeds(state.database, permits, &model.config) == free
                 })
             },
         }
     }
 }
 
-/// The promises that a step has broken, where the state after it does not show that.
+/// The invariants that a step has broken, where the state after it does not show that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Broken(u8);
+pub struct Violations(u8);
 
-impl Broken {
+impl Violations {
     /// Notes it.
-    pub(crate) fn note(&mut self, promise: Promise) {
-        self.0 |= 1 << promise as u8;
+    pub(crate) fn record(&mut self, invariant: Invariant) {
+        self.0 |= 1 << invariant as u8;
     }
 
-    fn has(self, promise: Promise) -> bool {
-        self.0 & 1 << promise as u8 != 0
+    fn has(self, invariant: Invariant) -> bool {
+        self.0 & 1 << invariant as u8 != 0
     }
 }
 
@@ -104,7 +104,7 @@ fn one_holder_per_slot(state: &State) -> bool {
     true
 }
 
-fn belief_is_backed(state: &State) -> bool {
+fn holder_implies_row(state: &State) -> bool {
     state.processes.iter().all(|process| match *process {
         Process::Holding { slot, left, .. } if left > 0 => {
             let row = &state.database.rows[slot.number];
@@ -115,14 +115,14 @@ fn belief_is_backed(state: &State) -> bool {
 }
 
 /// One attempt from its first statement to its answer, while nobody else does anything.
-fn attempt_succeeds(mut database: Database, permits: usize, setup: &Setup) -> bool {
-    if database.look(permits, setup) == Look::Missing {
-        database.add(permits, setup);
+fn attempt_succeeds(mut database: Database, permits: usize, config: &Config) -> bool {
+    if database.look(permits, config) == Look::Missing {
+        database.add(permits, config);
     }
-    let number = match database.look(permits, setup) {
+    let number = match database.look(permits, config) {
         Look::Free(free) => free.iter().next(),
         Look::Surplus => {
-            let open = database.open(database.slots(), permits, setup);
+            let open = database.open(database.slots(), permits, config);
             open.iter().next()
         }
         Look::Missing | Look::Full => None,
@@ -130,19 +130,19 @@ fn attempt_succeeds(mut database: Database, permits: usize, setup: &Setup) -> bo
     number.is_some_and(|number| {
         let seen = database.rows[number].fence;
         database
-            .take(number, seen, database.last_fence(setup), setup)
+            .take(number, seen, database.last_fence(config), config)
             .is_some()
     })
 }
 
-/// What must be possible in the model, lest a promise be kept because nothing happens.
+/// What must be possible in the model, lest an invariant hold because nothing happens.
 pub type Possibility = (&'static str, Condition);
 
 /// All of them.
 pub const POSSIBILITIES: [Possibility; 11] = [
     ("all permits are held", |model, state| {
         let believed = state.processes.iter().filter_map(Process::believes);
-        believed.count() == model.setup.most_permits()
+        believed.count() == model.config.most_permits()
     }),
     (
         "a slot changes hands while its last holder is about to write",
@@ -222,7 +222,7 @@ pub const POSSIBILITIES: [Possibility; 11] = [
     (
         "the number is lowered while a slot above it is held",
         |model, state| {
-            let lowered = model.setup.permits[0];
+            let lowered = model.config.permits[0];
             let above = &state.database.rows[lowered..];
             above.iter().copied().any(Row::is_held)
             && state.processes.iter().any(
@@ -243,7 +243,7 @@ pub const POSSIBILITIES: [Possibility; 11] = [
                     ..
                 } => {
                     let mut database = state.database;
-                    database.take(number, seen, after, &model.setup).is_some()
+                    database.take(number, seen, after, &model.config).is_some()
                         && database.held() > permits
                 }
                 _ => false,

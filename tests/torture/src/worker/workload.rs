@@ -1,4 +1,4 @@
-//! What a worker does next, and for how long.
+//! The workload of a thread: its tasks and pauses.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use torture_history::{Ask, Form, Mishap, Task, Waiting, scene};
+use torture_history::{Ask, Form, Mishap, Task, Waiting, workload_spec};
 
 use crate::engine::Engine;
 use crate::job::Job;
 
-/// Decides, from the run's seed.
-pub(crate) struct Dice(StdRng, Engine);
+/// Draws tasks from the run's seed.
+pub(crate) struct Workload(StdRng, Engine);
 
-impl Dice {
+impl Workload {
     pub(crate) fn new(job: &Job, thread: u32) -> Self {
         let own = (u64::from(job.process) << 32) | u64::from(thread);
         let seed = job.seed ^ own.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -45,14 +45,14 @@ impl Dice {
             22..26 => Task::Purge,
             26..36 => self.renewed_lease(),
             36..50 => self.lease(),
-            50..60 => Task::Ensured {
-                lease_ms: *[300, scene::LONGEST_LEASE_MS]
+            50..60 => Task::Pinned {
+                lease_ms: *[300, workload_spec::LONGEST_LEASE_MS]
                     .choose(&mut self.0)
                     .unwrap_or(&300),
             },
             60..70 => Task::Slot { wait: self.wait() },
             70..82 => Task::Pass {
-                sequence: self.0.random_range(0..scene::SEQUENCES),
+                sequence: self.0.random_range(0..workload_spec::SEQUENCES),
             },
             82..90 => self.transfer(),
             90..97 => self.swallow(),
@@ -66,7 +66,7 @@ impl Dice {
         } else {
             self.0.random_range(2..=3)
         };
-        let all: Vec<u32> = (0..scene::LOCKED_COUNTERS).collect();
+        let all: Vec<u32> = (0..workload_spec::LOCKED_COUNTERS).collect();
         Task::Lock {
             counters: all.sample(&mut self.0, wanted).copied().collect(),
             kept: self.percent(50),
@@ -75,7 +75,7 @@ impl Dice {
     }
 
     fn semaphore(&mut self) -> String {
-        let semaphore = scene::LEASED.choose(&mut self.0);
+        let semaphore = workload_spec::LEASED.choose(&mut self.0);
         semaphore.map_or("", |semaphore| semaphore.name).to_owned()
     }
 
@@ -83,7 +83,7 @@ impl Dice {
         Task::Lease {
             semaphore: self.semaphore(),
             renewed: true,
-            lease_ms: scene::LONGEST_LEASE_MS,
+            lease_ms: workload_spec::LONGEST_LEASE_MS,
             wait: self.short_wait(),
         }
     }
@@ -98,7 +98,7 @@ impl Dice {
     }
 
     fn transfer(&mut self) -> Task {
-        let all: Vec<u32> = scene::ACCOUNTS.collect();
+        let all: Vec<u32> = workload_spec::ACCOUNTS.collect();
         let two: Vec<u32> = all.sample(&mut self.0, 2).copied().collect();
         Task::Transfer {
             from: two[0],
@@ -135,9 +135,9 @@ impl Dice {
             Ask::NumberBefore,
         ];
         let asks = &asks[..if form == Form::Diesel { 3 } else { 4 }];
-        let first = self
-            .0
-            .random_range(scene::SPOILED_COUNTERS.start..scene::SPOILED_COUNTERS.end - 1);
+        let first = self.0.random_range(
+            workload_spec::SPOILED_COUNTERS.start..workload_spec::SPOILED_COUNTERS.end - 1,
+        );
         Task::Swallow {
             form,
             mishap,
@@ -147,7 +147,8 @@ impl Dice {
             // In one order.
             counters: [
                 first,
-                self.0.random_range(first + 1..scene::SPOILED_COUNTERS.end),
+                self.0
+                    .random_range(first + 1..workload_spec::SPOILED_COUNTERS.end),
             ],
         }
     }
@@ -155,7 +156,7 @@ impl Dice {
     fn panic(&mut self) -> Task {
         Task::Panic {
             form: self.one_of(&[Form::Locked, Form::Transaction]),
-            counter: self.0.random_range(scene::SPOILED_COUNTERS),
+            counter: self.0.random_range(workload_spec::SPOILED_COUNTERS),
             depth: self.0.random_range(0..3),
         }
     }

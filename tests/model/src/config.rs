@@ -1,6 +1,6 @@
 //! How large the model is, and what is wrong with it.
 
-use crate::promise::Promise;
+use crate::invariant::Invariant;
 
 /// The largest number of slots.
 pub const MOST_SLOTS: usize = 2;
@@ -13,7 +13,7 @@ pub const LEASE: u8 = 2;
 
 /// What is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub struct Config {
     /// The number of permits after a lowering and before it. Every attempt at a slot uses one of them: both
     /// versions of the program run, at any time and in any order.
     pub permits: [usize; 2],
@@ -30,7 +30,7 @@ pub struct Setup {
     pub mutant: Option<Mutant>,
 }
 
-impl Setup {
+impl Config {
     /// Two permits, lowered to one and raised again.
     pub const SLOTS: Self = Self {
         permits: [1, 2],
@@ -137,27 +137,27 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// Where the mutant shows, and which promise it breaks.
-    pub const fn breaks(self) -> (Setup, Promise) {
-        let (setup, promise) = match self {
-            Self::NoFenceCheck => (Setup::WRITES, Promise::NoStaleWrite),
-            Self::FenceByClock => (Setup::WRITES, Promise::FencesGrow),
-            Self::FenceOfOwnSlot => (Setup::FENCES, Promise::FencesGrow),
+    /// Where the mutant shows, and which invariant it breaks.
+    pub const fn breaks(self) -> (Config, Invariant) {
+        let (config, invariant) = match self {
+            Self::NoFenceCheck => (Config::WRITES, Invariant::NoStaleWrite),
+            Self::FenceByClock => (Config::WRITES, Invariant::FencesGrow),
+            Self::FenceOfOwnSlot => (Config::FENCES, Invariant::FencesGrow),
             Self::TakeWithoutFence | Self::PurgeForgetsFences => {
-                (Setup::SLOTS, Promise::FencesGrow)
+                (Config::SLOTS, Invariant::FencesGrow)
             }
             Self::RefreshWithoutToken
             | Self::ReleaseWithoutToken
             | Self::DeadlineAfterReply
             | Self::TakeWithoutCompare
-            | Self::ProcessClock => (Setup::SLOTS, Promise::OneHolderPerSlot),
+            | Self::ProcessClock => (Config::SLOTS, Invariant::OneHolderPerSlot),
             Self::CountBeforeLock | Self::HoldersAboveIgnored => {
-                (Setup::SLOTS, Promise::NoGrantBeyondPermits)
+                (Config::SLOTS, Invariant::NoGrantBeyondPermits)
             }
-            Self::LostGuardRevived => (Setup::SLOTS, Promise::LostForEver),
-            Self::ExpiryIgnored => (Setup::SLOTS, Promise::FreeSlotIsFound),
+            Self::LostGuardRevived => (Config::SLOTS, Invariant::LostForEver),
+            Self::ExpiryIgnored => (Config::SLOTS, Invariant::FreeSlotIsFound),
         };
-        (setup.with(self), promise)
+        (config.with(self), invariant)
     }
 
     /// All of them.

@@ -27,7 +27,7 @@ pub(crate) struct FakeClock {
 }
 
 /// The worker processes.
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     inner: Mutex<Inner>,
 }
 
@@ -45,7 +45,7 @@ struct Worker {
     input: Option<ChildStdin>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts a process for each job; their numbers of processes are given here.
     pub(crate) fn start(jobs: Vec<Job>, clock: Option<FakeClock>) -> Result<Self> {
         let mut inner = Inner {
@@ -117,10 +117,10 @@ impl Crew {
         for worker in &mut inner.workers {
             worker.input = None;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         for worker in &mut inner.workers {
             while worker.child.try_wait()?.is_none() {
-                if begun.elapsed() > patience {
+                if started.elapsed() > patience {
                     eprintln!("torture: {worker} does not stop");
                     worker.child.kill()?;
                     break;
@@ -128,7 +128,7 @@ impl Crew {
                 sleep(PAUSE);
             }
             let status = worker.child.wait()?;
-            let was_told = begun.elapsed() <= patience;
+            let was_told = started.elapsed() <= patience;
             let was_killed = inner.killed.contains(&worker.job.process);
             if was_told && !was_killed && !status.success() {
                 bail!("{worker} has ended by itself: {status}");

@@ -1,25 +1,25 @@
 //! A path in words.
 
 use crate::action::{Action, Step};
+use crate::config::{Config, MOST_PROCESSES};
 use crate::effect::next;
 use crate::process::Process;
-use crate::setup::{MOST_PROCESSES, Setup};
 use crate::state::State;
 
 /// The steps one by one, and how it stands after the last. Processes are named as they come in: A, B, C.
-pub fn tell(setup: &Setup, path: &[Action]) -> Vec<String> {
-    let mut state = State::initial(setup);
+pub fn describe(config: &Config, path: &[Action]) -> Vec<String> {
+    let mut state = State::initial(config);
     let mut names = [None; MOST_PROCESSES];
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for &action in path {
         if let Action::Of(index, _) = action {
             let came = names.iter().flatten().count();
             names[index].get_or_insert_with(|| ["A", "B", "C"][came]);
         }
-        let Some(after) = next(setup, &state, action) else {
+        let Some(after) = next(config, &state, action) else {
             continue;
         };
-        told.push(match action {
+        lines.push(match action {
             Action::Of(index, step) => {
                 let name = names[index].unwrap_or_default();
                 format!(
@@ -27,17 +27,17 @@ pub fn tell(setup: &Setup, path: &[Action]) -> Vec<String> {
                     of(&state.processes[index], &after.processes[index], step)
                 )
             }
-            other => everybody(other),
+            other => describe_global(other),
         });
-        let (canonical, order) = after.canonical(setup);
+        let (canonical, order) = after.canonical(config);
         state = canonical;
         names = order.map(|index| names[index]);
     }
-    told.push(format!("=> {}", situation(&state, names)));
-    told
+    lines.push(format!("=> {}", describe_state(&state, names)));
+    lines
 }
 
-fn everybody(action: Action) -> String {
+fn describe_global(action: Action) -> String {
     match action {
         Action::Tick => "-- a tick".to_owned(),
         Action::SetForward => {
@@ -96,7 +96,7 @@ fn of(before: &Process, after: &Process, step: Step) -> String {
     }
 }
 
-fn situation(state: &State, names: [Option<&str>; MOST_PROCESSES]) -> String {
+fn describe_state(state: &State, names: [Option<&str>; MOST_PROCESSES]) -> String {
     let mut parts = Vec::new();
     for (index, row) in state.database.rows.iter().enumerate() {
         if row.is_held() {

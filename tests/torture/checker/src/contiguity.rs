@@ -41,7 +41,7 @@ pub(crate) fn width(missing: &RangeInclusive<i64>) -> u64 {
 }
 
 /// For people: one number, or the first and the last of several.
-pub(crate) fn tell(missing: &RangeInclusive<i64>) -> String {
+pub(crate) fn describe(missing: &RangeInclusive<i64>) -> String {
     match (missing.start(), missing.end()) {
         (first, last) if first == last => first.to_string(),
         (first, last) => format!("{first} to {last}"),

@@ -1,4 +1,4 @@
-//! Operations that never came back, or not in time.
+//! Operations that did not complete, or not in time.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -16,7 +16,7 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
             findings.add(Violation::Hung, || {
                 let process = run.processes.get(&operation.op.process());
                 let pid = process.map_or(0, |process| process.pid);
-                let (told, thread) = (run.tell_of(operation), operation.thread);
+                let (told, thread) = (run.describe_operation(operation), operation.thread);
                 format!("{told}, thread {thread} of pid {pid}, {why}")
             });
         }

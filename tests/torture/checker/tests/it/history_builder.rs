@@ -1,6 +1,6 @@
-//! Histories and evidence that belong together, written as a play: who did what at which millisecond.
+//! Histories and evidence that belong together, built operation by operation, with times in milliseconds.
 
-pub(crate) mod deeds;
+pub(crate) mod operations;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use torture_checker::{
 };
 use torture_history::{
     Ask, ErrorKind, Fault, FaultKind, Form, Histories, Mishap, Moment, Op, Outcome, Record,
-    SlotHeld, Task, Waiting, scene,
+    SlotHeld, Task, Waiting, workload_spec,
 };
 
 /// When the run begins, in nanoseconds.
@@ -51,7 +51,7 @@ pub(crate) fn leasing(semaphore: &str) -> Task {
 
 /// A task of the kind in which something goes wrong.
 pub(crate) fn swallowing(form: Form, mishap: Mishap) -> Task {
-    let first = scene::SPOILED_COUNTERS.start;
+    let first = workload_spec::SPOILED_COUNTERS.start;
     Task::Swallow {
         form,
         mishap,
@@ -65,13 +65,13 @@ pub(crate) fn swallowing(form: Form, mishap: Mishap) -> Task {
 pub(crate) fn panicking() -> Task {
     Task::Panic {
         form: Form::Locked,
-        counter: scene::SPOILED_COUNTERS.start + 2,
+        counter: workload_spec::SPOILED_COUNTERS.start + 2,
         depth: 1,
     }
 }
 
 /// A run.
-pub(crate) struct Play {
+pub(crate) struct HistoryBuilder {
     pub(crate) records: BTreeMap<u32, Vec<Record>>,
     /// Processes that never write that they have stopped.
     pub(crate) vanished: BTreeSet<u32>,
@@ -81,24 +81,24 @@ pub(crate) struct Play {
     operations: u32,
 }
 
-impl Play {
+impl HistoryBuilder {
     /// Nothing was done yet.
     pub(crate) fn new() -> Self {
-        let counters = (0..scene::LOCKED_COUNTERS)
-            .chain(scene::ACCOUNTS)
-            .chain(scene::ENSURED_COUNTERS)
-            .chain(scene::SPOILED_COUNTERS);
+        let counters = (0..workload_spec::LOCKED_COUNTERS)
+            .chain(workload_spec::ACCOUNTS)
+            .chain(workload_spec::PINNED_COUNTERS)
+            .chain(workload_spec::SPOILED_COUNTERS);
         let counters = counters.map(|id| Counter {
             id: i32::try_from(id).unwrap(),
             n: 0,
             balance: 0,
         });
-        let resources = scene::resources().map(|id| Resource {
+        let resources = workload_spec::resources().map(|id| Resource {
             id: i32::try_from(id).unwrap(),
             fence: 0,
             version: 0,
         });
-        let slots = scene::semaphores().flat_map(|semaphore| {
+        let slots = workload_spec::semaphores().flat_map(|semaphore| {
             (1..=semaphore.permits).map(move |number| Slot {
                 name: semaphore.name.to_owned(),
                 number: i32::try_from(number).unwrap(),
@@ -137,7 +137,7 @@ impl Play {
 
     /// Nothing is wrong.
     #[track_caller]
-    pub(crate) fn is_right(&self) {
+    pub(crate) fn assert_no_violations(&self) {
         self.finds(&[]);
     }
 
@@ -277,7 +277,7 @@ impl Play {
 
     /// A resource's row.
     pub(crate) fn resource(&mut self, semaphore: &str, number: u32) -> &mut Resource {
-        let id = i64::from(scene::resource(semaphore, number));
+        let id = i64::from(workload_spec::resource(semaphore, number));
         let mut resources = self.evidence.resources.iter_mut();
         resources.find(|row| i64::from(row.id) == id).unwrap()
     }
@@ -289,7 +289,7 @@ impl Play {
         if let Some(there) = rows.iter().position(|row| row.scope == scope) {
             return &mut rows[there];
         }
-        let name = scene::SEQUENCES_NAME.to_owned();
+        let name = workload_spec::SEQUENCES_NAME.to_owned();
         rows.push(Sequence {
             name,
             scope,

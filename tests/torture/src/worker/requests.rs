@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use diesel_locks::{Semaphore, Wait};
-use torture_history::{Waiting, scene};
+use torture_history::{Waiting, workload_spec};
 
-use super::Shift;
+use super::WorkerContext;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
@@ -18,10 +18,10 @@ pub(crate) fn wait(waiting: Waiting) -> Wait {
     }
 }
 
-/// One of the semaphores of the scene, as the workers believe it to be.
-pub(crate) fn semaphore<C: Store>(shift: &Shift<C>, name: &str) -> Semaphore {
-    let leased = scene::semaphores().find(|semaphore| semaphore.name == name);
+/// A semaphore of the workload, with the permits that the workers assume.
+pub(crate) fn semaphore<C: Store>(context: &WorkerContext<C>, name: &str) -> Semaphore {
+    let leased = workload_spec::semaphores().find(|semaphore| semaphore.name == name);
     let permits = leased.map_or(1, |semaphore| semaphore.permits);
-    let more = u32::from(shift.job.sabotage == Some(Sabotage::OverCapacity));
+    let more = u32::from(context.job.sabotage == Some(Sabotage::OverCapacity));
     Semaphore::new(name, permits + more)
 }
