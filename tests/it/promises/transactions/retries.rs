@@ -305,7 +305,10 @@ pub(crate) fn retry_is_recorded_by_tracing<B: Backend>() {
     );
     assert!(result.is_err());
     let told = collector.of_this_thread();
-    let told: Vec<_> = told.lines().filter(|line| line.contains("again")).collect();
+    let told: Vec<_> = told
+        .lines()
+        .filter(|line| line.contains("retrying"))
+        .collect();
     assert_eq!(told.len(), 2, "{told:?}");
     for (number, line) in (1..).zip(&told) {
         assert!(line.contains("reason=serialization failure"), "{line}");
