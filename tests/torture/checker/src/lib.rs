@@ -21,10 +21,10 @@
 //! | `evidence.rs`, `evidence/` | what the database says |
 //! | `commits.rs` | what took place, and whether that is what the worker was told |
 //! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
-//! | `counters.rs`, `order.rs`, `sequences.rs`, `series.rs` | numbers that must be 1 to n, in the order of time |
+//! | `counters.rs`, `order.rs`, `sequences.rs`, `contiguity.rs` | numbers that must be 1 to n, in the order of time |
 //! | `holders.rs`, `believed_holds.rs`, `capacity.rs`, `fences.rs` | who held what, when |
 //! | `leases.rs`, `fault_windows.rs` | leases that were lost although no fault was near |
-//! | `leftovers.rs`, `endings.rs`, `errors.rs` | what was left, what never came back, which errors are expected |
+//! | `residual_locks.rs`, `completion.rs`, `errors.rs` | locks that were left, operations that never ended, which errors are expected |
 //! | `liveness.rs`, `timeouts.rs` | whether anything was done at all, and waits of the wrong length |
 //! | `phases.rs` | throughput, and how long faults kept others waiting |
 //! | `violation.rs`, `verdict.rs`, `report.rs` | what is said about it |
