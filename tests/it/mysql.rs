@@ -142,45 +142,13 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
             // When it returns, the tables are locked.
             holder.batch_execute(hold).expect(hold);
             let waiter = meanwhile(move || {
-                let before = Mysql::limits(&mut conn);
-                let begun = Instant::now();
-                let mut took = Vec::new();
-                let mut answers = |conn: &mut MysqlConnection| {
-                    let mut answer = |result: Result<bool, Error>| {
-                        took.push(begun.elapsed());
-                        result
-                    };
-                    let tried = conn.try_acquire_slot(&semaphore, lease());
-                    assert!(!answer(tried.map(|slot| slot.is_some()))?);
-                    let waited = conn.acquire_slot(&semaphore, lease(), Wait::AtMost(limit));
-                    let error = answer(waited.map(|_| true)).expect_err("the table is locked");
-                    assert!(error.is_timeout(), "{error:?}");
-                    let tried = conn.try_with_slot(&semaphore, |_| Ok::<_, Error>(()));
-                    assert!(!answer(tried.map(|done| done.is_some()))?);
-                    let waited =
-                        conn.with_slot(&semaphore, Wait::AtMost(limit), |_| Ok::<_, Error>(()));
-                    let error = answer(waited.map(|()| true)).expect_err("the table is locked");
-                    assert!(error.is_timeout(), "{error:?}");
-                    Ok::<_, Error>(())
-                };
-                if inside {
-                    Mysql::in_transaction(&mut conn, answers).expect("it goes on");
-                } else {
-                    answers(&mut conn).expect("answers");
-                }
-                assert_eq!(Mysql::limits(&mut conn), before);
-                (conn, took)
+                let ended = promises::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
+                    Mysql,
+                >(&mut conn, &semaphore, limit, inside);
+                (conn, ended)
             });
-            let (mut conn, took) = result_of(&waiter);
-            let what = format!("{took:?}: {hold}, {inside}, {permits}, {registered}, {warm}");
-            // Far more than it takes, and far less than without a limit.
-            assert!(took[3] < Duration::from_secs(20), "{what}");
-            let waits = [
-                took[1].saturating_sub(took[0]),
-                took[3].saturating_sub(took[2]),
-            ];
-            assert!(waits.iter().all(|took| *took >= limit), "{what}");
-            println!("{what}");
+            let (mut conn, ended) = result_of(&waiter);
+            println!("{ended:?}: {hold}, {inside}, {permits}, {registered}, {warm}");
             holder.batch_execute("UNLOCK TABLES").expect("unlock");
             let semaphore = Semaphore::new(&name, permits);
             let slot = conn.try_acquire_slot(&semaphore, lease());

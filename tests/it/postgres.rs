@@ -105,38 +105,9 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
             "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
         );
         let waiter = meanwhile(move || {
-            let before = Postgres::limits(&mut conn);
-            let begun = Instant::now();
-            let mut took = Vec::new();
-            let mut answers = |conn: &mut PgConnection| {
-                let mut answer = |result: Result<bool, Error>| {
-                    took.push(begun.elapsed());
-                    result
-                };
-                let tried = conn.try_acquire_slot(&semaphore, lease());
-                assert!(!answer(tried.map(|slot| slot.is_some()))?);
-                let waited = conn.acquire_slot(&semaphore, lease(), Wait::AtMost(limit));
-                let error = answer(waited.map(|_| true)).expect_err("the table is locked");
-                assert!(error.is_timeout(), "{error:?}");
-                let tried = conn.try_with_slot(&semaphore, |_| Ok::<_, Error>(()));
-                assert!(!answer(tried.map(|done| done.is_some()))?);
-                let waited =
-                    conn.with_slot(&semaphore, Wait::AtMost(limit), |_| Ok::<_, Error>(()));
-                let error = answer(waited.map(|()| true)).expect_err("the table is locked");
-                assert!(error.is_timeout(), "{error:?}");
-                Ok::<_, Error>(())
-            };
-            if inside {
-                Postgres::in_transaction(&mut conn, answers).expect("it goes on");
-            } else {
-                answers(&mut conn).expect("answers");
-            }
-            assert_eq!(Postgres::limits(&mut conn), before);
-            let waits = [
-                took[1].saturating_sub(took[0]),
-                took[3].saturating_sub(took[2]),
-            ];
-            assert!(waits.iter().all(|took| *took >= limit), "{took:?}");
+            promises::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
+                &mut conn, &semaphore, limit, inside,
+            );
             conn
         });
         let mut conn = result_of(&waiter);

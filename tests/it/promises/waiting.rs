@@ -315,3 +315,47 @@ pub(crate) fn a_connection_whose_wait_ended_waits_again<B: Backend>() {
         }
     }
 }
+
+/// Tries and waits for slots while another session has their tables locked: each ends in time, without a slot. In a
+/// transaction too, which goes on. Returns when each has ended.
+pub(crate) fn slot_tries_and_waits_end_while_a_table_is_locked<B: Backend>(
+    conn: &mut B::Conn,
+    semaphore: &Semaphore,
+    limit: Duration,
+    inside: bool,
+) -> Vec<Duration> {
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
+    let started = Instant::now();
+    let limits = B::limits(conn);
+    let mut ended = Vec::new();
+    let mut attempts = |conn: &mut B::Conn| {
+        let mut note = |result: Result<bool, Error>| {
+            ended.push(started.elapsed());
+            result
+        };
+        let tried = conn.try_acquire_slot(semaphore, lease());
+        assert!(!note(tried.map(|slot| slot.is_some()))?);
+        let waited = conn.acquire_slot(semaphore, lease(), Wait::AtMost(limit));
+        let error = note(waited.map(|_| true)).expect_err("the table is locked");
+        assert!(error.is_timeout(), "{error:?}");
+        let tried = conn.try_with_slot(semaphore, |_| Ok::<_, Error>(()));
+        assert!(!note(tried.map(|done| done.is_some()))?);
+        let waited = conn.with_slot(semaphore, Wait::AtMost(limit), |_| Ok::<_, Error>(()));
+        let error = note(waited.map(|()| true)).expect_err("the table is locked");
+        assert!(error.is_timeout(), "{error:?}");
+        Ok::<_, Error>(())
+    };
+    if inside {
+        B::in_transaction(conn, attempts).expect("it goes on");
+    } else {
+        attempts(conn).expect("answers");
+    }
+    assert_eq!(B::limits(conn), limits, "the limits of the session");
+    // Far more than it takes, and far less than without a limit.
+    assert!(ended[3] < Duration::from_secs(20), "{ended:?}");
+    for (tried, waited) in [(0, 1), (2, 3)] {
+        let wait = ended[waited].saturating_sub(ended[tried]);
+        assert!(wait >= limit, "{ended:?}");
+    }
+    ended
+}
