@@ -105,8 +105,8 @@ impl TransactionBackend for MysqlConnection {
         Ok(begun)
     }
 
-    /// InnoDB ends the transaction with a deadlock and with a record that has changed. One that was committed before
-    /// can't be told apart then.
+    /// A deadlock and a changed record end the transaction on InnoDB. A COMMIT of the closure before that error can't
+    /// be detected then.
     fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout
             || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)

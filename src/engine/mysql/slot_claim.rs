@@ -95,7 +95,7 @@ fn find_free(
             }
         }
         Some(open) => {
-            // Before the slots: whoever is granted one meanwhile need not have the smaller fence.
+            // Read before the slots: a grant between the two reads is not finished before this one begins.
             found.fence = slot_sql::LastFence { name }.get_result(conn)?;
             let rows: Vec<slot_sql::Candidate> = slot_sql::look_among(name, open).load(conn)?;
             for row in rows {
