@@ -1,6 +1,6 @@
-//! The engines: each implements the backend traits of the primitives for its connection of Diesel's.
+//! The engines. Each implements the backend traits of all primitives for its Diesel connection.
 //!
-//! In each folder `sql`, `slot_sql` and the like contain the statements, and the other modules run them.
+//! In each folder the modules `sql` and `slot_sql` contain statements, and the other modules run them.
 
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod active_isolation;

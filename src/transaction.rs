@@ -56,7 +56,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 /// as text, or a statement before which MySQL commits (`CREATE TABLE`), or leaves transactions of Diesel's open. Object locks,
 /// slots and numbers requested after the end are refused with the same error: on MySQL and MariaDB, in a transaction
 /// of this crate's, at once after a deadlock of which Diesel knows (not one in `batch_execute`), else at the latest at the closure's end;
-/// on SQLite at the closure's end too, when a nested `transaction` of Diesel's was begun after the end and has read or
+/// on SQLite at the closure's end too, when a nested `transaction` of Diesel's was started after the end and has read or
 /// written. What a closure writes after the end is rolled back too; on SQLite it is committed, statement by statement,
 /// and with each nested `transaction`: an error of the closure's own hides that. A statement that is expected to
 /// fail at times (a duplicate) goes into Diesel's `transaction`, which is a savepoint there.

@@ -1,10 +1,10 @@
-//! Which connections are in a transaction that this crate has begun, and at which level.
+//! Remembers which connections are in a transaction that this crate has started, and its isolation level.
 //!
-//! MySQL does not show the level of a single transaction (only the session's), so that
-//! `lock_object` inside `with_object_lock` could not know; and SQLite shows of no transaction how it was begun. The closure runs on the thread that began
-//! the transaction and gets the connection by reference: while it runs, the connection's address on
-//! this thread stands for the transaction. Elsewhere the lookup finds nothing, and the session's level
-//! decides.
+//! MySQL shows the isolation level of the session, but not that of a transaction. SQLite does not show how a
+//! transaction was started. Both are needed when a closure acquires another lock in its transaction. The closure runs
+//! on the thread that started the transaction and gets the connection by reference, so the connection's address
+//! identifies the transaction on this thread while the closure runs. If the lookup finds nothing, the session's level
+//! is used.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ thread_local! {
     static ENTERED: RefCell<Vec<(usize, Option<IsolationLevel>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A transaction that this crate has begun, with its level when it has set one.
+/// A transaction that this crate has started, with its isolation level if the crate has set one.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(feature = "mysql"),
@@ -22,18 +22,19 @@ thread_local! {
 )]
 pub(super) struct Begun(pub(super) Option<IsolationLevel>);
 
-/// Takes the mark away when it is dropped.
+/// Removes the entry when it is dropped.
 pub struct Scope {
     address: usize,
 }
 
+/// Adds an entry for the transaction that is open on the connection.
 pub(super) fn enter<C>(conn: &C, level: Option<IsolationLevel>) -> Scope {
     let address = address(conn);
     ENTERED.with_borrow_mut(|entered| entered.push((address, level)));
     Scope { address }
 }
 
-/// The open transaction, when this crate has begun it.
+/// The open transaction, if this crate has started it.
 pub(super) fn entered<C>(conn: &C) -> Option<Begun> {
     let address = address(conn);
     ENTERED.with_borrow(|entered| {

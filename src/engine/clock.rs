@@ -1,4 +1,4 @@
-//! The clock of the database as expressions for the DSL.
+//! The database's clock, as expressions of Diesel's DSL.
 
 use diesel::backend::Backend;
 use diesel::expression::{
@@ -11,15 +11,15 @@ use diesel::sql_types::{BigInt, HasSqlType};
 
 /// The SQL of an engine's clock.
 pub(in crate::engine) trait Clock: Backend {
-    /// Microseconds since 1970 UTC, when the statement runs and not when its transaction began.
+    /// Microseconds since 1970 UTC at the time of the statement, not at the start of its transaction.
     const NOW: &'static str;
     /// The function that returns the larger of two values.
     const GREATEST: &'static str;
-    /// Whether the index may contain many old versions of a row. The row is then found as the last of them.
+    /// Whether the index may contain many old versions of a row. If so, statements look for the newest entry only.
     const STALE_INDEX_ENTRIES: bool = false;
 }
 
-/// Defines an expression of the type BIGINT, which has no columns as far as the DSL knows.
+/// Defines an expression of type BIGINT that the DSL accepts in any query: it declares no columns.
 macro_rules! clock_expression {
     (
         $(#[$doc:meta])*
@@ -57,14 +57,14 @@ macro_rules! clock_expression {
 }
 
 clock_expression! {
-    /// The clock.
+    /// The time.
     DbNow, |self, out| {
         out.push_sql(DB::NOW);
     }
 }
 
 clock_expression! {
-    /// The clock minus a number of microseconds.
+    /// The time minus a number of microseconds.
     DbNowMinus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" - ");
@@ -73,7 +73,7 @@ clock_expression! {
 }
 
 clock_expression! {
-    /// The clock plus a number of microseconds.
+    /// The time plus a number of microseconds.
     DbNowPlus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");

@@ -1,8 +1,8 @@
 //! MySQL and MariaDB: InnoDB's lock on the row, and a named lock under which one session at a time inserts the row.
 //!
-//! Two who insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a
-//! shared lock, which both get and neither can turn into an exclusive one. So a missing row is only
-//! inserted under a named lock (`GET_LOCK`), which is held only while the object lock is acquired.
+//! Two sessions that insert the same id at the same time deadlock on InnoDB: its check for duplicates takes a shared
+//! lock, which both get and neither can upgrade. So a missing row is only inserted under a named lock (`GET_LOCK`),
+//! which is held only while the object lock is acquired.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -40,11 +40,11 @@ use execute::{MysqlError, Run};
 use object_lock::AcquireError;
 use writers::Cluster;
 
-/// How often a step of the migrations is tried on Galera, and the pause before the next time, at most.
+/// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
 const MAX_MIGRATION_ATTEMPTS: i32 = 20;
 const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 
-/// Rows that one transaction of a purge removes.
+/// The number of rows that one transaction of a purge deletes.
 const PURGE_BATCH: i64 = 500;
 
 impl TransactionBackend for MysqlConnection {
@@ -71,7 +71,7 @@ impl TransactionBackend for MysqlConnection {
         Ok(())
     }
 
-    /// The statement that failed may be one of the closure's.
+    /// Resets the statement cache: the statement that failed may be one of the closure's.
     fn prepare_retry(conn: &mut Self) {
         execute::reset_statement_cache(conn);
     }
@@ -87,7 +87,8 @@ impl TransactionBackend for MysqlConnection {
         Ok(())
     }
 
-    /// The message ends with a statement that sets back: that one may have failed, or COMMIT while it was under way.
+    /// The message of COMMIT ends with a statement that restores the session. Either may have failed, so it is unknown
+    /// whether the transaction was committed.
     fn map_commit_error(error: Error) -> Error {
         match error {
             Error::Database(source) | Error::StatementTimeout { source } => {
@@ -105,8 +106,8 @@ impl TransactionBackend for MysqlConnection {
         Ok(begun)
     }
 
-    /// A deadlock and a changed record end the transaction on InnoDB. A COMMIT of the closure before that error can't
-    /// be detected then.
+    /// InnoDB ends the transaction after a deadlock or a changed record. A COMMIT that the closure sent before that
+    /// error can't be detected.
     fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout
             || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)
@@ -127,7 +128,8 @@ impl ObjectLockBackend for MysqlConnection {
         if rides_with_begin && try_begin_fast(conn, request)? {
             return Ok(LockOutcome::Acquired);
         }
-        // A kept row is usually there: one round trip. Under the named lock after it was missing once.
+        // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
+        // first.
         let mut named_lock = !request.is_kept();
         loop {
             session::begin(conn, sql::BEGIN_MARKED)?;
@@ -140,7 +142,7 @@ impl ObjectLockBackend for MysqlConnection {
             match refusal {
                 AcquireError::Unavailable => return Ok(LockOutcome::Unavailable),
                 AcquireError::NoRow => named_lock = true,
-                // It has done nothing yet and may start over without anyone noticing.
+                // The transaction has not run the closure yet, so it can be restarted.
                 AcquireError::Failed(Error::Deadlock { source }) => {
                     if request.is_expired() {
                         return Err(request.timed_out(Some(source)));
@@ -183,12 +185,12 @@ impl SingleWriterBackend for MysqlConnection {
 
 impl MigrationBackend for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        // Diesel reads which migrations have run, as texts.
+        // Diesel reads the versions of applied migrations as texts.
         check_client_library(conn)?;
         let cluster = writers::find(conn)?;
         let mut attempts_left = match cluster {
             None => 1,
-            // Its lock is one node's: another may be at it at the same time.
+            // A named lock excludes sessions of one node only: another node may migrate at the same time.
             Some(Cluster::Galera) => MAX_MIGRATION_ATTEMPTS,
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
@@ -210,7 +212,7 @@ impl MigrationBackend for MysqlConnection {
                         if attempts_left <= 0 {
                             break Err(error);
                         }
-                        // Another node was first, or is about to be: each migration can run again.
+                        // Another node has run the migration or is running it. Each migration can run again.
                         sleep(backoff::jittered(MIGRATION_PAUSE));
                     }
                 }
@@ -221,8 +223,8 @@ impl MigrationBackend for MysqlConnection {
     }
 }
 
-/// [`Error::TransactionAborted`] when no transaction is open, in one of Diesel's. MariaDB tells it with other
-/// things; MySQL is asked.
+/// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
+/// reports it along with another result (`told`); for MySQL, which does not, this makes a savepoint.
 fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Result<(), Error> {
     match told {
         Some(1) => Ok(()),
@@ -237,8 +239,8 @@ fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Resul
     }
 }
 
-/// Everything in the message that carries BEGIN. `false` when somebody or something is in the way: the
-/// way step by step waits, or tells what it is.
+/// Starts the transaction and acquires the locks in one message. Returns `false`, with no transaction open, when that
+/// failed for any reason: then the caller acquires the locks one by one, which waits or returns the error.
 fn try_begin_fast(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
     let batch = sql::begin_and_acquire(request);
     if depth::begin(conn, &batch).is_ok() {
@@ -248,7 +250,7 @@ fn try_begin_fast(conn: &mut MysqlConnection, request: &Request) -> Result<bool,
     Ok(false)
 }
 
-/// At READ COMMITTED, and so without locks on the gaps between the rows.
+/// Purges at READ COMMITTED, which locks no gaps between rows.
 fn purge_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
     session::begin(conn, sql::BEGIN)?;
     match delete_batch(conn) {
@@ -272,7 +274,7 @@ fn delete_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
     sql::delete_all(&ids).execute(conn)
 }
 
-/// Sessions' levels, as [`sql::SessionIsolation`] numbers them, from 1 on.
+/// Isolation levels in the order of their numbers in [`sql::SessionIsolation`], from 1.
 const LEVELS: [&str; 4] = [
     "READ-UNCOMMITTED",
     "READ-COMMITTED",
@@ -280,7 +282,7 @@ const LEVELS: [&str; 4] = [
     "SERIALIZABLE",
 ];
 
-/// The levels at which a statement sees what was committed before it.
+/// Whether each statement at this level sees what was committed before it.
 fn is_read_committed(level: i64) -> bool {
     matches!(level, 1 | 2)
 }

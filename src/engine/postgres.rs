@@ -1,4 +1,5 @@
-//! PostgreSQL: the row's insert, or its advisory lock, made by a function that the migrations install.
+//! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
+//! the migrations install acquire both.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
@@ -21,8 +22,8 @@ mod sql;
 
 use sql::ids;
 
-/// Rows that one transaction of a purge removes. Each takes a place in the server's table of locks, which
-/// has 6400 by default.
+/// The number of rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, which
+/// has 6400 entries by default.
 const PURGE_BATCH: i64 = 100;
 
 impl TransactionBackend for PgConnection {
@@ -51,7 +52,8 @@ impl TransactionBackend for PgConnection {
         let Err(error) = committed else {
             return Ok(());
         };
-        // COMMIT ends the transaction also when it fails, so that this is not its error.
+        // COMMIT ends the transaction even when it fails. So if the transaction is still open, the error is that of the
+        // statement before it.
         let still_open = depth::depth(conn).is_ok_and(|depth| depth > 0);
         let not_ours = match classify(&error) {
             ErrorClass::TransactionAborted => true,
@@ -66,7 +68,7 @@ impl TransactionBackend for PgConnection {
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
         let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
-        // An aborted transaction can't be asked.
+        // An aborted transaction runs no statement that could check it.
         let started =
             counted && (depth::is_aborted(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
         if !started || depth::depth(conn).is_ok_and(|depth| depth > 0) {
@@ -77,8 +79,8 @@ impl TransactionBackend for PgConnection {
 }
 
 impl ObjectLockBackend for PgConnection {
-    /// One message, and so one round trip, for BEGIN and the locks. Its result can't be read, so that a
-    /// request that is not to wait, whose answer may be "held", takes two.
+    /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request
+    /// that does not wait, whose answer may be "held", takes two.
     fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
         loop {
             let time_is_up = request.is_expired();
@@ -94,7 +96,7 @@ impl ObjectLockBackend for PgConnection {
                     AnsiTransactionManager::rollback_transaction(conn)?;
                     return Ok(LockOutcome::Unavailable);
                 }
-                // It has done nothing yet and may start over without anyone noticing.
+                // The transaction has not run the closure yet, so it can be restarted.
                 Err(error) if classify(&error) == ErrorClass::Deadlock => {}
                 Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
                 Err(error) => return Err(map_error(request, error)),
@@ -126,7 +128,7 @@ impl ObjectLockBackend for PgConnection {
                 QueryResult::Ok((ids.len(), removed))
             })?;
             purged += removed;
-            // Another's purge may have been quicker with all that were found.
+            // Not `removed == 0`: another purge may have deleted all that were found.
             if found == 0 {
                 return Ok(purged);
             }
@@ -138,9 +140,8 @@ impl SingleWriterBackend for PgConnection {}
 
 impl MigrationBackend for PgConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        // In a transaction, for the advisory lock to end with it however it ends, and behind a
-        // transaction pooler too. At a higher level it would not see the migrations of the session that it
-        // has waited for.
+        // In a transaction, so that the advisory lock ends with it, also behind a transaction pooler. At a higher
+        // isolation level it would not see the migrations of the session that it has waited for.
         conn.build_transaction().read_committed().run(|conn| {
             let version: String = sql::server_version().get_result(conn)?;
             if let Some(cluster) = cluster_of(&version) {
@@ -156,8 +157,8 @@ impl MigrationBackend for PgConnection {
     }
 }
 
-/// What speaks like PostgreSQL, and takes writes on several nodes: it has no advisory locks, or only in some
-/// versions.
+/// The name of a database that speaks PostgreSQL's protocol but takes writes on several nodes. These have no advisory
+/// locks, or only in some versions.
 fn cluster_of(version: &str) -> Option<&'static str> {
     if version.starts_with("CockroachDB") {
         Some("CockroachDB")
@@ -168,9 +169,9 @@ fn cluster_of(version: &str) -> Option<&'static str> {
     }
 }
 
-/// Sends a batch that begins with BEGIN. Diesel does not know of a transaction in which a later
-/// statement of the batch has failed, so that it is ended here. A connection on which that fails is marked as
-/// broken, also when an application's instrumentation panics.
+/// Sends a batch that starts with BEGIN. If a later statement of the batch fails, a transaction is open that Diesel
+/// does not know of, so this ends it. If that fails too, or the application's instrumentation panics, the connection is
+/// marked as broken.
 fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     let started = depth::begin(conn, batch);
     if started.is_err() {
@@ -182,7 +183,7 @@ fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     started
 }
 
-/// In a transaction of our own, which ends with an error.
+/// [`try_acquire`] in a transaction of this crate, which an error rolls back.
 fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOutcome> {
     let grant = try_acquire(conn, request);
     if grant.is_err() {
@@ -207,9 +208,9 @@ fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<Str
     }
 }
 
-/// A savepoint, the locks and the time-outs around them in one message; an error rolls back to the
-/// savepoint, so that the transaction survives it. `Some` is the transaction's unfit isolation level,
-/// asked for beforehand because the batch has no result to read.
+/// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint, so
+/// that the transaction survives. Returns the transaction's isolation level if it is unsuitable: another statement asks
+/// for it first, because the batch has no result to read.
 fn acquire_with_timeout(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
     let refusal: Option<String> = sql::acquire(Vec::new(), false).get_result(conn)?;
     if refusal.is_some() {
@@ -227,8 +228,8 @@ fn acquire_with_timeout(conn: &mut PgConnection, request: &Request) -> QueryResu
     }
 }
 
-/// The limit that the statement has set. The lock may be free all the same, on a busy server or with a
-/// function that is yet to be planned: it is asked for once more, without waiting.
+/// Whether the time-out that the batch has set ended it. The lock may still be free, on a busy server or when the
+/// function was not planned yet: the caller tries once more without waiting.
 fn is_wait_timeout(request: &Request, error: &diesel::result::Error) -> bool {
     matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
 }

@@ -14,7 +14,7 @@ macro_rules! statement {
         }
 
         const _: () = {
-            /// Tells the cached statement apart.
+            /// The key of the cached statement.
             pub(in crate::engine) struct Marker;
 
             impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
@@ -42,7 +42,7 @@ macro_rules! statement {
 }
 pub(in crate::engine) use statement;
 
-/// Pushes texts, texts that are constants (in braces), and bound values, one after the other.
+/// Pushes literal texts, constants (in braces) and bound values, in the order given.
 macro_rules! push {
     ($out:expr $(;)?) => {};
     ($out:expr; {$text:expr} $(; $($rest:tt)*)?) => {

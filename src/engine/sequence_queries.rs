@@ -1,12 +1,12 @@
-//! Statements on rows of sequences that engines share.
+//! Statements for sequences that engines share.
 
-/// The draw of PostgreSQL and SQLite. Raw: Diesel prepares an upsert of the DSL's anew each time.
+/// The draw on PostgreSQL and SQLite. Raw, because Diesel does not cache an upsert written in its DSL.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! upsert_and_return {
     ($db:ty, $conn:ty) => {
         statement! {
             $db, $conn;
-            /// The number drawn last; no row when too few are left.
+            /// Returns the last number of this draw; no row when too few numbers are left.
             Draw<'a> {
                 draw: &'a crate::sequence::backend::DrawRequest<'a>
             } -> diesel::sql_types::BigInt,
@@ -29,10 +29,10 @@ macro_rules! upsert_and_return {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) use upsert_and_return;
 
-/// `$text`: how the engine's names are bound.
+/// `$text`: the Rust type of a bound name.
 macro_rules! last_drawn {
     ($schema:ident, $text:ty) => {
-        /// The number drawn last, as far as this transaction sees.
+        /// The number drawn last that this transaction can see.
         #[diesel::dsl::auto_type]
         fn last_drawn<'a>(name: &'a $text, scope: &'a $text) -> _ {
             crate::schema::$schema::diesel_locks_sequences::table

@@ -1,10 +1,10 @@
-//! Statements on rows of slots that all engines share, in Diesel's DSL on the engine's `table!`.
+//! Statements for slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`, `$sql_text`: how the engine's names are bound. `$run`: the trait with `load`, by which the engine
-/// runs statements; `$failure`: what it fails with.
+/// `$text`, `$sql_text`: the Rust and SQL types of a bound name. `$run`: the trait with `load` by which the engine runs
+/// statements. `$failure`: its error type.
 macro_rules! slot_queries {
     ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty, $run:path, $failure:ty) => {
-        // Without `RunQueryDsl`: MySQL has its own way to run statements.
+        // Without `RunQueryDsl`: MySQL runs statements by its own trait.
         use diesel::prelude::{
             BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
         };
@@ -69,7 +69,7 @@ macro_rules! slot_queries {
             push!(out; " AND expires_us > "; {<$db>::NOW});
         }
 
-        // Raw: Diesel does not cache an UPDATE of the DSL's, which would be prepared anew each time.
+        // Raw, because Diesel does not cache an UPDATE written in its DSL.
         statement! {
             $db, $conn;
             /// Sets a new expiry.
@@ -192,7 +192,7 @@ macro_rules! slot_queries {
             diesel::update(diesel_locks_fences::table.find(FENCE_ROW_ID)).set(diesel_locks_fences::fence.eq(fence))
         }
 
-        /// The semaphores that have slots, registered or not, with the number of permits registered.
+        /// The semaphores that have slots, with the registered number of permits if there is one.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn semaphores() -> _ {
             slots::table
@@ -234,17 +234,16 @@ macro_rules! slot_queries {
 }
 pub(in crate::engine) use slot_queries;
 
-/// The statements that PostgreSQL and MySQL share, and SQLite does not have: several rows in one INSERT, and locks on
-/// rows. `$count`: how the engine runs a statement without rows.
-/// `$if_free`: locks the floor unless another has it locked.
+/// The statements that only PostgreSQL and MySQL share: several rows in one INSERT, and locks on rows. `$count`: runs a
+/// statement that returns no rows. `$if_free`: the statement that locks the floor unless another session has locked it.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locking_slot_queries {
     ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty, $if_free:expr) => {
         use crate::engine::slot_resize::slots_to_add;
         use crate::semaphore::backend::{BatchOutcome, RaiseOutcome};
 
-        /// Adds the next slots, in the open transaction. One who adds or removes slots at this moment has the
-        /// floor locked.
+        /// Adds the next slots in the open transaction. A session that adds or removes slots locks the floor first, so
+        /// only one does at a time.
         pub(in crate::engine) fn create_batch(
             conn: &mut $conn,
             name: &$text,
@@ -279,8 +278,8 @@ macro_rules! locking_slot_queries {
             })
         }
 
-        /// Raises the floor, in the open transaction, above all fences by so much time, if there is a floor and it
-        /// does not get too large.
+        /// Raises the floor in the open transaction, by `by` above all fences, if there is a floor and it does not get
+        /// too large.
         pub(in crate::engine) fn raise_fence_floor(
             conn: &mut $conn,
             by: std::time::Duration,

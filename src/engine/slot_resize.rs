@@ -1,17 +1,18 @@
-//! Which slots are added and removed, so that the numbers of a semaphore's slots stay without gaps.
+//! Decides which slots to add and remove, so that the numbers of a semaphore's slots have no gaps.
 
 use std::ops::RangeInclusive;
 
-/// Slots that one transaction adds or removes.
+/// The most slots that one transaction adds or removes.
 pub(super) const BATCH_SIZE: i32 = 1000;
 
-/// The slots to add next when `last` is there and `permits` are wanted; empty when that is all.
+/// Returns the next slots to add, given the number of the last slot and the number of permits; empty when none is
+/// missing.
 pub(super) fn slots_to_add(last: Option<i32>, permits: i32) -> RangeInclusive<i32> {
     let first = last.unwrap_or(0) + 1;
     first..=permits.min(first + BATCH_SIZE - 1)
 }
 
-/// What to remove.
+/// The slots to delete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Deletion {
     /// The slots above this number.
@@ -20,8 +21,8 @@ pub(super) struct Deletion {
     pub(super) fence: i64,
 }
 
-/// The slots to remove when `last` is there: those of `free`, number and fence from the largest number
-/// down, that nothing follows that stays.
+/// Returns the slots to delete at the end of the range that ends with slot `last`. `free` contains numbers and fences
+/// of slots that may be deleted, from the largest number down; those below a slot that stays are retained.
 pub(super) fn slots_to_delete(
     last: Option<i32>,
     free: &[(i32, i64)],

@@ -1,4 +1,4 @@
-//! SQLite: one connection writes at a time, so that an object lock is the right to write.
+//! SQLite: one connection writes at a time, so an object lock is the database's write lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -28,7 +28,7 @@ mod sql;
 
 use deadline::Deadline;
 
-/// How long a statement of a deferred transaction lets SQLite's own busy handler wait at a time.
+/// The time that a statement of a deferred transaction spends in SQLite's busy handler per attempt.
 const BUSY_STEP: Duration = Duration::from_millis(10);
 
 /// The first pause between two attempts to begin, and the longest.
@@ -38,7 +38,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 impl TransactionBackend for SqliteConnection {
     type IsolationMark = active_isolation::Scope;
 
-    /// Whether `query_only` is to be switched off again.
+    /// Whether to switch `query_only` off again.
     type SessionChange = bool;
 
     fn validate(transaction: &TransactionOptions) -> Result<(), Error> {
@@ -88,14 +88,14 @@ impl TransactionBackend for SqliteConnection {
         active_isolation::enter(conn, level)
     }
 
-    /// SQLite has no other way to say it.
+    /// Sends BEGIN, which fails if a transaction is open: SQLite has no statement that reports it.
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
         if conn.batch_execute("BEGIN").is_ok() {
             conn.batch_execute("ROLLBACK")?;
             return Err(run::ended(None));
         }
-        // Outside of a transaction Diesel's savepoint has begun one, whose RELEASE commits; ours has locked the
-        // database from its beginning, so that nothing can be written from the log.
+        // If the transaction of this crate has ended, Diesel's next savepoint has started another, which its RELEASE
+        // commits. This crate's transaction holds the write lock from its start, so that a checkpoint fails in it.
         let ours_is_gone = depth::depth(conn)? > 1
             && active_isolation::entered(conn).is_some()
             && sql::QueryOnly.get_result::<i32>(conn)? == 0
@@ -116,7 +116,7 @@ impl TransactionBackend for SqliteConnection {
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
         let started = conn.batch_execute(sql::ROLLBACK).is_ok();
         if !started {
-            // There may be none.
+            // Fails if no transaction is open.
             let _ = conn.batch_execute("ROLLBACK");
         }
         Ok(started)
@@ -142,7 +142,8 @@ impl ObjectLockBackend for SqliteConnection {
             .remaining()
             .unwrap_or(BUSY_STEP)
             .clamp(Duration::from_millis(2), BUSY_STEP);
-        // The busy handler waits whole milliseconds: with fewer than `step` it would seem not to have waited.
+        // Rounded up, because the busy handler waits whole milliseconds: if it waited for less than `step`,
+        // `upgrade_to_writer` would conclude that it had not waited.
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let grant = with_busy_timeout(conn, step, |conn| {
@@ -171,7 +172,7 @@ impl MigrationBackend for SqliteConnection {
     }
 }
 
-/// Runs `work` in a transaction of its own, after the present writers.
+/// Waits for the write lock and runs `work` in a transaction of its own.
 fn with_write_lock<T>(
     conn: &mut SqliteConnection,
     deadline: &Deadline<'_>,
@@ -190,22 +191,22 @@ fn with_write_lock<T>(
     }
 }
 
-/// Sends BEGIN and what follows it. Diesel does not know of a transaction in which the latter has failed, so that it
-/// is ended here; not one that the application has begun by a statement of text.
+/// Sends a batch that starts with BEGIN. If a later statement fails, a transaction is open that Diesel does not know
+/// of, so this ends it. A transaction that the application has started by its own SQL stays open.
 fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
     let started = depth::begin(conn, batch);
     if let Err(error) = &started
         && classify(error) != ErrorClass::Busy
         && !says(error, classify::sqlite::is_nested_begin)
     {
-        // There may be none.
+        // Fails if no transaction is open.
         let _ = conn.batch_execute("ROLLBACK");
     }
     started
 }
 
-/// Takes the right to write with the transaction's first statement. Polls: SQLite has no queue, and its
-/// own busy handler sleeps up to 100 ms at a time.
+/// Begins a transaction that holds the write lock. Polls, because SQLite has no queue and its busy handler sleeps up to
+/// 100 ms at a time.
 fn begin_immediate(
     conn: &mut SqliteConnection,
     deadline: &Deadline<'_>,
@@ -225,7 +226,8 @@ fn begin_immediate(
     unreachable!("attempts have no end")
 }
 
-/// Before the next attempt; [`LockOutcome::Unavailable`] when there is none to be, an error when the time is up.
+/// Pauses before the next attempt. Returns [`LockOutcome::Unavailable`] if the request does not wait, and an error when
+/// the time is up.
 fn wait_for_writer(
     deadline: &Deadline<'_>,
     attempt: u32,
@@ -244,15 +246,15 @@ fn wait_for_writer(
     Ok(LockOutcome::Acquired)
 }
 
-/// Makes a writer of the transaction that is open, if it is not one yet.
+/// Acquires the write lock in the open transaction.
 ///
-/// One that has read already gets `SQLITE_BUSY` at once, without the busy handler, while another writes
-/// or when another has written since: what it reads may be old, and waiting would not make it newer.
-/// One that has not read yet gets it after the busy handler has waited for `step`. The time that
-/// passed is the only difference: both say "database is locked".
+/// A transaction that has already read gets `SQLITE_BUSY` at once, without the busy handler, while another connection
+/// writes or if one has written since: waiting would not make its snapshot newer. A transaction that has not read yet
+/// gets `SQLITE_BUSY` after the busy handler has waited for `step`. The message is the same ("database is locked"), so
+/// only the elapsed time tells which case it is.
 ///
-/// Connections that share a cache say so by `SQLITE_LOCKED`, always at once. What one of them has read no other can
-/// change before its transaction ends, so that there is nothing to compare: it waits.
+/// Connections that share a cache get `SQLITE_LOCKED`, always at once. What one of them has read, no other can change
+/// before its transaction ends, so this waits.
 fn upgrade_to_writer(
     conn: &mut SqliteConnection,
     deadline: &Deadline<'_>,
@@ -298,8 +300,8 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
     what(information.message())
 }
 
-/// Writes kept rows. For the others it touches the table all the same: a missing table is an error on
-/// every engine.
+/// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing table is an error
+/// as on the other engines.
 fn record_lock(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
     if request.is_kept() {
         for id in &request.ids {
@@ -311,8 +313,8 @@ fn record_lock(conn: &mut SqliteConnection, request: &Request) -> Result<(), Err
     Ok(())
 }
 
-/// Runs `work` under another `busy_timeout` than the connection's, which is set back in any case. A connection
-/// on which that fails is marked as broken: a pool discards it.
+/// Runs `work` with another `busy_timeout` and restores the connection's own afterwards, also after an error or panic.
+/// If that fails, the connection is marked as broken, and a pool discards it.
 fn with_busy_timeout<T>(
     conn: &mut SqliteConnection,
     timeout: Duration,

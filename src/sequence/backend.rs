@@ -5,7 +5,7 @@
 use crate::migrate::MigrationBackend;
 use crate::{Error, Sequence};
 
-/// The sequence store of an engine. Sealed, as [`MigrationBackend`] is.
+/// The sequences of an engine. Sealed, as [`MigrationBackend`] is.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -13,11 +13,12 @@ use crate::{Error, Sequence};
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
 )]
 pub trait SequenceBackend: MigrationBackend {
-    /// Adds to the last number, or inserts the row. `None`, and nothing changed, when the row has more
-    /// than [`max_last`](DrawRequest::max_last). Waits for the transaction of the previous draw.
+    /// Adds to the last number, or inserts the row; returns the last number of this draw. Returns `None`, and changes
+    /// nothing, when the number is larger than [`max_last`](DrawRequest::max_last). Waits for the transaction of the
+    /// previous draw.
     fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
 
-    /// The last number drawn, by committed transactions or this one.
+    /// Returns the last number drawn, by committed transactions or this one. Does not wait.
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
 }
 
@@ -26,9 +27,9 @@ pub trait SequenceBackend: MigrationBackend {
 pub struct DrawRequest<'a> {
     pub(crate) sequence: &'a Sequence,
     pub(crate) count: i64,
-    /// The last number if this is the first draw.
+    /// The last number of this draw if it is the sequence's first.
     pub(crate) initial_last: i64,
-    /// The largest last number from which the draw does not overflow.
+    /// The largest number drawn last from which this draw does not overflow.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
         allow(dead_code, reason = "InnoDB finds out by itself")

@@ -41,7 +41,7 @@ pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionMan
     /// Prepares the connection for another attempt after one that the database aborted.
     fn prepare_retry(conn: &mut Self);
 
-    /// Marks the transaction that this crate has begun, with its level if this crate has set one.
+    /// Marks the transaction that this crate has started, with its level if this crate has set one.
     fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark;
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
@@ -50,7 +50,7 @@ pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionMan
         Ok(())
     }
 
-    /// Commits the transaction that this crate has begun. Fails when the server has already ended it, or would roll it
+    /// Commits the transaction that this crate has started. Fails when the server has already ended it, or would roll it
     /// back. After an error it may still be open.
     fn commit(conn: &mut Self) -> Result<(), Error>;
 
@@ -60,7 +60,7 @@ pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionMan
     }
 
     /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether the
-    /// transaction was the one that this crate has begun, as far as the engine can tell. After an error one may still
+    /// transaction was the one that this crate has started, as far as the engine can tell. After an error one may still
     /// be open.
     fn roll_back(conn: &mut Self) -> QueryResult<bool>;
 

@@ -9,7 +9,7 @@ use crate::transaction::depth::{break_on_panic, depth, mark_closed};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
-/// Runs the closure in the open transaction or savepoint, and commits or rolls back.
+/// Runs the closure in the open transaction or savepoint, and commits it or rolls it back.
 pub(crate) fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
 where
     C: TransactionBackend,
@@ -19,7 +19,7 @@ where
     commit_or_rollback_then(conn, work, || ())
 }
 
-/// [`commit_or_rollback`], and calls `ended` after the end of the transaction, also after a panic.
+/// [`commit_or_rollback`] that calls `ended` after the end of the transaction, also when the closure panics.
 pub(crate) fn commit_or_rollback_then<C, T, E, F>(
     conn: &mut C,
     work: F,
@@ -34,10 +34,10 @@ where
         .map_err(TransactionFailure::into_error)
 }
 
-/// The level of the transactions that hold locks and slots.
+/// The isolation level of transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
-/// Runs the closure once in a transaction of its own.
+/// Runs the closure once, in a transaction of its own.
 pub(crate) fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
@@ -56,9 +56,9 @@ where
     })
 }
 
-/// The error of a transaction.
+/// Why a transaction failed.
 pub(crate) enum TransactionFailure<E> {
-    /// BEGIN or COMMIT.
+    /// BEGIN or COMMIT failed.
     Transaction(Error),
     /// The closure failed, and its writes are rolled back.
     Closure(E),
@@ -75,7 +75,8 @@ impl<E: From<Error>> TransactionFailure<E> {
     }
 }
 
-/// `level`: of the transaction that this crate has started, if it has said one; not of a savepoint.
+/// Runs the closure and ends the transaction. `level` is the isolation level that this crate has set for the
+/// transaction, if any; it is ignored in a savepoint.
 fn commit_or_rollback_at<C, T, E, F>(
     conn: &mut C,
     level: Option<IsolationLevel>,
@@ -110,7 +111,7 @@ where
     result
 }
 
-/// Commits the transaction, or releases the savepoint, in which the closure began; rolls back on any error.
+/// Commits the transaction, or releases the savepoint, in which the closure started. Rolls back on any error.
 fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error> {
     let now = depth(conn)?;
     if now != inside {
@@ -137,12 +138,12 @@ fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error>
     })
 }
 
-/// The savepoint that a transaction of this crate's begins with, on engines where it tells the transaction
-/// apart from others.
+/// The savepoint with which a transaction of this crate starts on MySQL and SQLite, where it distinguishes the
+/// transaction from others.
 pub(crate) const START_SAVEPOINT: &str = "diesel_locks_started";
 
-/// The error of COMMIT or RELEASE. One that names a savepoint says that it is not there, in any language: it
-/// has ended with its transaction.
+/// Maps an error of COMMIT or RELEASE. An error that names a savepoint, in any language, means that the savepoint does
+/// not exist, because the database has already ended its transaction.
 pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
     if let diesel::result::Error::DatabaseError(_, information) = &error
         && [START_SAVEPOINT, "diesel_savepoint_"]
@@ -156,13 +157,13 @@ pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
 
 const ENDED: &str = "the database has already ended it";
 
-/// The database does not have the transaction any more.
+/// The error for a transaction that the database has already ended.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) fn ended(source: Option<diesel::result::Error>) -> Error {
     aborted(ENDED.to_owned(), source)
 }
 
-/// The transaction was gone when its closure failed, and not for that reason.
+/// The error for a transaction that had ended before its closure failed, and for another reason.
 pub(crate) fn closed_before_failure(reason: RetryReason) -> Error {
     let reason = format!(
         "it had ended before its closure failed ({reason}), and the writes of the closure may be committed"
@@ -174,18 +175,18 @@ fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
     Error::TransactionAborted { reason, source }
 }
 
-/// A savepoint in the transaction that is open.
+/// Starts a savepoint in the open transaction.
 pub(crate) fn begin_savepoint<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
     C::assert_open(conn)?;
     Ok(AnsiTransactionManager::begin_transaction(conn)?)
 }
 
-/// Rolls back what the closure has done, whatever it left open: a panic leaves the transactions open that
-/// Diesel's `transaction` has started. `false` when something of it may be committed: the transaction that was started
-/// was not there any more.
+/// Rolls back the closure's work, including nested transactions that it has left open: a panic leaves those open that
+/// Diesel's `transaction` has started. Returns `false` when part of the work may be committed, because the transaction
+/// that this crate has started had already ended.
 ///
-/// The closure's error or panic says more than that of a rollback after it: a connection on which even
-/// that fails is lost, the server ends its transaction, and Diesel marks it as broken.
+/// Does not return the error of a rollback, because the closure's error or panic takes precedence. If a rollback fails,
+/// the connection is lost: the server ends its transaction, and the connection is marked as broken.
 pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -> bool {
     let mut rolled_back = false;
     while let Ok(now) = depth(conn)
@@ -205,7 +206,7 @@ pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -
     }
     let result = break_on_panic(conn, C::roll_back);
     match &result {
-        // Also of a transaction of which Diesel does not know, as it was begun by a statement of text.
+        // Also when Diesel does not know of the transaction, because the application has started it by its own SQL.
         Ok(_) if depth(conn).is_ok() => mark_closed(conn),
         Ok(_) => {}
         Err(error) => {

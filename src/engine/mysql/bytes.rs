@@ -1,4 +1,4 @@
-//! What the server sends and a broken client library hands out as nothing.
+//! Detects a broken client library, which returns texts and bytes as empty values.
 
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
@@ -8,7 +8,7 @@ use super::execute::Run;
 use super::sql;
 use crate::Error;
 
-/// The value of a column in which nothing is empty.
+/// The value of a column that is never empty. Reading an empty one fails with [`Error::BrokenClientLibrary`].
 #[derive(Debug, FromSqlRow)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
@@ -21,7 +21,7 @@ impl FromSql<Binary, Mysql> for Bytes {
     }
 }
 
-/// [`Error::BrokenClientLibrary`] where it is.
+/// Fails with [`Error::BrokenClientLibrary`] if the client library loses a text.
 pub(super) fn check_client_library(conn: &mut MysqlConnection) -> Result<(), Error> {
     let text: String = sql::AnyText {}.get_result(conn)?;
     if text.is_empty() {

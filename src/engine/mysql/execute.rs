@@ -1,7 +1,7 @@
-//! Runs statements, within a time, and learns the numbers of their errors.
+//! Runs statements, optionally with a time limit, and reads the numbers of their errors.
 //!
-//! Everything that this engine runs goes through [`Run`], whose methods have the names of Diesel's own
-//! (`RunQueryDsl`): a module that has both in scope does not compile. So do not import `diesel::prelude::*`.
+//! Every statement of this engine runs through [`Run`]. Its methods have the names of Diesel's `RunQueryDsl`, so a
+//! module that has both traits in scope does not compile: do not import `diesel::prelude::*`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -14,7 +14,7 @@ use super::{session, sql};
 use crate::Error;
 use crate::error::classify::{self, ErrorClass, classify};
 
-/// A statement's error and what it means.
+/// A statement's error and its class.
 pub(super) struct MysqlError {
     pub(super) class: ErrorClass,
     pub(super) number: Option<i64>,
@@ -24,14 +24,14 @@ pub(super) struct MysqlError {
 impl From<MysqlError> for Error {
     fn from(failure: MysqlError) -> Self {
         match failure.class {
-            // It may be one of this crate's, in Diesel's.
+            // Diesel's error may wrap an error of this crate.
             ErrorClass::Other => failure.error.into(),
             class => Self::from_class(class, failure.error),
         }
     }
 }
 
-/// Of BEGIN, COMMIT and ROLLBACK: known by its text alone.
+/// For errors of BEGIN, COMMIT and ROLLBACK, which are classified by their text alone.
 impl From<diesel::result::Error> for MysqlError {
     fn from(error: diesel::result::Error) -> Self {
         Self {
@@ -50,8 +50,8 @@ impl MysqlError {
         )
     }
 
-    /// `KILL QUERY` or a limit ended the statement, which may have done its work. The number is unknown when the
-    /// question for it was ended too.
+    /// Whether `KILL QUERY` or a time limit ended the statement, which may have taken effect. The error's number is
+    /// unknown when the statement that reads it was ended too.
     pub(super) fn is_interrupted(&self) -> bool {
         match self.class {
             ErrorClass::StatementTimeout => true,
@@ -60,7 +60,7 @@ impl MysqlError {
         }
     }
 
-    /// It would have had to wait longer: for a row, or a table that is locked.
+    /// Whether the statement stopped waiting for a locked row or table.
     pub(super) fn is_end_of_wait(&self) -> bool {
         matches!(
             self.class,
@@ -68,25 +68,26 @@ impl MysqlError {
         )
     }
 
-    /// The user lacks a right.
+    /// Whether the user lacks a privilege.
     pub(super) fn is_insufficient_privilege(&self) -> bool {
         matches!(self.class, ErrorClass::InsufficientPrivilege(_))
     }
 
-    /// A statement that returns no rows was run for its rows.
+    /// Whether rows were requested from a statement that returns none.
     pub(super) fn is_without_rows(&self) -> bool {
         matches!(self.error, diesel::result::Error::DeserializationError(_))
     }
 
-    /// Another row with this key is there.
+    /// Whether a row with this key already exists.
     pub(super) fn is_duplicate(&self) -> bool {
         self.number == Some(1062)
     }
 }
 
-/// How this engine runs a statement. The error has its number asked for, and hangs no later statement.
+/// Runs a statement on this engine. After an error it reads the error's number and resets the statement cache, so that
+/// no later statement hangs.
 pub(super) trait Run: Sized {
-    /// All rows.
+    /// Returns all rows.
     fn load<'q, T>(self, conn: &mut MysqlConnection) -> Result<Vec<T>, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
@@ -95,7 +96,7 @@ pub(super) trait Run: Sized {
         rows.map_err(|error| with_reset_cache(conn, error))
     }
 
-    /// The first row; without one [`NotFound`](diesel::result::Error::NotFound).
+    /// Returns the first row; fails with [`NotFound`](diesel::result::Error::NotFound) without one.
     fn get_result<'q, T>(self, conn: &mut MysqlConnection) -> Result<T, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
@@ -103,7 +104,7 @@ pub(super) trait Run: Sized {
         Run::get_optional(self, conn)?.ok_or_else(|| diesel::result::Error::NotFound.into())
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     fn get_optional<'q, T>(self, conn: &mut MysqlConnection) -> Result<Option<T>, MysqlError>
     where
         Self: LoadQuery<'q, MysqlConnection, T>,
@@ -111,7 +112,7 @@ pub(super) trait Run: Sized {
         Ok(Run::load(self, conn)?.into_iter().next())
     }
 
-    /// The number of rows that a statement has changed.
+    /// Returns the number of rows that the statement has changed.
     fn execute(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
     where
         Self: QueryFragment<Mysql> + QueryId,
@@ -120,8 +121,8 @@ pub(super) trait Run: Sized {
         count.map_err(|error| with_reset_cache(conn, error))
     }
 
-    /// The same for a statement that returns no rows on any server and whose failure is nothing unusual: all
-    /// others stay prepared.
+    /// [`execute`](Self::execute) that keeps the statement cache after an error: for a statement that often fails, and
+    /// returns no rows on any server.
     fn execute_cached(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
     where
         Self: QueryFragment<Mysql> + QueryId,
@@ -133,7 +134,7 @@ pub(super) trait Run: Sized {
 
 impl<T> Run for T {}
 
-/// Runs `statement`; with a limit, no longer than so many milliseconds.
+/// Runs `statement`, for at most `limit` milliseconds if there is a limit.
 pub(super) fn within<T>(
     conn: &mut MysqlConnection,
     limit: Option<i32>,
@@ -143,35 +144,36 @@ pub(super) fn within<T>(
         return statement(conn);
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        // What the server counts in.
+        // `lock_wait_timeout` is in seconds.
         let seconds = millis.saturating_add(999) / 1000;
         sql::SetLimit { millis, seconds }.execute(conn)?;
         statement(conn)
     }));
-    // Also when the limit could not be set: it may have been all the same.
+    // Also after an error of `SetLimit`, which may have taken effect.
     let restored = session::restore(conn, &sql::RestoreLimit {});
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     restored?;
     result
 }
 
-/// Has the connection prepare its statements anew.
+/// Empties the connection's cache of prepared statements.
 ///
-/// The server announces the columns of a statement that returns rows before it looks for rows, so that an
-/// error can come in their place. MariaDB's client library, as Diesel uses it, goes on to expect rows
-/// then: when the same prepared statement is executed again, it waits for them for ever.
+/// The server sends the columns of a result before it searches for rows, so an error can come in place of rows.
+/// MariaDB's client library, as Diesel uses it, then still expects rows: when the same prepared statement is executed
+/// again, it waits for them forever.
 ///
-/// A row that is found by its whole key is locked before anything is announced; but on Galera the abort of a
-/// transaction comes in place of the row all the same.
+/// A row found by its whole key is locked before the columns are sent, but on Galera the abort of a transaction can
+/// still come in place of the row.
 ///
-/// Diesel can't forget one statement alone, nor tell how many it was to remember: it remembers all again.
+/// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
+/// unbounded, Diesel's default.
 pub(super) fn reset_statement_cache(conn: &mut MysqlConnection) {
     conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
 }
 
 fn with_reset_cache(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
-    // The number is to be asked for before the next statement.
+    // The number must be read before the next statement.
     let failure = with_errno(conn, error);
     if let diesel::result::Error::DatabaseError(..) = failure.error {
         reset_statement_cache(conn);
@@ -181,7 +183,7 @@ fn with_reset_cache(conn: &mut MysqlConnection, error: diesel::result::Error) ->
 
 pub(super) fn with_errno(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
     let class = classify(&error);
-    // The server is asked about texts that are not known: asking takes four round trips.
+    // Only for unknown texts, because reading the number takes four round trips.
     let (number, class) = match &error {
         diesel::result::Error::DatabaseError(_, information) if class == ErrorClass::Other => {
             let number = number(conn);
@@ -197,10 +199,10 @@ pub(super) fn with_errno(conn: &mut MysqlConnection, error: diesel::result::Erro
     }
 }
 
-/// The number of the last statement's error; `None` when the connection does not answer any more.
+/// Reads the number of the last statement's error; `None` when that fails.
 fn number(conn: &mut MysqlConnection) -> Option<i64> {
     conn.batch_execute(sql::KEEP_ERROR_NUMBER).ok()?;
-    // Not by `Run`, which would ask for the number of this statement's error.
+    // Not by `Run`, which would read the number of this statement's own error.
     let number = diesel::RunQueryDsl::get_result(sql::ErrorNumber {}, conn);
     number.unwrap_or_else(|_| {
         reset_statement_cache(conn);

@@ -1,8 +1,7 @@
-//! The steps from a request to a locked row.
+//! Acquires object locks.
 //!
-//! A wait for the row is a wait inside InnoDB, which detects cycles. A wait for the named lock is not, so
-//! that a transaction that may hold other locks stops waiting for it after [`NAMED_LOCK_TIMEOUT`] and waits
-//! on the row itself.
+//! InnoDB detects deadlocks among waits for rows, but not those that involve a named lock. So a transaction that may
+//! hold other locks stops waiting for the named lock after [`NAMED_LOCK_TIMEOUT`] and waits for the row itself.
 
 use std::time::{Duration, Instant};
 
@@ -19,36 +18,37 @@ use crate::error::classify::ErrorClass;
 use crate::object_lock::acquire::Request;
 use crate::{Error, IsolationLevel, ObjectId, Wait, transaction::depth};
 
-/// The seconds for which a transaction that may hold other locks waits for a named lock at a time.
+/// The time in seconds that a transaction that may hold other locks waits for a named lock per attempt.
 const NAMED_LOCK_TIMEOUT: i32 = 1;
 
-/// The shortest limit of a statement that waits, in milliseconds. The time is up after it, so that it is
-/// waited for once and not with each id. On MariaDB what asks for the error's number is under the limit
-/// too, and has to be done in this time.
+/// The shortest time limit of a statement that waits, in milliseconds. Afterwards the request's time is up, so only one
+/// id of a request gets it. On MariaDB the limit also applies to the statements that read the error's number.
 const MIN_LIMIT_MS: i32 = 10;
 
-/// The limit, in milliseconds, of a statement that does not wait for locks, once the time is up: MySQL
-/// makes it wait for who changes users or rights. Far more than it takes on a busy server.
+/// The time limit, in milliseconds, of a statement that does not wait for locks, when the request's time is up: on
+/// MySQL it waits while another session changes users or privileges. Far more than it takes on a busy server.
 const GRACE_MS: i32 = 200;
 
-/// The transaction in which the locks are to be had.
+/// The transaction in which to acquire the locks.
 #[derive(Clone, Copy)]
 pub(super) enum TxContext {
-    /// Begun for the purpose, at READ COMMITTED; it may be rolled back and begun again.
+    /// Started for this request, at READ COMMITTED; it may be rolled back and restarted.
     Begun {
-        /// Whether a row is likely to be missing.
+        /// Whether to take the named lock first, because the row is likely to be missing.
         named_lock: bool,
     },
+    /// It was open before the request.
     Open {
-        /// When this crate has begun it; its level counts, whatever the session's is.
+        /// Its mark, if this crate has started it; its isolation level overrides the session's.
         begun: Option<Begun>,
     },
 }
 
 /// Why the locks were not acquired.
 pub(super) enum AcquireError {
+    /// Another transaction holds one of them, and the request does not wait.
     Unavailable,
-    /// A kept row is missing; the transaction is to be restarted and to take the named lock first.
+    /// A kept row is missing: restart the transaction and take the named lock first.
     NoRow,
     Failed(Error),
 }
@@ -101,19 +101,20 @@ pub(super) fn acquire(
     Ok(())
 }
 
-/// Transient locks in one message. `false`, and none of them had, when somebody is in the way.
+/// Acquires transient locks in one message. Returns `false`, with none of them acquired, when the message failed and
+/// the transaction is still open.
 fn try_acquire_fast(
     conn: &mut MysqlConnection,
     ids: &[ObjectId],
     wait: Wait,
 ) -> Result<bool, AcquireError> {
     let message = sql::acquire_in_savepoint(ids, wait);
-    // It may leave the gates taken.
+    // A failed message may leave named locks held.
     let Err(error) = depth::break_on_panic(conn, |conn| conn.batch_execute(&message)) else {
         return Ok(true);
     };
     let failure = with_errno(conn, error);
-    // It fails when InnoDB has rolled back the transaction.
+    // This fails when InnoDB has rolled back the transaction.
     if conn.batch_execute(&sql::undo_savepoint(ids)).is_ok() {
         return Ok(false);
     }
@@ -123,7 +124,7 @@ fn try_acquire_fast(
     Err(failure.into())
 }
 
-/// The locks one by one.
+/// Acquires the locks one by one.
 fn acquire_each(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -161,15 +162,15 @@ fn acquire_each(
     Ok(())
 }
 
-/// The session's isolation level, and whether a transaction is open if the server tells.
+/// The session's isolation level, and whether a transaction is open if the server reports it.
 type Session = (i64, Option<i64>);
 
-/// What is to be known of an open transaction before a lock in it is one.
+/// What to check in an open transaction before locks are acquired in it.
 #[derive(Clone, Copy)]
 enum Unknown {
-    /// Its level, at which the closure must read what the last holder committed: it is this crate's.
+    /// This crate has started it at the session's level: whether the closure reads what the last holder committed.
     Level,
-    /// Also whether there is one.
+    /// Also whether a transaction is open on the server.
     TxContext,
 }
 
@@ -196,7 +197,7 @@ impl Unknown {
     }
 }
 
-/// `holds_no_locks`: the transaction holds nothing yet, and so can't be part of a cycle.
+/// `holds_no_locks`: the transaction holds no locks yet, so it can't be part of a deadlock.
 fn acquire_with_named_lock(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -212,8 +213,9 @@ fn acquire_with_named_lock(
         if lock_row(conn, request, id)?.is_some() {
             return Ok(());
         }
-        // Having waited for a row that is gone, we still hold the lock on its place: whoever has the
-        // named lock waits for us. Or no session holds the place, and the worst is a deadlock that InnoDB breaks.
+        // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
+        // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
+        // resolves.
         if insert_row(conn, request, id)? {
             return Ok(());
         }
@@ -234,7 +236,7 @@ fn lock_or_insert_row(
     Ok(())
 }
 
-/// What the session is when the row was there and is now locked, `None` without a row.
+/// Locks the row and returns the session's state, or `None` if there is no row.
 fn lock_row(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -251,7 +253,7 @@ fn lock_row(
         };
         let mut took = Duration::ZERO;
         let row: Result<Option<(Session, i64)>, MysqlError> = within(conn, limit, |conn| {
-            // The statement alone: the limit is not one of those around it.
+            // Only the statement is timed: the limit does not apply to those that set and restore it.
             let begun = Instant::now();
             let row = if waits {
                 sql::lock_row(id).get_optional(conn)
@@ -277,13 +279,13 @@ fn lock_row(
     }
 }
 
-/// MySQL calls a right missing too when the statement's time is up while it waits to look at the user's
-/// rights, which somebody is changing: not before that time.
+/// Whether the statement took as long as its limit. MySQL also reports a missing privilege when the time is up while
+/// the statement waits for another session that changes privileges.
 fn is_over(limit: Option<i32>, took: Duration) -> bool {
     limit.is_some_and(|millis| took >= Duration::from_millis(u64::from(millis.unsigned_abs())))
 }
 
-/// `Ok` when the statement may be tried again.
+/// Returns `Ok` when the statement should be tried again.
 fn after_wait(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -291,7 +293,7 @@ fn after_wait(
     time_is_up: bool,
 ) -> Result<(), AcquireError> {
     match failure.class {
-        // The last when the table is locked.
+        // `StatementTimeout`: the table is locked.
         ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
             if request.wait == Wait::No =>
         {
@@ -306,14 +308,15 @@ fn after_wait(
     }
 }
 
-/// `innodb_lock_wait_timeout` ends the statement, and with `innodb_rollback_on_timeout` the transaction.
+/// Whether `innodb_lock_wait_timeout` also ends the transaction and not only the statement
+/// (`innodb_rollback_on_timeout`).
 pub(super) fn rolled_back_by_timeout(conn: &mut MysqlConnection) -> Result<bool, MysqlError> {
     let set: i64 = sql::RollbackOnTimeout {}.get_result(conn)?;
     Ok(set == 1)
 }
 
-/// Makes the row and, for a transient lock, deletes it: the lock on its place stays until the
-/// transaction ends. `false` when a row was there after all.
+/// Inserts the row and, for a transient lock, deletes it: its index record stays locked until the transaction ends.
+/// Returns `false` when it was not inserted and the caller should try again.
 fn insert_row(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -335,7 +338,7 @@ fn insert_row(
     Ok(true)
 }
 
-/// Returns `false` when the transaction should stop waiting for the named lock.
+/// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
 fn acquire_named_lock(
     conn: &mut MysqlConnection,
     request: &Request,
@@ -368,7 +371,7 @@ fn acquire_named_lock(
                 match taken {
                     Some(1) => return Ok(true),
                     _ if request.wait == Wait::No => return Err(AcquireError::Unavailable),
-                    // MariaDB ends the wait without an error when the time of the statement is up.
+                    // MariaDB ends the wait without an error when the statement's time is up.
                     _ => None,
                 }
             }
@@ -386,8 +389,8 @@ fn acquire_named_lock(
         if seconds == 0 || (error.is_some() && request.wait == Wait::Forever) {
             return Err(request.timed_out(error).into());
         }
-        // When the time is up the named lock is requested once more: past it, a row that is not there could only be
-        // made by waiting for who makes it.
+        // When the time is up, the named lock is requested once more without waiting. Without it, inserting a missing
+        // row could wait for another session.
         if !holds_no_locks && !request.is_expired() {
             return Ok(false);
         }

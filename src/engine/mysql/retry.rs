@@ -8,7 +8,7 @@ use super::{session, sql};
 use crate::error::classify::ErrorClass;
 use crate::{Error, transaction::depth};
 
-/// A statement that is begun again when InnoDB broke a deadlock with it and it was its own transaction.
+/// Retries a statement that InnoDB aborted to break a deadlock, if it was its own transaction.
 pub(super) fn execute_retrying(
     conn: &mut MysqlConnection,
     statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
@@ -23,7 +23,7 @@ pub(super) fn execute_retrying(
     }
 }
 
-/// Like [`execute_retrying`], for a statement that fails instead of waiting: then it has changed nothing.
+/// [`execute_retrying`] for a statement that fails instead of waiting. Then it has changed no row, and this returns 0.
 pub(super) fn execute_nowait(
     conn: &mut MysqlConnection,
     statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
@@ -39,15 +39,15 @@ pub(super) fn execute_nowait(
     }
 }
 
-/// A transaction at READ COMMITTED, begun again when InnoDB broke a deadlock with it, or when another node
-/// made the same row first: it locks no gaps, and sees what was committed before each of its statements.
+/// Runs `work` in a transaction at READ COMMITTED, which locks no gaps and sees what was committed before each of its
+/// statements. Restarts it when InnoDB aborts it to break a deadlock, or when another node inserts the same row first.
 pub(super) fn at_read_committed<T>(
     conn: &mut MysqlConnection,
     work: impl Fn(&mut MysqlConnection) -> Result<T, MysqlError>,
 ) -> Result<T, Error> {
     loop {
         session::begin(conn, sql::BEGIN)?;
-        // A conflict with a transaction on another node comes with COMMIT.
+        // COMMIT reports a conflict with a transaction on another node.
         let done = match work(conn) {
             Ok(value) => AnsiTransactionManager::commit_transaction(conn)
                 .map(|()| value)

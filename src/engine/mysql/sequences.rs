@@ -1,8 +1,8 @@
-//! Sequences on MySQL and MariaDB: one statement makes the row or goes on from it.
+//! Sequences on MySQL and MariaDB: one statement inserts the row or updates it.
 //!
-//! When the transaction that made a row rolls back, those who wait for the row all get InnoDB's lock on
-//! its place, none can make the row, and all but one end as victims of a deadlock. So who does not know
-//! that the row is there to stay takes a named lock (`GET_LOCK`), and waits for the row alone.
+//! When a transaction that has inserted a row rolls back, all sessions that wait for the row get a shared lock on its
+//! index record, none of them can insert, and all but one end with a deadlock. So a draw from a sequence whose row may
+//! not be committed takes a named lock (`GET_LOCK`) first, and only its holder waits for the row.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -21,17 +21,17 @@ use crate::schema::mysql::diesel_locks_sequences;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
 
-/// One named lock for all sequences that were not seen before: InnoDB's lock on the place of a row that is gone is one
-/// on the places beside it. No object's id has a NUL.
+/// One named lock for all sequences not seen before, because InnoDB's lock on the record of a removed row also locks
+/// the gap beside it. Contains a NUL, which no object id does.
 const NAMED_LOCK: &[u8] = b"sequences\0";
 
-/// The seconds of the wait for the named lock. It is not a row's lock, so that InnoDB sees no cycle through it.
+/// The longest wait for the named lock in seconds: InnoDB does not detect deadlocks that involve it.
 const NAMED_LOCK_TIMEOUT: i32 = 5;
 
-/// A value is out of range: the sum is larger than a BIGINT.
+/// The error number of a value out of range: the sum exceeds BIGINT.
 const OUT_OF_RANGE: i64 = 1690;
 
-/// NULL for a column that has none.
+/// The error number of NULL in a column that is NOT NULL.
 const NULL: i64 = 1048;
 
 impl SequenceBackend for MysqlConnection {
@@ -41,7 +41,7 @@ impl SequenceBackend for MysqlConnection {
         } else {
             depth::break_on_panic(conn, |conn| add_with_named_lock(conn, draw))?
         };
-        // Not that of a very first draw: so somebody drew before and committed, or this transaction did.
+        // This draw was not the first: a committed transaction drew before, or this transaction did.
         if last != Some(draw.initial_last) {
             mark_seen(draw.sequence);
         }
@@ -58,8 +58,8 @@ last_drawn!(mysql, [u8]);
 
 statement! {
     Mysql, MysqlConnection;
-    /// Makes the row or adds to it. Raw: Diesel prepares an upsert of the DSL's anew each time. Only
-    /// MariaDB returns the number. Not by `LAST_INSERT_ID(..)`, which is the application's.
+    /// Inserts the row or adds to its number. Raw, because Diesel does not cache an upsert written in its DSL. Only
+    /// MariaDB returns the number. `LAST_INSERT_ID(..)` could return it on MySQL, but belongs to the application.
     Add<'a> { draw: &'a DrawRequest<'a> } -> (BigInt, BigInt),
     |self, out| {
         let sequence = self.draw.sequence;
@@ -67,7 +67,7 @@ statement! {
             "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
                 Binary = sequence.name().as_bytes();
             ", ", Binary = sequence.scope().as_bytes();
-            // NULL is an error: outside a transaction the number would be another's too.
+            // NULL, which is an error, outside a transaction, where the number could be drawn twice.
             ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.initial_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
             " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
@@ -75,11 +75,11 @@ statement! {
     }
 }
 
-/// `None` when too few are left.
+/// Draws and returns the last number of the draw; `None` when too few numbers are left.
 fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
     let added = match (Add { draw }).get_result(conn) {
-        // A statement without rows, as Diesel notices before it sends it: this is MySQL, or MariaDB
-        // before the connection's first draw.
+        // Diesel asks for the result's columns before it executes the statement, and there are none: always on MySQL,
+        // and on MariaDB until the connection has executed the statement once.
         Err(failure) if failure.is_without_rows() => {
             if active_isolation::entered(conn).is_none() {
                 assert_in_transaction(conn, None)?;
@@ -109,13 +109,13 @@ fn add_and_read(
 ) -> Result<(i64, i64), MysqlError> {
     Add { draw }.execute(conn)?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
-    // A plain read would begin the snapshot of the transaction's later reads.
+    // Not a plain read, which would take the snapshot for the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
     last.select((diesel_locks_sequences::last, sql::WriterUnknown))
         .get_result(conn)
 }
 
-/// A closure may ignore the error and commit: without a gap.
+/// Takes the draw back after an error, which the closure may ignore and commit: then there is no gap.
 fn undo_draw(
     conn: &mut MysqlConnection,
     draw: &DrawRequest<'_>,
@@ -152,7 +152,7 @@ fn add_with_named_lock(
     });
     if leave {
         let left = session::restore(conn, &sql::ReleaseNamedLock { id: NAMED_LOCK });
-        // The draw's error says more.
+        // The draw's error takes precedence.
         if added.is_ok() {
             left?;
         }
@@ -160,12 +160,12 @@ fn add_with_named_lock(
     added
 }
 
-/// Sequences whose rows were there when this process drew from them, as hashes. A guess, which is wrong
-/// for another database, for a row that was deleted, and when who made the row drew once more and rolled
-/// back: Diesel does not tell whether it was in one transaction. Then a deadlock is possible.
+/// Hashes of the sequences whose rows existed when this process drew from them. A guess: it is wrong for another
+/// database, for a row deleted since, and when the transaction that inserted the row drew again and then rolled back.
+/// Then a deadlock is possible.
 static SEEN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
-/// Beyond that it starts anew.
+/// The most entries of [`SEEN`], which is then cleared.
 const MAX_SEEN: usize = 100_000;
 
 fn is_seen(sequence: &Sequence) -> bool {

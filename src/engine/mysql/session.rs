@@ -1,7 +1,7 @@
-//! Sets back what this crate changes in the session: limits, named locks, the transaction of a failed BEGIN.
+//! Restores what this crate changes in the session: time limits, named locks, the transaction of a failed BEGIN.
 //!
-//! `KILL QUERY`, or a limit of the application's, may end any statement, those included that set back. The
-//! session must not go back to a pool as it is then.
+//! `KILL QUERY` or the application's time limits may end any statement, also one that restores. A session that is not
+//! restored must not return to a pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -16,11 +16,11 @@ use super::sql;
 use crate::error::classify::{ErrorClass, classify};
 use crate::transaction::depth;
 
-/// How often a statement is tried.
+/// The number of attempts, without those that the statement's time limit ended.
 const ATTEMPTS: usize = 20;
 
-/// Runs a statement that returns no rows, until it succeeds. When it does not, the connection is marked as
-/// broken: a pool discards it, and the server ends the session.
+/// Runs a statement that returns no rows until it succeeds. After too many failures the connection is marked as broken:
+/// a pool discards it, and the server ends the session.
 pub(super) fn restore<S>(conn: &mut MysqlConnection, statement: &S) -> QueryResult<()>
 where
     S: QueryFragment<Mysql> + QueryId,
@@ -30,7 +30,7 @@ where
     })
 }
 
-/// [`restore`] with several statements as one text.
+/// [`restore`] for several statements in one text.
 pub(super) fn restore_by_text(conn: &mut MysqlConnection, statements: &str) -> QueryResult<()> {
     repeat(conn, |conn| conn.batch_execute(statements))
 }
@@ -49,7 +49,7 @@ fn repeat(
                 resume_unwind(panic)
             }
         };
-        // The limit that is to be set back ends this statement too, on MariaDB.
+        // On MariaDB the limit that is being restored may end this statement too.
         if classify(&error) != ErrorClass::StatementTimeout {
             failures += 1;
         }
@@ -65,8 +65,8 @@ fn mark_as_broken(conn: &mut MysqlConnection) {
     AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
 }
 
-/// Opens a transaction that Diesel knows of, or none: BEGIN may have begun it, or SET TRANSACTION have set
-/// the level of the next one, though the message failed.
+/// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
+/// or SET TRANSACTION have set the level of the next one, before the message failed.
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
     let begun = depth::begin(conn, message);
     if begun.is_err() {

@@ -1,5 +1,5 @@
-//! A free slot on MySQL and MariaDB: a look that locks nothing, and then an update of one row by its key,
-//! which skips the row when another has it locked.
+//! Leases a free slot on MySQL and MariaDB: a search that locks nothing, and then an update of one row by its key,
+//! which does not wait if another session has the row locked.
 
 use std::cell::Cell;
 
@@ -16,17 +16,17 @@ use crate::semaphore::backend::{
 use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
 
 thread_local! {
-    /// The number of the slot that this thread took last. Who takes slots again and again in turn with others
-    /// does best to ask for the same: then no two go for one.
+    /// The slot that this thread claimed last, and tries first the next time. So threads that repeatedly acquire slots
+    /// of the same semaphore rarely compete for one.
     static LAST_CLAIMED: Cell<i32> = const { Cell::new(0) };
 }
 
-/// What a look saw.
+/// The result of a search.
 #[derive(Default)]
 pub(super) struct Candidates {
     slots: Option<i32>,
     now_us: i64,
-    /// No grant that was finished before had a larger one.
+    /// Not below the fence of any grant that was committed before the search.
     fence: i64,
     pub(super) free: Vec<(i32, i64)>,
     mariadb: bool,
@@ -46,6 +46,7 @@ impl Candidates {
         self.free.extend(number.zip(fence));
     }
 
+    /// The outcome when there was no free slot.
     pub(super) fn refused(
         &self,
         semaphore: &Semaphore,
@@ -54,7 +55,7 @@ impl Candidates {
         classify_refusal(self.slots, semaphore.permits_i32(), false, context)
     }
 
-    /// The judgement when there were free slots, all locked.
+    /// [`refused`](Self::refused) when there were free slots, all locked.
     pub(super) fn refused_locked(
         &self,
         semaphore: &Semaphore,
@@ -64,8 +65,8 @@ impl Candidates {
     }
 }
 
-/// Free slots, as far as one can tell without locking: one of the first few, so that those who look at the
-/// same time do not all go for the same.
+/// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
+/// search at the same time try different slots.
 fn find_free(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
@@ -95,7 +96,8 @@ fn find_free(
             }
         }
         Some(open) => {
-            // Read before the slots: a grant between the two reads is not finished before this one begins.
+            // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
+            // fences need no order.
             found.fence = slot_sql::LastFence { name }.get_result(conn)?;
             let rows: Vec<slot_sql::Candidate> = slot_sql::look_among(name, open).load(conn)?;
             for row in rows {
@@ -116,14 +118,14 @@ fn find_free(
     Ok(found)
 }
 
-/// [`find_free`], or the end of the attempt when another session has the table locked.
+/// [`find_free`], or the outcome of the attempt when another session has the table locked.
 pub(super) fn find_free_nowait(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<Result<Candidates, AttemptOutcome>, Error> {
     match find_free(conn, semaphore, context) {
-        // MariaDB has not waited.
+        // MariaDB, where the search does not wait for a locked table.
         Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(AttemptOutcome::Locked)),
         Err(failure) if failure.class == ErrorClass::StatementTimeout => {
             Ok(Err(AttemptOutcome::AllLeased))
@@ -132,8 +134,8 @@ pub(super) fn find_free_nowait(
     }
 }
 
-/// Locks a free slot that nobody has locked: for the statement, or until the end of the transaction that is
-/// open. First the one that the look chose; then any.
+/// Locks a free slot that is not locked, until the statement or the open transaction ends. Tries the slot that the
+/// search put first, then any.
 pub(super) fn lock_one(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
@@ -164,7 +166,7 @@ pub(super) fn lock_one(
     }
 }
 
-/// Takes the slot if it is as it was seen; `None` when it is not, or is locked.
+/// Leases the slot if it has not changed since the search; returns `None` if it has changed or is locked.
 pub(super) fn claim(
     conn: &mut MysqlConnection,
     request: &LeaseRequest<'_>,

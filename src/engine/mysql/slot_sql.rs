@@ -1,4 +1,4 @@
-//! What is sent to MySQL and MariaDB for slots.
+//! The statements for slots on MySQL and MariaDB.
 
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
@@ -23,19 +23,19 @@ locking_slot_queries!(
 );
 
 impl Clock for Mysql {
-    // Not by UNIX_TIMESTAMP, which goes through the session's time zone and its change of the clocks.
+    // Not UNIX_TIMESTAMP, which depends on the session's time zone and jumps with daylight saving time.
     const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const GREATEST: &'static str = "GREATEST";
 }
 
-/// The clock, and number and fence of a free slot; or, without a number, the last slot's number and the largest
-/// fence.
+/// The last slot's number, the time, and the number and fence of a free slot. In the row with the last slot's number,
+/// the third column is NULL and the fourth is the largest fence.
 pub(super) type Candidate = (Option<i32>, i64, Option<i32>, Option<i64>);
 
-/// The flag of MariaDB.
+/// The flag: the server is MariaDB.
 pub(super) const MARIADB: i32 = 1;
 
-/// The session does not know yet that there is one writer.
+/// The flag: the session does not know yet that there is one writer.
 pub(super) const WRITER_UNKNOWN: i32 = 2;
 
 type CandidateSql = (
@@ -48,10 +48,10 @@ type CandidateSql = (
     Integer,
 );
 
-/// No fence of a slot that was removed was larger.
+/// The floor of all fences: no deleted slot had a larger fence.
 const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
 
-/// The largest fence of a semaphore with many slots.
+/// Pushes the largest fence of a semaphore with many slots.
 fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
     const { assert!(FEW_SLOTS == 100) };
     push!(out;
@@ -64,28 +64,31 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
     Ok(())
 }
 
-/// Before a statement: on MariaDB a table that another session has locked (`LOCK TABLES`, an ALTER) is an error at once.
+/// A statement prefix: on MariaDB the statement fails at once if another session has locked the table (`LOCK TABLES`,
+/// `ALTER TABLE`).
 const UNLESS_TABLE_LOCKED: &str = "/*M!100100 SET STATEMENT lock_wait_timeout = 0 FOR */ ";
 
-/// A SELECT with it waits for the table of slots as an update would, or an INSERT. Locks no row.
+/// An expression that is 0. A SELECT with it waits for a lock on the table of slots as an UPDATE or INSERT does, but
+/// locks no row.
 const AS_AN_UPDATE: &str =
     "IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + ";
 
-/// [`AS_AN_UPDATE`] on MySQL, where an update's wait has no limit but the session's.
+/// [`AS_AN_UPDATE`] on MySQL, where only the session's time-out limits the wait of an UPDATE.
 const AS_AN_UPDATE_ON_MYSQL: &str =
     "/*!80000 IFNULL((SELECT 0 FROM diesel_locks_slots WHERE FALSE FOR UPDATE), 0) + */ ";
 
-// What a look reads has just been changed by others, and InnoDB works out the version that this look is to
-// see: for an entry of the other index from all versions of the row, which is ten times the work of a row.
-// So a look goes through the rows while they are few.
+// A search reads rows that other sessions have just changed, and InnoDB rebuilds the version that the search may see.
+// For an entry of a secondary index it needs all versions of the row, which takes ten times as long as for the row
+// itself. So the search reads the rows in the order of the primary key as long as they are few.
 
-/// Number and fence of a slot, when it is free, the clock, the floor of all fences, and flags: [`MARIADB`],
+/// The number, fence and expiry of a slot, the time, the floor of all fences, and the flags [`MARIADB`] and
 /// [`WRITER_UNKNOWN`].
 pub(super) type FewRow = (i32, i64, i64, i64, i64, i32);
 
 statement! {
     Mysql, MysqlConnection;
-    /// All slots, and one above the permits if there are more. In one go: a part that adds them up costs more.
+    /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates them: aggregates
+    /// in SQL take longer.
     ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
     |self, out| {
         push!(out;
@@ -100,11 +103,11 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Up to eight free slots of the first hundred, up to eight of the others by way of the ends of leases, and a
-    /// row for the last number and the largest fence. And whether this is MariaDB.
+    /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
+    /// with the last number and the largest fence.
     ///
-    /// Raw: the DSL has no UNION of parts with limits. Not a join of derived tables, which costs more than
-    /// the rest.
+    /// Raw, because the DSL has no UNION of parts with limits. A join of derived tables would take longer than all the
+    /// rest.
     ScanExpiryIndex<'a> { name: &'a [u8] } -> CandidateSql,
     |self, out| {
         const { assert!(FEW_SLOTS == 100) };
@@ -129,9 +132,9 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Takes a slot that is as it was seen, unless another session has it locked. Raw: the DSL has no
-    /// locks in a part of a statement. The derived table comes first (`STRAIGHT_JOIN`), and the key is
-    /// named in it alone: a row that the update found by itself it would wait for.
+    /// Leases a slot that has not changed since the search, unless another session has it locked. Raw, because the DSL
+    /// has no locks in a subquery. The derived table comes first (`STRAIGHT_JOIN`), and only it contains the key: the
+    /// update would wait for a row that it found by itself.
     Claim<'a> {
         request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
@@ -159,9 +162,9 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`Claim`] on MariaDB, where a derived table costs ten times the update. It fails when another session
-    /// has the row locked, and for that some servers roll back the whole transaction: not for one that is
-    /// open.
+    /// [`Claim`] on MariaDB, where a derived table takes ten times as long as the update. It fails when another session
+    /// has the row locked. Not for an open transaction, which some servers then roll back
+    /// (`innodb_rollback_on_timeout`).
     ClaimNowait<'a> {
         request: &'a LeaseRequest<'a>,
         holder: Option<&'a [u8]>,
@@ -187,7 +190,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// The largest fence.
+    /// Reads the largest fence.
     LastFence<'a> { name: &'a [u8] } -> BigInt,
     |self, out| {
         push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE_ON_MYSQL});
@@ -195,13 +198,13 @@ statement! {
     }
 }
 
-/// What tells the server and the database from all others.
+/// A digest that identifies the server and the database.
 const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
      @@pid_file, DATABASE()), 256)";
 
 statement! {
     Mysql, MysqlConnection;
-    /// The beginning of a digest of it, as two numbers of 60 bits. Raw: the DSL knows none of these functions.
+    /// Reads the first 120 bits of [`DATABASE`] as two numbers. Raw, because the DSL has none of these functions.
     Database {} -> (BigInt, BigInt),
     |self, out| {
         push!(out;
@@ -211,7 +214,7 @@ statement! {
     }
 }
 
-/// A look among certain slots.
+/// Searches for a free slot among certain slots.
 #[diesel::dsl::auto_type]
 pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
     let now: DbNow = DbNow {};
@@ -229,16 +232,16 @@ pub(super) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
         ))
 }
 
-/// Number and fence of a slot, and 1 when it has the token of a lease that has ended.
+/// The number and fence of a slot, and 1 if it has the token of an expired lease.
 pub(super) type LockedRow = (i32, i64, i64);
 
-// Rows are locked by way of the primary key alone. Who locks entries of the other index, which change with
-// every grant and release, waits for others who do, in spite of SKIP LOCKED, and deadlocks with them.
+// Rows are locked by the primary key only. Locking entries of a secondary index, which change with every grant and
+// release, waits in spite of SKIP LOCKED, and deadlocks.
 
 statement! {
     Mysql, MysqlConnection;
-    /// Locks the slot if it is free and nobody has it locked. Raw, as are the others: the DSL can't name an
-    /// index, and Diesel would prepare it anew each time.
+    /// Locks the slot if it is free and not locked. Raw, as are the next ones, because the DSL has no index hints and
+    /// Diesel would not cache the statement.
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
@@ -253,7 +256,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Locks the first slot that is free and that nobody has locked.
+    /// Locks the first slot that is free and not locked.
     FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
@@ -268,7 +271,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Free slots above a number, from the last one on, locked.
+    /// Locks free slots above a number, from the last one down.
     LockFreeAbove<'a> { name: &'a [u8], above: i32, limit: i64 } -> (Integer, BigInt),
     |self, out| {
         push!(out;
@@ -282,8 +285,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Removes the slots above a number, which are locked by us. By the whole key of each: a DELETE that looks
-    /// for them by itself also locks the row that comes next, another semaphore's, and waits for it.
+    /// Deletes the slots above a number, which this session has locked. By the whole key of each: a DELETE with a range
+    /// also locks the next row, which is another semaphore's, and waits for it.
     DeleteAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
     |self, out| {
         push!(out;
@@ -298,7 +301,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// The slots that are free and that nobody has locked. Raw: MariaDB has no FOR SHARE.
+    /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self, out| {
         push!(out;
@@ -311,7 +314,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Locks the row of `diesel_locks_fences`, unless another session has it locked, or the table, or that of slots.
+    /// Locks the row of `diesel_locks_fences`, unless another session has locked the row, its table or the table of
+    /// slots.
     FloorIfFree {} -> BigInt,
     |self, out| {
         push!(out;
@@ -328,8 +332,8 @@ pub(super) fn count<'a>(name: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Whether a transaction is open, and [`UNKNOWN`]. Locks the slot against all changes, if it is still this
-    /// token's. Raw: MariaDB has no FOR SHARE.
+    /// Locks the slot against all changes if its token matches; returns whether a transaction is open, and [`UNKNOWN`].
+    /// Raw, because MariaDB has no FOR SHARE.
     Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         push!(out;
@@ -342,12 +346,12 @@ statement! {
     }
 }
 
-/// The row is locked by us.
+/// Without further conditions: this session has locked the row.
 pub(super) fn clear_token(name: &[u8], number: i32) -> impl ExecutableQuery {
     diesel::update(slots::table.find((name, number))).set(slots::token.eq(None::<&[u8]>))
 }
 
-/// Unless it is there.
+/// Inserts the floor unless it exists.
 pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
     diesel::insert_or_ignore_into(diesel_locks_fences::table).values((
         diesel_locks_fences::id.eq(FENCE_ROW_ID),
@@ -362,7 +366,7 @@ pub(super) fn register(name: &[u8], permits: i32) -> impl ExecutableQuery {
     ))
 }
 
-/// The leases asked for as a table.
+/// The requested leases as a table, joined with the slots whose tokens match.
 const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
      token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
      STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
@@ -370,8 +374,8 @@ const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) 
 
 statement! {
     Mysql, MysqlConnection;
-    /// Renews leases; a row that another session has locked keeps its end. Raw: the DSL knows neither JSON
-    /// as a table nor locks in a part of a statement.
+    /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither JSON tables
+    /// nor locks in a subquery.
     RenewBatch<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
@@ -387,7 +391,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Gives slots back, but for those that another session has locked. Raw as [`RenewBatch`] is.
+    /// Releases slots, except those whose row another session has locked. Raw for the reasons of [`RenewBatch`].
     ReleaseBatch<'a> { asked: &'a str } -> Integer,
     |self, out| {
         push!(out;
@@ -403,8 +407,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// What is left of the leases that are still their tokens', by their places among those asked for,
-    /// from 1 on: numbers, which no client library loses.
+    /// Reads the remaining time of each lease whose token still matches. Identifies it by its position in the request,
+    /// from 1, because a broken client library loses texts but not numbers.
     OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt),
     |self, out| {
         push!(out;

@@ -1,7 +1,7 @@
 //! Slots of semaphores on MySQL and MariaDB.
 //!
-//! Every statement that changes a slot names its row by the whole key, so that InnoDB locks that row and
-//! no gap beside it, at any isolation level, and nobody waits for two rows.
+//! Every statement that changes a slot selects its row by the whole key, so that at any isolation level InnoDB locks
+//! that row and no gap, and no session waits for two rows.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::semaphore::backend::{
 };
 use crate::{Error, IsolationLevel, Semaphore, Slot};
 
-/// Slots that are gone for without looking at locks.
+/// The number of slots that an attempt tries to claim before it searches for one that is not locked.
 const MAX_OPTIMISTIC: usize = 4;
 
 impl SemaphoreBackend for MysqlConnection {
@@ -43,7 +43,7 @@ impl SemaphoreBackend for MysqlConnection {
             return try_once(conn, request, context);
         }
         loop {
-            // On Galera each of its statements may lose against one of another node's.
+            // On Galera each statement may conflict with one on another node.
             match try_once(conn, request, context) {
                 Err(error) if error.is_retryable() => {}
                 result => return result,
@@ -76,7 +76,7 @@ impl SemaphoreBackend for MysqlConnection {
             return Ok(found.refused_locked(semaphore, context));
         };
         if leased > 0 {
-            // Whoever had a lease on it that has ended is not to come back: somebody else held the slot.
+            // The holder of an expired lease on the slot must not renew it after another has held the slot.
             let clear = slot_sql::clear_token(semaphore.name().as_bytes(), number);
             clear.execute(conn)?;
         }
@@ -93,7 +93,7 @@ impl SemaphoreBackend for MysqlConnection {
     fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
         match slot_sql::floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
-            // The table is locked: for who knows how long.
+            // The table is locked, for an unknown time.
             Err(failure) if failure.is_end_of_wait() => Ok(false),
             locked => Ok(locked?),
         }
@@ -128,7 +128,7 @@ impl SemaphoreBackend for MysqlConnection {
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         let name = semaphore.name().as_bytes();
         at_read_committed(conn, |conn| {
-            // Those who register at the same time, one after the other.
+            // Serializes sessions that register at the same time.
             let _: Vec<i64> = slot_sql::lock_fence_floor().load(conn)?;
             slot_sql::register(name, semaphore.permits_i32()).execute(conn)
         })?;
@@ -176,7 +176,7 @@ impl SemaphoreBackend for MysqlConnection {
         let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn)? else {
             return Ok(false);
         };
-        // After the lock, which is none outside of a transaction.
+        // After the statement, whose lock lasts only inside a transaction.
         if active_isolation::entered(conn).is_none() {
             assert_in_transaction(conn, in_transaction)?;
         }
@@ -187,7 +187,8 @@ impl SemaphoreBackend for MysqlConnection {
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
         let rows: Vec<Row> = slot_sql::held_slots(name.as_bytes()).load(conn)?;
-        // A holder may be empty, and a slot without a token be kept.
+        // A broken client library is detected by an empty token. A holder may be empty, and a slot may have no token
+        // while its minimum hold time lasts, so check the library then.
         if rows
             .iter()
             .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
@@ -223,7 +224,7 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        // Whoever adds slots elsewhere is not kept from it.
+        // With several writers, sessions on other nodes can add slots at the same time.
         writers::ensure_one(conn, true)?;
         let semaphores: Vec<(Bytes, Option<i32>)> = slot_sql::semaphores().load(conn)?;
         let mut purged = 0;
@@ -254,8 +255,7 @@ impl SemaphoreBackend for MysqlConnection {
     }
 }
 
-/// Leases that one statement names: 2 MB with the longest names, and 16 MB is MariaDB's default for
-/// `max_allowed_packet`.
+/// The most leases in one statement: 2 MB with the longest names. MariaDB's default for `max_allowed_packet` is 16 MB.
 const RENEWAL_BATCH: usize = 1000;
 
 fn in_parts<T>(
@@ -298,11 +298,11 @@ fn renew_part(
             })
             .collect());
     }
-    // Some are lost, or were locked by another session: which?
+    // Some leases are lost, or another session has locked their rows.
     still_owned(conn, leases, &asked)
 }
 
-/// Those of the leases that are still their tokens'.
+/// Returns the leases whose tokens still match.
 fn still_owned(
     conn: &mut MysqlConnection,
     leases: &[RenewalRequest],
@@ -331,13 +331,13 @@ fn try_once(
     if found.free.is_empty() {
         return Ok(found.refused(request.semaphore, context));
     }
-    // What the look saw may be old: the update asks for the same fence.
+    // The result of the search may be outdated: the update requires the same fence.
     for &(number, last) in found.free.iter().take(MAX_OPTIMISTIC) {
         if let Some(granted) = claim(conn, request, &found, number, last)? {
             return Ok(AttemptOutcome::Granted(granted));
         }
     }
-    // Many are locked, or many want one. Which free slot is not locked?
+    // Several are locked, or several sessions compete: find one that is not locked.
     if let Some((number, last, _)) = lock_one(conn, request.semaphore, context, &found)?
         && let Some(granted) = claim(conn, request, &found, number, last)?
     {
@@ -346,8 +346,8 @@ fn try_once(
     Ok(found.refused_locked(request.semaphore, context))
 }
 
-/// In a transaction that reads from an old snapshot, a look would show old slots. Outside of one that is
-/// thought to be open, nothing would stay locked.
+/// Fails in a transaction that reads from a snapshot, which would show outdated slots, and when Diesel counts an open
+/// transaction and the server has none, where no lock would last.
 fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
     let begun = active_isolation::entered(conn);
     let level = match begun {
@@ -370,8 +370,8 @@ fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> R
     })
 }
 
-/// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps. `None` when the row of `diesel_locks_fences` is missing.
+/// Deletes the last slots that are free, unused for `age_us` and not locked, down to the first that is not, so that the
+/// numbers have no gaps. Returns how many, or `None` when the row of `diesel_locks_fences` is missing.
 fn delete_last(
     conn: &mut MysqlConnection,
     name: &[u8],
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
     use crate::MAX_NAME_CHARS;
 
-    /// Each statement has to fit into `max_allowed_packet`.
+    /// Each statement must fit into `max_allowed_packet`.
     #[test]
     fn many_leases_are_named_in_several_statements() {
         let lease = RenewalRequest {

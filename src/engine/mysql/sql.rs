@@ -1,7 +1,7 @@
-//! What is sent to MySQL and MariaDB.
+//! The statements for transactions and object locks on MySQL and MariaDB.
 //!
-//! One text serves both: MySQL runs what stands in `/*!80000 .. */`, MariaDB what stands in
-//! `/*M!100100 .. */`, and each takes the other's for a comment.
+//! One text serves both: MySQL runs the text in `/*!80000 .. */`, MariaDB the text in `/*M!100100 .. */`, and the other
+//! is a comment.
 
 use std::fmt::Write;
 
@@ -19,10 +19,10 @@ use crate::schema::mysql::diesel_locks_objects::{self, dsl};
 use crate::transaction::options::Access;
 use crate::{ObjectId, TransactionOptions, Wait};
 
-/// Before BEGIN, for a transaction in which a closure runs.
+/// Sent before BEGIN of a transaction in which a closure runs.
 ///
-/// InnoDB ends the whole transaction when it breaks a deadlock with it, and what comes after that would be
-/// committed statement by statement. Without autocommit it is one more transaction, for our ROLLBACK.
+/// InnoDB ends the whole transaction when it breaks a deadlock with it, and with autocommit each later statement of the
+/// closure would commit by itself. Without autocommit they form another transaction, which this crate rolls back.
 macro_rules! no_autocommit {
     () => {
         "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
@@ -30,8 +30,8 @@ macro_rules! no_autocommit {
     };
 }
 
-/// After the end of the transaction, as it would commit one that is open. Changes nothing when the beginning has
-/// not been reached.
+/// Restores autocommit. Sent after the end of the transaction, because it would commit an open one. Changes nothing if
+/// `no_autocommit` has not run.
 macro_rules! autocommit {
     () => {
         "SET SESSION autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
@@ -39,48 +39,48 @@ macro_rules! autocommit {
     };
 }
 
-/// After BEGIN, for [`COMMIT`] to know the transaction.
+/// Sent after BEGIN: a savepoint by which [`COMMIT`] recognises the transaction.
 macro_rules! mark {
     () => {
         "; SAVEPOINT diesel_locks_started"
     };
 }
 
-/// READ COMMITTED for the one transaction that begins. The level leaves no gaps locked beside the row,
-/// and the closure reads what the last holder committed.
+/// READ COMMITTED for this transaction only. At this level InnoDB locks no gap beside the row, and the closure reads
+/// what the last holder committed.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
 
-/// The same for a transaction in which a closure runs.
+/// [`BEGIN`] for a transaction in which a closure runs.
 pub(super) const BEGIN_MARKED: &str = concat!(
     no_autocommit!(),
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN",
     mark!()
 );
 
-/// The savepoint is not there when the transaction is another one, or none: then COMMIT is not run.
+/// RELEASE fails, and COMMIT is not run, if no transaction or another one is open.
 pub(super) const COMMIT: &str = concat!(
     "RELEASE SAVEPOINT diesel_locks_started; COMMIT; ",
     autocommit!()
 );
 
-/// The same for ROLLBACK.
+/// RELEASE fails, and ROLLBACK is not run, if no transaction or another one is open.
 pub(super) const ROLLBACK_BEGUN: &str = concat!(
     "RELEASE SAVEPOINT diesel_locks_started; ROLLBACK; ",
     autocommit!()
 );
 
-/// Whatever is open.
+/// Rolls back any open transaction.
 pub(super) const ROLLBACK: &str = concat!("ROLLBACK; ", autocommit!());
 
-/// An error that names the savepoint when no transaction is open: then no savepoint is made.
+/// RELEASE fails, and names the savepoint, if no transaction is open: then SAVEPOINT has no effect.
 pub(super) const ASSERT_OPEN: &str =
     "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
 
-/// What that error names.
+/// The name in the error of [`ASSERT_OPEN`].
 pub(super) const PROBE: &str = "diesel_locks_open";
 
-/// SET TRANSACTION is for the next transaction alone, and travels with its BEGIN: nothing stays in the
-/// session, and it takes no round trip.
+/// SET TRANSACTION applies to the next transaction only and is sent with its BEGIN: it does not change the session and
+/// takes no round trip.
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = no_autocommit!().to_owned();
     if let Some(level) = transaction.isolation {
@@ -97,16 +97,16 @@ pub(super) fn begin(transaction: &TransactionOptions) -> String {
     sql
 }
 
-/// Objects that one message locks. An id has up to 1020 bytes and stands in it five times, as hexadecimal digits:
-/// that is 1 MB, and 16 MB is MariaDB's default for `max_allowed_packet`.
+/// The most objects that one message locks. An id has up to 1020 bytes and is in the message five times, in hexadecimal
+/// digits: 1 MB in total. MariaDB's default for `max_allowed_packet` is 16 MB.
 pub(super) const LOCK_BATCH: usize = 100;
 
-/// BEGIN and transient locks on free objects in one message, which costs what BEGIN alone costs. It fails
-/// when anybody is in the way; what it did until then is for [`undo`].
+/// BEGIN and transient locks on free objects in one message, which takes one round trip like BEGIN alone. It fails when
+/// an object is not free; [`undo`] reverts what it has done until then.
 pub(super) fn begin_and_acquire(request: &Request) -> String {
     let mut sql = String::new();
     if is_limited(request) {
-        // More than it takes, and part of what a wait may take beyond its time.
+        // More time than the message takes; a wait may exceed its limit by it.
         sql.push_str(
             "SET @diesel_locks_gate = NULL /*!80000 , \
              @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
@@ -118,7 +118,7 @@ pub(super) fn begin_and_acquire(request: &Request) -> String {
     sql
 }
 
-/// After [`begin_and_acquire`] has failed, wherever that was.
+/// Reverts [`begin_and_acquire`], whichever of its statements has failed.
 pub(super) fn undo(request: &Request) -> String {
     let mut sql = ROLLBACK.to_owned();
     push_leave_gates(&mut sql, &request.ids);
@@ -126,7 +126,7 @@ pub(super) fn undo(request: &Request) -> String {
     sql
 }
 
-/// NOWAIT is for rows alone on MySQL: a table that is locked is waited for.
+/// Whether to limit the statements' time: on MySQL, NOWAIT applies to rows, but a statement waits for a locked table.
 fn is_limited(request: &Request) -> bool {
     matches!(request.wait, Wait::AtMost(_))
 }
@@ -141,15 +141,16 @@ fn push_restore_limit(sql: &mut String, request: &Request) {
     }
 }
 
-/// NULL when the limit was not set. The cast because MySQL does not know the type of a variable that is NULL.
+/// The session's `lock_wait_timeout` from before [`SetLimit`], or the present value if it was not changed. The cast,
+/// because MySQL does not know the type of a variable that is NULL.
 const WAIT_BEFORE: &str =
     "CAST(COALESCE(@diesel_locks_wait, @@SESSION.lock_wait_timeout) AS UNSIGNED)";
 
-/// How long a SELECT takes at most on MySQL, where a table that another session has locked is waited for without limit.
-/// A comment on MariaDB.
+/// Limits a SELECT to 200 ms on MySQL, where it would otherwise wait without limit for a table that another session has
+/// locked. A comment on MariaDB.
 pub(super) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
 
-/// [`begin_and_acquire`] in a transaction that is open.
+/// [`begin_and_acquire`] in an open transaction.
 pub(super) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {
     let mut sql = "SAVEPOINT diesel_locks".to_owned();
     let hint = if wait == Wait::Forever {
@@ -162,8 +163,8 @@ pub(super) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wait) -> String {
     sql
 }
 
-/// After [`acquire_in_savepoint`] has failed, wherever that was. Fails after it has left the gates when the transaction
-/// is gone.
+/// Reverts [`acquire_in_savepoint`], whichever of its statements has failed. If the transaction has ended, this fails
+/// after it has released the named locks.
 pub(super) fn undo_savepoint(ids: &[ObjectId]) -> String {
     let mut sql = "DO 0".to_owned();
     push_leave_gates(&mut sql, ids);
@@ -171,15 +172,15 @@ pub(super) fn undo_savepoint(ids: &[ObjectId]) -> String {
     sql
 }
 
-/// Without bound values: ids travel as hexadecimal digits. `hint`: the statement that comes to the table first is the
-/// one that may have to wait for it.
+/// A message of several statements has no bound values: ids are written as hexadecimal digits. `hint` is for the first
+/// statement that accesses the table, which is the one that may wait for a locked table.
 fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
     for id in ids {
         let (id, named_lock) = (hexadecimal(id), named_lock_of(id));
         let _ = write!(
             sql,
-            // Two rows where one is wanted are an error: the named lock is another's, or it is not known yet whether
-            // there is one writer.
+            // The subquery returns two rows, which is an error, if another session holds the named lock or the session
+            // does not know yet that there is one writer.
             "; SET @diesel_locks_gate = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {UNKNOWN})\
              ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {id} FOR UPDATE NOWAIT\
@@ -205,16 +206,16 @@ fn hexadecimal(id: &ObjectId) -> String {
     digits
 }
 
-/// [`NAMED_LOCK`] of an id as text.
+/// The SQL of [`NAMED_LOCK`] for an id.
 fn named_lock_of(id: &ObjectId) -> String {
     format!("{NAMED_LOCK}{}{NAMED_LOCK_END}", hexadecimal(id))
 }
 
-/// Keeps the number of the error of the last statement. Not a statement that can be prepared.
+/// Stores the error number of the last statement in a variable. This statement can't be prepared.
 pub(super) const KEEP_ERROR_NUMBER: &str =
     "GET DIAGNOSTICS CONDITION 1 @diesel_locks_errno = MYSQL_ERRNO";
 
-/// Locks the row, if there is one; waits for who holds it.
+/// Locks the row if it exists; waits while another transaction holds it.
 #[auto_type]
 pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
     let session: Session = SESSION;
@@ -227,7 +228,8 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// The same without waiting: an error when somebody holds it. Raw for its hint: NOWAIT is for rows alone on MySQL.
+    /// [`lock_row`] without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
+    /// NOWAIT does not apply to a locked table.
     LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self, out| {
         out.push_sql("SELECT ");
@@ -251,7 +253,7 @@ pub(super) fn delete<'a>(id: &'a [u8]) -> _ {
     delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
 }
 
-/// Kept rows that nobody has locked, locked now.
+/// Locks kept rows that are not locked, and returns them.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
     diesel_locks_objects::table
@@ -267,7 +269,7 @@ pub(super) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
     delete_from(diesel_locks_objects::table.filter(dsl::id.eq_any(ids)))
 }
 
-/// 1 when the session does not know yet that there is one writer.
+/// An expression: 1 if the session does not know yet that there is one writer.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(super) struct WriterUnknown;
 
@@ -289,14 +291,14 @@ impl QueryFragment<Mysql> for WriterUnknown {
     }
 }
 
-/// The session's isolation level, and whether a transaction is open, which MySQL does not tell.
+/// The session's isolation level, and whether a transaction is open, which MySQL does not report.
 type Session = (SessionIsolation, InTransaction);
 
 const SESSION: Session = (SessionIsolation, InTransaction);
 
-/// The session's isolation level, 1 to 4 as in `LEVELS`: a number, which no client library loses
-/// (`Error::BrokenClientLibrary`). It does not show a level that `SET TRANSACTION` gave to the
-/// transaction alone; nothing does, without the right PROCESS.
+/// The session's isolation level, 1 to 4 as in `LEVELS`. A number, because a broken client library loses texts
+/// (`Error::BrokenClientLibrary`). A level that `SET TRANSACTION` has set for one transaction is not visible without
+/// the privilege PROCESS.
 #[derive(Clone, Copy, Debug, QueryId)]
 pub(super) struct SessionIsolation;
 
@@ -348,17 +350,17 @@ impl QueryFragment<Mysql> for SessionIsolation {
     }
 }
 
-/// The name of an object's named lock. Names of GET_LOCK belong to the whole server, have at most 64
-/// characters and ignore case, so that the name is a digest of database and id. Should two ids ever
-/// share a digest, one would wait a moment longer; the lock itself is the row.
+/// The name of an object's named lock. GET_LOCK's names are those of the whole server, ignore case and have at most 64
+/// characters, so the name is a digest of database and id. If two ids ever had the same digest, one would wait a moment
+/// longer: the object lock is the row.
 const NAMED_LOCK: &str =
     "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
 const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql, MysqlConnection;
-    /// 1 when the named lock is acquired, 0 when another session held it all the time, NULL when interrupted. And 1 when the session
-    /// does not know yet that there is one writer.
+    /// Returns 1 if the named lock is acquired, 0 if another session held it until the time-out, and NULL if
+    /// interrupted; and [`UNKNOWN`].
     AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         out.push_sql("SELECT GET_LOCK(");
@@ -374,7 +376,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Nothing happens when it was not ours. Not a SELECT, which may fail in place of its row.
+    /// Has no effect if this session does not hold the named lock. Not a SELECT, which may return an error in place of
+    /// its row.
     ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("DO RELEASE_LOCK(");
@@ -387,7 +390,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// The same for the one who migrates this database.
+    /// Acquires the named lock under which one session at a time migrates this database.
     AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT GET_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)), ");
@@ -406,10 +409,9 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Limits the time of statements: the only limit below a second. The hint MAX_EXECUTION_TIME and
-    /// SET STATEMENT would do it without this statement, but take no bound values. On MySQL it is not a limit of
-    /// PREPARE, which waits for a table that is locked, nor of statements that write: so, in whole seconds, there is
-    /// also one of waits for tables.
+    /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
+    /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
+    /// which waits for a locked table, nor to statements that write, so `lock_wait_timeout` (whole seconds) is set too.
     SetLimit { millis: i32, seconds: i32 } -> Integer,
     |self, out| {
         out.push_sql(
@@ -428,8 +430,8 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// Sets the limit back, once: the variable is NULL unless [`SetLimit`] has set it, and there is nothing
-    /// to set back then. The cast because MySQL does not know the type of a variable that is NULL.
+    /// Restores the limits. Has no effect unless [`SetLimit`] has run before: the variables are NULL then. The cast,
+    /// because MySQL does not know the type of a variable that is NULL.
     RestoreLimit {} -> Integer,
     |self, out| {
         out.push_sql(
@@ -452,7 +454,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`Session`] alone.
+    /// Reads [`Session`].
     SessionState {} -> (BigInt, Nullable<BigInt>),
     |self, out| {
         out.push_sql("SELECT ");
@@ -464,7 +466,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// 1 when a lock wait that times out rolls back the whole transaction.
+    /// Reads 1 if the time-out of a lock wait rolls back the whole transaction.
     RollbackOnTimeout {} -> BigInt,
     |self, out| {
         out.push_sql("SELECT @@GLOBAL.innodb_rollback_on_timeout");

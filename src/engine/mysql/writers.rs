@@ -1,7 +1,7 @@
-//! Whether a lock excludes others: where several nodes take writes it is one of this node's alone.
+//! Detects clusters in which several nodes take writes, where a lock excludes the sessions of one node only.
 //!
-//! The session remembers in a variable that there is one writer. Statements that are sent anyway hand out whether it
-//! does, so that the server is looked at once per connection, and a lock costs no round trip more.
+//! A user variable of the session stores that there is one writer. Statements that lock also return whether it is set,
+//! so that the cluster is detected once per connection, and a lock takes no further round trip.
 
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Integer};
@@ -10,12 +10,12 @@ use super::execute::Run;
 use crate::Error;
 use crate::engine::raw_sql::statement;
 
-/// 1 when the session does not know yet that there is one writer.
+/// An expression: 1 if the session does not know yet that there is one writer.
 pub(super) const UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`UNKNOWN`].
+    /// Reads [`UNKNOWN`].
     Unknown {} -> BigInt,
     |self, out| {
         out.push_sql("SELECT ");
@@ -33,7 +33,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// What says so in its version.
+    /// The products that are recognised by `VERSION()`: 3 or 4 as in [`find`], otherwise 0.
     Product {} -> BigInt,
     |self, out| {
         out.push_sql(
@@ -44,7 +44,7 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
-    /// As a number: a client library may hand out empty texts.
+    /// The kind of cluster, 1 or 2 as in [`find`], otherwise 0. A number, because a broken client library loses texts.
     Replication {} -> BigInt,
     |self, out| {
         out.push_sql(
@@ -62,7 +62,7 @@ statement! {
     }
 }
 
-/// What takes writes on several nodes.
+/// Clusters in which several nodes take writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cluster {
     Galera,
@@ -94,7 +94,7 @@ impl Cluster {
     }
 }
 
-/// The cluster that the server is a node of, unless its session knows that there is one writer.
+/// Returns the cluster to which the server belongs, unless the session knows that there is one writer.
 pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error> {
     if (Unknown {}).get_result::<i64>(conn)? == 0 {
         return Ok(None);
@@ -117,7 +117,8 @@ pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error>
     Ok(Some(cluster))
 }
 
-/// Where a statement has handed out [`UNKNOWN`]; [`Error::SeveralWriters`] for what would lock nothing.
+/// Fails with [`Error::SeveralWriters`] if several nodes take writes, so that no lock excludes others. `unknown` is the
+/// [`UNKNOWN`] that a statement has returned.
 pub(super) fn ensure_one(conn: &mut MysqlConnection, unknown: bool) -> Result<(), Error> {
     if !unknown {
         return Ok(());
@@ -125,7 +126,7 @@ pub(super) fn ensure_one(conn: &mut MysqlConnection, unknown: bool) -> Result<()
     find(conn)?.map_or(Ok(()), |cluster| Err(cluster.refused()))
 }
 
-/// Has the session know that there is one writer.
+/// Stores in the session that there is one writer.
 pub(super) fn remember(conn: &mut MysqlConnection) -> Result<(), Error> {
     Remember {}.execute(conn)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Sequences on PostgreSQL: one statement makes the row or goes on from it.
+//! Sequences on PostgreSQL: one statement inserts the row or updates it.
 
 use diesel::prelude::*;
 

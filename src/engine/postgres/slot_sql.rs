@@ -1,4 +1,4 @@
-//! What is sent to PostgreSQL for slots.
+//! PostgreSQL's statements for slots.
 
 use diesel::RunQueryDsl;
 use diesel::connection::Connection;
@@ -30,7 +30,7 @@ locking_slot_queries!(
     try_lock_fence_floor()
 );
 
-/// As [`lock_fence_floor`], unless another has it locked.
+/// Like [`lock_fence_floor`], but returns no row when another session has locked it.
 #[diesel::dsl::auto_type]
 fn try_lock_fence_floor() -> _ {
     let fences: i32 = FENCE_ROW_ID;
@@ -51,14 +51,14 @@ impl Clock for Pg {
     const STALE_INDEX_ENTRIES: bool = true;
 }
 
-// What the functions of the migration count with.
+// The functions of the migration contain these numbers.
 const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
 
-/// Ended by [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT).
+/// [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT) ends it.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
 
-/// Number and fence of the slot that was acquired; else how many slots there are, whether one is free (`None`: the
-/// table is locked), and the isolation level that is in the way.
+/// The number and fence of the acquired slot; otherwise the number of slots, whether one is free (`None`: the table is
+/// locked), and the transaction's isolation level if it is unsuitable.
 pub(super) type LeaseRow = (
     Option<i32>,
     Option<i64>,
@@ -74,7 +74,7 @@ type LeaseRowSql = (
     Nullable<Text>,
 );
 
-/// Which slots are looked at.
+/// The slots to search.
 pub(super) struct SlotFilter<'a> {
     pub(super) semaphore: &'a str,
     pub(super) permits: i32,
@@ -103,10 +103,10 @@ fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, request: &'b LeaseRequest<'_>) 
     Ok(())
 }
 
-// Raw, all three: the DSL can't read the columns of what a function returns.
+// The next three are raw, because the DSL can't read the columns of a function's result.
 statement! {
     Pg, PgConnection;
-    /// Leases a free slot in a transaction of its own; see the migration.
+    /// Leases a free slot in a transaction of its own.
     AcquireSlot<'a> { request: &'a LeaseRequest<'a>, filter: SlotFilter<'a> } -> LeaseRowSql,
     |self, out| {
         out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
@@ -140,9 +140,8 @@ statement! {
 
 statement! {
     Pg, PgConnection;
-    /// What tells the table from all others: the database's name, the table's number in it (a database that is
-    /// made from a template has the template's numbers), and when the server started, to the microsecond. Raw:
-    /// the DSL knows none of these functions.
+    /// Identifies the table: the database's name, the table's OID (which a database shares with the template that it
+    /// was made from), and the server's start time in microseconds. Raw, because the DSL has none of these functions.
     Database {} -> (Text, BigInt, BigInt),
     |self, out| {
         out.push_sql(
@@ -152,8 +151,8 @@ statement! {
     }
 }
 
-/// The slots that are free, and are not locked by who is to have one, or refreshes one whose lease has ended.
-/// Who looks at the same time, or pins its slot, is not in the way.
+/// The free slots, without those that a session has locked to acquire them or to renew an expired lease. Shared locks,
+/// of other sessions that search or that pin their slots, do not conflict.
 #[diesel::dsl::auto_type]
 pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
     let now: DbNow = DbNow {};
@@ -172,8 +171,8 @@ pub(super) fn count<'a>(name: &'a str) -> _ {
 
 statement! {
     Pg, PgConnection;
-    /// Locks the slot against being granted, and not against being refreshed or released. Raw for the condition on
-    /// the fence.
+    /// Locks the slot so that it can't be granted to another holder, but can be renewed and released. Raw because of
+    /// the condition on the fence.
     Pin<'a> { key: Key<'a> } -> Integer,
     |self, out| {
         out.push_sql("SELECT number FROM diesel_locks_slots");
@@ -182,7 +181,7 @@ statement! {
     }
 }
 
-/// Free slots above a number, from the last one on.
+/// Locks free slots above a number, from the last one down.
 #[diesel::dsl::auto_type]
 pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
     let now: DbNow = DbNow {};
@@ -197,7 +196,7 @@ pub(super) fn lock_free_above<'a>(name: &'a str, above: i32, limit: i64) -> _ {
         .skip_locked()
 }
 
-/// Unless it is there.
+/// Inserts the floor unless it exists.
 pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
     diesel::insert_into(diesel_locks_fences::table)
         .values((
@@ -218,20 +217,20 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
         .set(diesel_locks_semaphores::permits.eq(permits))
 }
 
-/// The row of each number that is asked for, the last of its entries in the index, if it is still of the token.
+/// The row of each requested slot, found as the newest entry in the index, if its token still matches.
 const JOIN_NEWEST_VERSION: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
      WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
      AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
      ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
 
-/// The same row, to be locked.
+/// The row found by [`JOIN_NEWEST_VERSION`], to be locked.
 const JOIN_OWNED: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
      AND slot.fence = mine.fence AND slot.token = mine.token";
 
 statement! {
     Pg, PgConnection;
-    /// Renews leases; a row that another session has locked keeps its end. Rows are locked in the order of
-    /// their keys. Raw: the DSL knows neither arrays as tables nor locks in a part of a statement.
+    /// Renews leases, except those whose row another session has locked. Rows are locked in the order of their keys.
+    /// Raw, because the DSL has neither arrays as tables nor locks in a subquery.
     RenewBatch<'a> {
         names: Vec<&'a str>,
         numbers: Vec<i32>,
@@ -276,8 +275,8 @@ impl<'a> RenewBatch<'a> {
 
 statement! {
     Pg, PgConnection;
-    /// Gives slots back, but for those that another session has locked; the tokens of these. Raw as
-    /// [`RenewBatch`] is.
+    /// Releases slots, except those whose row another session has locked; returns the tokens of these. Raw for the
+    /// reasons of [`RenewBatch`].
     ReleaseBatch<'a> {
         names: Vec<&'a str>,
         numbers: Vec<i32>,
@@ -319,17 +318,17 @@ impl<'a> ReleaseBatch<'a> {
 
 statement! {
     Pg, PgConnection;
-    /// [`ReleaseUnexpired`] as a transaction of its own, which need not wait for the disk: should the server
-    /// crash before its record is there, the slot is free when its lease ends. Nothing can overtake it: a
-    /// grant of the slot to another comes after it in the log.
+    /// [`ReleaseUnexpired`] as a transaction of its own that does not wait for the disk. If the server crashes before
+    /// it has written the release to disk, the slot becomes free when its lease expires. The order stays right: the
+    /// next grant of the slot comes later in the log.
     ReleaseAsync<'a> { key: Key<'a> } -> Integer,
     |self, out| {
         push_release(&mut out);
         push_key_filter(&mut out, &self.key)?;
         push_unexpired_filter(&mut out);
-        // For this transaction alone, which is this statement: a function with an effect among conditions, right in
-        // whatever order they are evaluated. A row that is updated has met all of them, this one too; without such
-        // a row the transaction writes nothing for which the server could wait.
+        // The setting is for this transaction, which is this statement. The order in which the server evaluates the
+        // conditions does not matter: for an updated row it has evaluated all of them, and without one the transaction
+        // writes nothing.
         out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
     }
 }

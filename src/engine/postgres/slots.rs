@@ -1,5 +1,5 @@
-//! Slots of semaphores on PostgreSQL. One call of a function finds a free slot, skips those that are locked, and
-//! acquires it, or says what is there.
+//! Slots of semaphores on PostgreSQL. One call of a function finds a free slot that is not locked and acquires it, or
+//! returns why there is none.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl SemaphoreBackend for PgConnection {
         semaphore: &Semaphore,
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error> {
-        // What was only looked at is not to stay locked until the transaction ends.
+        // The savepoint's rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
         if in_transaction {
             conn.batch_execute(slot_sql::SAVEPOINT)?;
         }
@@ -208,8 +208,8 @@ impl SemaphoreBackend for PgConnection {
     }
 }
 
-/// The last slots, as far as they are free and old and nobody has them locked: their numbers stay
-/// without gaps. `None` when the row of `diesel_locks_fences` is missing.
+/// Deletes the last slots that are free, unused for `age_us` and not locked, down to the first that is not, so that the
+/// numbers have no gaps. Returns how many, or `None` when the row of `diesel_locks_fences` is missing.
 fn delete_last(
     conn: &mut PgConnection,
     name: &str,
@@ -235,7 +235,7 @@ fn delete_last(
         .map(Some)
 }
 
-/// A transaction that sees what was committed before each of its statements.
+/// Runs `work` in a transaction in which each statement sees what was committed before it.
 fn at_read_committed<T>(
     conn: &mut PgConnection,
     work: impl Fn(&mut PgConnection) -> QueryResult<T>,
@@ -246,8 +246,9 @@ fn at_read_committed<T>(
         .run(|conn| work(conn))?)
 }
 
-/// Runs a statement that is its own transaction until it is not the victim of another: at a session's
-/// default level above READ COMMITTED also single statements can be. Inside a transaction once.
+/// Retries a statement, if it is its own transaction, until no deadlock or serialization failure aborts it. At a
+/// session's default level above READ COMMITTED a single statement can fail with the latter. In an open transaction the
+/// statement runs once.
 fn autocommit_retry<T>(
     conn: &mut PgConnection,
     statement: impl Fn(&mut PgConnection) -> QueryResult<T>,
@@ -268,7 +269,7 @@ fn is_retryable(error: &diesel::result::Error) -> bool {
     )
 }
 
-/// Whether the limit of `diesel_locks_acquire_slot` has ended it.
+/// Whether the statement ended by the `lock_timeout` that `diesel_locks_acquire_slot` sets.
 fn is_lock_timeout(error: &Error) -> bool {
     matches!(error, Error::StatementTimeout { source } if classify(source) == ErrorClass::LockTimeout)
 }
@@ -282,8 +283,8 @@ fn key(slot: &Slot) -> slot_sql::Key<'_> {
 }
 
 thread_local! {
-    /// The slot that this thread acquired last. It is mostly free when the thread acquires one again, so that
-    /// threads that share a semaphore are not in each other's way.
+    /// The slot that this thread acquired last, where its next search starts. It is usually free again, so threads that
+    /// share a semaphore rarely compete for the same slot.
     static LAST_ACQUIRED: Cell<i32> = Cell::new(random_first());
 }
 

@@ -1,4 +1,4 @@
-//! What is sent to PostgreSQL.
+//! PostgreSQL's statements for transactions and object locks.
 
 use std::fmt::Write;
 
@@ -14,64 +14,65 @@ use crate::{ObjectId, TransactionOptions, Wait};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
-    /// `NULL`, or the isolation level that is in the way; see the migration.
+    /// Returns `NULL`, or the isolation level if it is unsuitable.
     fn diesel_locks_acquire_one(object_id: Text, keep: Bool) -> Nullable<Text>;
-    /// The same for several.
+    /// Acquires several locks; returns what `diesel_locks_acquire_one` does.
     fn diesel_locks_acquire(object_ids: Array<Text>, keep: Bool) -> Nullable<Text>;
-    /// `locked`, `held`, or the isolation level that is in the way; see the migration.
+    /// Returns `locked`, `held`, or the isolation level if it is unsuitable.
     fn diesel_locks_try_acquire(object_ids: Array<Text>, keep: Bool) -> Text;
     fn version() -> Text;
     fn pg_advisory_xact_lock(key: BigInt);
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
 }
 
-/// "diesel-l", so that no application takes the same number by chance.
+/// "diesel-l" as a number, so that no application uses the same one by chance.
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
-/// The first number of each kept row's advisory lock: the table, by its object identifier, as in the migration.
+/// The first key of each kept row's advisory lock: the table's OID, as in the migration.
 const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
-/// Milliseconds within which what is free is had when the time is up: far more than it takes. Without it a lock that
-/// changes hands faster than [`nowait_lock_timeout_ms`] would be waited for on and on.
+/// The `statement_timeout` in milliseconds of the last attempt, when the time is up: far more than acquiring free locks
+/// takes. Without it the attempt could wait forever for a lock whose holders change faster than
+/// [`nowait_lock_timeout_ms`].
 fn grace_ms(ids: usize) -> i32 {
     200 + i32::try_from(ids / 5).unwrap_or(i32::MAX / 2)
 }
 
-/// Milliseconds of a lock wait that is none: as in `diesel_locks_try_acquire`, and less with many ids, each
-/// of which may be waited for.
+/// The `lock_timeout` in milliseconds of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and
+/// less with many ids, because it counts for each.
 fn nowait_lock_timeout_ms(ids: usize) -> usize {
     (200 / ids.max(1)).clamp(1, 10)
 }
 
-/// With BEGIN: a setting that ends with the transaction, for [`COMMIT`] to know it.
+/// Sent with BEGIN: a setting that ends with the transaction, by which [`COMMIT`] recognises it.
 macro_rules! mark {
     () => {
         "SET LOCAL diesel_locks.started = 1"
     };
 }
 
-/// An error that names [`MARK`] in a transaction that is not ours.
+/// Fails, and names [`MARK`], in a transaction that this crate has not started.
 macro_rules! assert_marked {
     () => {
         "SELECT CASE current_setting('diesel_locks.started') WHEN '1' THEN '1' ELSE 'diesel_locks.started' END::int"
     };
 }
 
-/// READ COMMITTED whatever the session's default: at a higher level the closure's reads would have the
-/// snapshot of the moment before the wait.
+/// READ COMMITTED whatever the session's default: at a higher level the closure would read from a snapshot taken before
+/// the wait.
 pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ", mark!());
 
-/// COMMIT alone would roll back a transaction in which a statement has failed, and call it a success; and it
-/// would commit another transaction than ours. In both the first statement fails, and COMMIT is not run.
+/// COMMIT alone would report success after rolling back a transaction in which a statement has failed, and would commit
+/// a transaction that this crate has not started. In both cases the first statement fails, and COMMIT is not run.
 ///
-/// The setting is empty in another transaction of a session that has had one of ours: then what can't be cast names
-/// [`MARK`].
+/// In a session that has run a transaction of this crate, the setting is empty in others: then the text that can't be
+/// cast to a number names [`MARK`].
 pub(super) const COMMIT: &str = concat!(assert_marked!(), "; COMMIT");
 
-/// ROLLBACK is not run in a transaction that is not ours, or has failed.
+/// ROLLBACK is not run in a transaction that has failed, or that this crate has not started.
 pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
 
-/// What the error of [`COMMIT`] names, in any language, in a transaction that is not ours.
+/// The error of [`COMMIT`] contains this text, in any language, in a transaction that this crate has not started.
 pub(super) const MARK: &str = "diesel_locks.started";
 
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
@@ -115,10 +116,10 @@ pub(super) fn try_acquire<'a>(ids: Vec<&'a str>, keep: bool) -> _ {
     select(diesel_locks_try_acquire(ids, keep))
 }
 
-/// Kept rows that nobody has locked, locked now.
+/// Locks kept rows that are not locked, and returns them.
 ///
-/// CASE, because the planner is free to call the function before it evaluates a condition beside it. There
-/// is no ORDER BY: LIMIT ends the scan, so that no more rows are locked than are returned.
+/// CASE, because the planner may evaluate the function before another condition. No ORDER BY, because LIMIT then ends
+/// the scan, and no more rows are locked than returned.
 #[auto_type]
 pub(super) fn free_kept(limit: i64) -> _ {
     let class: SqlLiteral<Integer> = sql(ADVISORY_CLASS);
@@ -130,8 +131,8 @@ pub(super) fn free_kept(limit: i64) -> _ {
         .limit(limit)
 }
 
-/// Not by id alone: another may have purged the row before we locked its key, and somebody made a new
-/// row since, which has another key.
+/// By id and key: another session may have purged the row before its key was locked, and a new row with the same id has
+/// another key.
 #[auto_type]
 pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
     delete_from(
@@ -152,15 +153,15 @@ pub(super) fn lock_migrations() -> _ {
     select(pg_advisory_xact_lock(key))
 }
 
-/// BEGIN and the locks in one message of the simple protocol, which takes no bound values: ids travel
-/// as hexadecimal digits, out of which nothing can break.
+/// BEGIN and the locks in one message of the simple protocol, which has no bound values: ids are written as hexadecimal
+/// digits, so that no id can end the literal.
 pub(super) fn begin_and_acquire(request: &Request) -> String {
     let mut sql = format!("{BEGIN}; ");
     push_acquire_with_timeout(&mut sql, request);
     sql
 }
 
-/// The same inside a transaction: an error ends at the savepoint.
+/// The locks in an open transaction, in one message with a savepoint, to which the caller rolls back after an error.
 pub(super) fn acquire_in_savepoint(request: &Request) -> String {
     let mut sql = "SAVEPOINT diesel_locks; ".to_owned();
     push_acquire_with_timeout(&mut sql, request);
@@ -168,10 +169,9 @@ pub(super) fn acquire_in_savepoint(request: &Request) -> String {
     sql
 }
 
-/// `statement_timeout`, which counts the whole statement, and not `lock_timeout`, which starts anew with
-/// each holder that is waited for. When the time is up there are both: what is free is had, though the
-/// server takes its time, what is held is not waited for. Both are set back to what the session had, also
-/// for the case that it is a limit of this transaction only.
+/// Limits the wait by `statement_timeout`, which counts the whole statement, and not by `lock_timeout`, which starts
+/// again with each holder. When the time is up, sets both: the statement then acquires free locks even on a slow
+/// server, but does not wait for holders. Afterwards both get back the values that they had in the transaction.
 fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
     let Wait::AtMost(_) = request.wait else {
         push_acquire(sql, request);
@@ -184,7 +184,7 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
         ),
         left => (left, 0),
     };
-    // The values are read before they are set: PostgreSQL evaluates a list of results from left to right
+    // The values are read before they are set: PostgreSQL evaluates a select list from left to right
     // (test `the_sessions_limits_are_as_before_after_a_wait`).
     let _ = write!(
         sql,
@@ -221,7 +221,7 @@ fn push_acquire(sql: &mut String, request: &Request) {
     });
 }
 
-/// ASCII is the same in all encodings that a server can have; anything else is converted.
+/// ASCII is the same in every server encoding; other ids are converted from UTF-8.
 fn push_literal(sql: &mut String, id: &str) {
     let (before, each, after) = if id.is_ascii() {
         ("E'", "\\x", "'")

@@ -1,4 +1,4 @@
-//! The time limit of a wait for the right to write.
+//! The time limit of a wait for the write lock.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Deadline<'_> {
         }
     }
 
-    /// What is waited for, as errors name it.
+    /// The name of the lock for errors.
     pub(super) fn resource(&self) -> String {
         match self {
             Self::OfRequest(request) => request.resource(),

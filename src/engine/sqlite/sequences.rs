@@ -1,4 +1,4 @@
-//! Sequences on SQLite: one statement makes the row or goes on from it.
+//! Sequences on SQLite: one statement inserts the row or updates it.
 
 use diesel::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is sent to SQLite for slots.
+//! SQLite's statements for slots.
 
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
@@ -25,7 +25,7 @@ impl Clock for Sqlite {
 
 statement! {
     Sqlite, SqliteConnection;
-    /// The whole path of the database's file; empty when it is in memory. Raw: the DSL knows no PRAGMA.
+    /// The path of the database's file; empty for a database in memory. Raw, because the DSL has no PRAGMA.
     Database {} -> Text,
     |self, out| {
         out.push_sql("SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'");
@@ -34,7 +34,7 @@ statement! {
 
 statement! {
     Sqlite, SqliteConnection;
-    /// Reads the slot if it is held by this token. Raw for the condition on the fence.
+    /// Reads the slot if its token matches.
     Pin<'a> { key: Key<'a> } -> Integer,
     |self, out| {
         out.push_sql("SELECT number FROM diesel_locks_slots");
@@ -57,12 +57,12 @@ pub(super) fn count<'a>(name: &'a str) -> _ {
     slots::table.filter(slots::name.eq(name)).count()
 }
 
-/// The last slot's number, and number and fence of a free slot.
+/// The last slot's number, and the number and fence of a free slot.
 pub(super) type FoundRow = (Option<i32>, Option<i32>, Option<i64>);
 
 statement! {
     Sqlite, SqliteConnection;
-    /// A free slot, provided that there are no more slots than permits. Raw: the DSL has no derived tables.
+    /// Finds a free slot, unless there are more slots than permits. Raw, because the DSL has no derived tables.
     FindFree<'a> { name: &'a str, permits: i32 } ->
         (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
     |self, out| {
@@ -89,7 +89,7 @@ pub(super) fn first_free_among<'a>(name: &'a str, open: &'a [i32]) -> _ {
         .select((slots::number, slots::fence))
 }
 
-/// The row is known to be free: we are the only one who writes.
+/// Without conditions: the caller has found the row free, and holds the write lock.
 pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl ExecutableQuery + 'a {
     diesel::update(slots::table.find((request.semaphore.name(), grant.number))).set((
         slots::token.eq(Some(request.token.as_slice())),
@@ -148,7 +148,7 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
 
 statement! {
     Sqlite, SqliteConnection;
-    /// Renews leases. Raw: the DSL does not know JSON as a table.
+    /// Renews leases. Raw, because the DSL has no JSON tables.
     RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
         push!(out;
@@ -165,7 +165,7 @@ statement! {
 
 statement! {
     Sqlite, SqliteConnection;
-    /// Gives slots back. Raw as [`RenewBatch`] is.
+    /// Releases slots. Raw for the reason of [`RenewBatch`].
     ReleaseBatch<'a> { asked: &'a str } -> BigInt,
     |self, out| {
         push!(out;

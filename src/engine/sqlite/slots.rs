@@ -1,5 +1,5 @@
-//! Slots of semaphores on SQLite: a look without the right to write, and only then a transaction that
-//! takes what it saw.
+//! Slots of semaphores on SQLite. A read without the write lock tells whether a slot is free, and only then a write
+//! transaction leases one.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::semaphore::backend::{
 };
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
-/// How long a change waits for another connection that writes, unless `busy_timeout` is longer.
+/// The time that a change waits for the write lock, unless `busy_timeout` is longer.
 const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SemaphoreBackend for SqliteConnection {
     const CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 
-    /// The file. One that is in memory has none.
+    /// Returns the path of the file, and `None` for a database in memory.
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
         let file: String = slot_sql::Database {}.get_result(conn)?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
@@ -36,8 +36,8 @@ impl SemaphoreBackend for SqliteConnection {
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        // Full costs no write. In a transaction that is open a look would come at a price: one that has
-        // read can't wait for another that writes.
+        // If all slots are leased, no write is needed. Not in an open transaction: one that has read can't wait for
+        // another writer.
         if !context.in_transaction {
             let seen = attempt(conn, request.semaphore, context, |_, free| Ok(free))?;
             if !matches!(seen, AttemptOutcome::Granted(_)) {
@@ -46,8 +46,8 @@ impl SemaphoreBackend for SqliteConnection {
         }
         write(conn, |conn| {
             attempt(conn, request.semaphore, context, |conn, free| {
-                // The clock counts milliseconds, in which there may be several grants. One writer at a time
-                // can count fences in their order.
+                // SQLite's clock counts milliseconds, and several grants may happen in one. With one writer at a time,
+                // the floor is the fence of the last grant.
                 let last = fence_floor(conn)?;
                 let now_us = slot_sql::now().get_result(conn)?;
                 let grant = Grant {
@@ -69,7 +69,7 @@ impl SemaphoreBackend for SqliteConnection {
         Ok(grant == LockOutcome::Acquired)
     }
 
-    /// No other session writes meanwhile, so that any free slot may be granted.
+    /// No other session writes until the transaction ends, so any free slot may be granted.
     fn try_hold(
         conn: &mut Self,
         semaphore: &Semaphore,
@@ -79,7 +79,7 @@ impl SemaphoreBackend for SqliteConnection {
             ensure_writer(conn)?;
         }
         attempt(conn, semaphore, context, |conn, free| {
-            // The holder of an expired lease on it must not renew: another holder had the slot.
+            // The holder of an expired lease on the slot must not renew it after another has held the slot.
             conn.execute_returning_count(&slot_sql::clear_token(semaphore.name(), free.number))?;
             Ok(free)
         })
@@ -240,7 +240,7 @@ impl SemaphoreBackend for SqliteConnection {
     }
 }
 
-/// The last fence of all. The row is made again if somebody has removed it.
+/// Returns the largest fence granted so far. Inserts its row again if it is missing.
 fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
     if let Some(fence) = slot_sql::fence_floor().get_result(conn).optional()? {
         return Ok(fence);
@@ -250,7 +250,7 @@ fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
     Ok(fence)
 }
 
-/// Looks for a free slot, and takes it if there is one.
+/// Searches for a free slot and calls `take` with it.
 fn attempt(
     conn: &mut SqliteConnection,
     semaphore: &Semaphore,
@@ -258,7 +258,7 @@ fn attempt(
     take: impl FnOnce(&mut SqliteConnection, Grant) -> Result<Grant, Error>,
 ) -> Result<AttemptOutcome, Error> {
     let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-    // In one statement: between two, another may add slots or remove them.
+    // In one statement, because between two another session may add or remove slots.
     let (slots, free) = match &context.candidates {
         None => {
             let look = slot_sql::FindFree { name, permits };
@@ -272,12 +272,12 @@ fn attempt(
     };
     match free {
         Some((number, fence)) => take(conn, Grant { number, fence }).map(AttemptOutcome::Granted),
-        // Free rows can't be locked here: those above the number of permits do not count.
+        // Rows are not locked on SQLite, so `any_free` is false; free slots above the number of permits don't count.
         None => Ok(classify_refusal(slots, permits, false, context)),
     }
 }
 
-/// Runs `work` with the right to write: in the transaction that is open, or in one of its own.
+/// Runs `work` with the write lock, in the open transaction or in one of its own.
 fn write<T>(
     conn: &mut SqliteConnection,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,

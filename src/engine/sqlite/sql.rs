@@ -1,4 +1,4 @@
-//! What is sent to SQLite.
+//! SQLite's statements for transactions and object locks.
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -8,18 +8,17 @@ use diesel::sqlite::Sqlite;
 use crate::schema::sqlite::diesel_locks_objects::{self, dsl};
 use diesel::dsl::{delete, insert_or_ignore_into};
 
-/// The savepoint tells the transaction apart from one that an application's COMMIT and BEGIN put in its
-/// place.
+/// The savepoint distinguishes the transaction from one that replaced it when the application sent COMMIT and BEGIN.
 pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_started";
 pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE; SAVEPOINT diesel_locks_started";
 pub(super) const COMMIT: &str = "RELEASE diesel_locks_started; COMMIT";
 pub(super) const ROLLBACK: &str = "RELEASE diesel_locks_started; ROLLBACK";
 
-/// An error in a transaction that has read or written, or was to write from its beginning.
+/// Fails in a transaction that has read or written, or that started with the write lock.
 pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint";
 
-/// A write that finds nothing: it takes the lock on the database and leaves every page clean, so that
-/// a transaction without other writes has nothing to sync.
+/// A DELETE without matching rows: it acquires the write lock and changes no page, so that a transaction without other
+/// writes has nothing to sync.
 #[diesel::dsl::auto_type]
 pub(super) fn upgrade_to_writer() -> _ {
     delete(diesel_locks_objects::table.filter(dsl::id.eq("")))
@@ -35,7 +34,7 @@ pub(super) fn delete_kept() -> _ {
     delete(diesel_locks_objects::table.filter(dsl::kept))
 }
 
-/// The connection's `busy_timeout` in milliseconds. A pragma, for which the DSL has no words.
+/// The connection's `busy_timeout` in milliseconds. Raw, because the DSL has no PRAGMA.
 #[derive(QueryId)]
 pub(super) struct BusyTimeout;
 
@@ -52,7 +51,7 @@ impl Query for BusyTimeout {
 
 impl RunQueryDsl<SqliteConnection> for BusyTimeout {}
 
-/// Whether the connection may only read.
+/// Not 0 when the connection may only read.
 #[derive(QueryId)]
 pub(super) struct QueryOnly;
 
@@ -69,7 +68,7 @@ impl Query for QueryOnly {
 
 impl RunQueryDsl<SqliteConnection> for QueryOnly {}
 
-/// A pragma takes no bound values: hexadecimal digits.
+/// The value is written as hexadecimal digits, because a PRAGMA has no bound values.
 pub(super) fn set_busy_timeout(millis: i32) -> String {
     format!("PRAGMA busy_timeout = 0x{millis:x}")
 }

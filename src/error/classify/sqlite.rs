@@ -26,7 +26,7 @@ pub(crate) fn locked_in_cache(message: &str) -> bool {
         .any(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
-/// BEGIN in a transaction, which an application has begun by a statement of text.
+/// Whether BEGIN failed because a transaction is open, which the application has started by its own SQL.
 pub(crate) fn is_nested_begin(message: &str) -> bool {
     message == "cannot start a transaction within a transaction"
 }
