@@ -64,36 +64,40 @@ END
 $$;
 
 -- Leases a free slot until lease_us from now on, or, without a token, locks one until the transaction ends. Does
--- not wait for sessions that have slots locked; lock_timeout ends the wait for a locked table. got_number is NULL
--- when there was no slot to acquire. Then slots says how many there are (permits + 1: more), any_free whether a slot is
--- free that another session has locked, and level is the isolation level that is in the way.
+-- not wait for sessions that have slots locked; lock_timeout ends the wait for a locked table.
+-- Returns the fence of the lease, whose last 17 bits are the slot's number, or the number of the slot that it locked.
+-- A negative number is a refusal:
+--   -1             the table is locked (only diesel_locks_acquire_slot_in_transaction; this function fails)
+--   -2, -3         the transaction is at REPEATABLE READ, at SERIALIZABLE
+--   -4 - 2 * n     there are n slots (permits + 1: there are more than permits), and none is free
+--   -5 - 2 * n     the same, and a slot is free that another session has locked
+-- One number, because a function that returns columns is called as a table, which costs a tenth of the call.
 -- first: the number to look at first. among: look at these numbers only, however many slots there are.
 -- A function, because it keeps its plans for the session, and each of them looks up one row. One statement over all
 -- numbers has a plan so expensive by the planner's estimate that the server compiles it (jit) at each call.
 CREATE FUNCTION diesel_locks_acquire_slot(
     semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[], in_transaction BOOLEAN,
-    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT,
-    OUT got_number INTEGER, OUT got_fence BIGINT, OUT slots INTEGER, OUT any_free BOOLEAN, OUT level TEXT
-) LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT
+) RETURNS BIGINT LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
 DECLARE
+    granted BIGINT;
+    slots INTEGER;
+    any_free BOOLEAN;
     now_us BIGINT := extract(epoch FROM clock_timestamp()) * 1000000;
     many BOOLEAN := among IS NULL AND permits > 100;
     candidates INTEGER := coalesce(cardinality(among), least(permits, 100));
     candidate INTEGER;
     row_at TID;
 BEGIN
-    any_free := false;
     -- A transaction that keeps to an old snapshot can't see whether a slot is free. A statement alone has a new one.
     IF in_transaction AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        level := current_setting('transaction_isolation');
-        RETURN;
+        RETURN CASE current_setting('transaction_isolation') WHEN 'repeatable read' THEN -2 ELSE -3 END;
     END IF;
     IF among IS NULL THEN
         -- Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
         PERFORM FROM diesel_locks_slots WHERE name = semaphore AND number > permits ORDER BY number DESC LIMIT 1;
         IF FOUND THEN
-            slots := permits + 1;
-            RETURN;
+            RETURN -4 - 2 * (permits::bigint + 1);
         END IF;
     END IF;
     FOR step IN 0 .. candidates - CASE WHEN many THEN 0 ELSE 1 END LOOP
@@ -126,8 +130,9 @@ BEGIN
     END LOOP;
     IF row_at IS NULL THEN
         SELECT * INTO slots, any_free FROM diesel_locks_look_at_slots(semaphore, permits);
+        RETURN -4 - 2 * coalesce(slots, 0)::bigint - any_free::integer;
     ELSIF new_token IS NULL THEN
-        SELECT number, 0 INTO got_number, got_fence FROM diesel_locks_slots WHERE ctid = row_at;
+        SELECT number INTO granted FROM diesel_locks_slots WHERE ctid = row_at;
         -- The holder of a lease on it that has ended can't renew it: another holds the slot since.
         UPDATE diesel_locks_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
     ELSE
@@ -146,22 +151,22 @@ BEGIN
             expires_us = now_us + lease_us,
             hold_until_us = now_us + at_least_us
             WHERE ctid = row_at
-            RETURNING number, fence INTO got_number, got_fence;
+            RETURNING fence INTO granted;
     END IF;
+    RETURN granted;
 END
 $$;
 
--- The same for an open transaction, which goes on when the table is locked: then any_free is NULL. A function of its
--- own, because EXCEPTION makes a subtransaction.
+-- As diesel_locks_acquire_slot, in an open transaction, which goes on when the table is locked. A function of its own,
+-- because EXCEPTION makes a subtransaction.
 CREATE FUNCTION diesel_locks_acquire_slot_in_transaction(
     semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[],
-    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT,
-    OUT got_number INTEGER, OUT got_fence BIGINT, OUT slots INTEGER, OUT any_free BOOLEAN, OUT level TEXT
-) LANGUAGE plpgsql AS $$
+    new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT
+) RETURNS BIGINT LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT * INTO got_number, got_fence, slots, any_free, level FROM diesel_locks_acquire_slot(
+    RETURN diesel_locks_acquire_slot(
         semaphore, permits, first, among, true, new_token, new_holder, lease_us, at_least_us);
 EXCEPTION WHEN lock_not_available THEN
-    any_free := NULL;
+    RETURN -1;
 END
 $$;

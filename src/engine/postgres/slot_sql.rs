@@ -57,23 +57,6 @@ const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
 /// [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT) ends it.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
 
-/// The number and fence of the acquired slot; otherwise the number of slots, whether one is free (`None`: the table is
-/// locked), and the transaction's isolation level if it is unsuitable.
-pub(super) type LeaseRow = (
-    Option<i32>,
-    Option<i64>,
-    Option<i32>,
-    Option<bool>,
-    Option<String>,
-);
-type LeaseRowSql = (
-    Nullable<Integer>,
-    Nullable<BigInt>,
-    Nullable<Integer>,
-    Nullable<Bool>,
-    Nullable<Text>,
-);
-
 /// The slots to search.
 pub(super) struct SlotFilter<'a> {
     pub(super) semaphore: &'a str,
@@ -82,60 +65,134 @@ pub(super) struct SlotFilter<'a> {
     pub(super) candidates: Option<&'a [i32]>,
 }
 
-fn push_filter<'b>(out: &mut AstPass<'_, 'b, Pg>, filter: &'b SlotFilter<'_>) -> QueryResult<()> {
-    push!(out;
-        "(", Text = filter.semaphore;
-        ", ", Integer = &filter.permits;
-        ", ", Integer = &filter.first;
-        ", ", Nullable<Array<Integer>> = &filter.candidates;
-    );
-    Ok(())
+#[diesel::declare_sql_function]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "a record for them would cost more at each call"
+)]
+extern "SQL" {
+    /// Leases a free slot, or locks one if `token` is `NULL`. Returns a number that [`decode`] reads.
+    fn diesel_locks_acquire_slot(
+        semaphore: Text,
+        permits: Integer,
+        first: Integer,
+        among: Nullable<Array<Integer>>,
+        in_transaction: Bool,
+        token: Nullable<Binary>,
+        holder: Nullable<Text>,
+        lease_us: BigInt,
+        at_least_us: BigInt,
+    ) -> BigInt;
+    /// Leases a free slot in the open transaction, which stays usable if the table is locked.
+    fn diesel_locks_acquire_slot_in_transaction(
+        semaphore: Text,
+        permits: Integer,
+        first: Integer,
+        among: Nullable<Array<Integer>>,
+        token: Nullable<Binary>,
+        holder: Nullable<Text>,
+        lease_us: BigInt,
+        at_least_us: BigInt,
+    ) -> BigInt;
 }
 
-fn push_lease<'b>(out: &mut AstPass<'_, 'b, Pg>, request: &'b LeaseRequest<'_>) -> QueryResult<()> {
-    push!(out;
-        ", ", Binary = request.token.as_slice();
-        ", ", Nullable<Text> = &request.holder;
-        ", ", BigInt = &request.lease_us;
-        ", ", BigInt = &request.min_hold_us;
-        ")";
-    );
-    Ok(())
+/// Leases a free slot in a transaction of its own.
+pub(super) fn acquire_slot(
+    conn: &mut PgConnection,
+    request: &LeaseRequest<'_>,
+    filter: &SlotFilter<'_>,
+) -> QueryResult<i64> {
+    let token: Option<&[u8]> = Some(&request.token);
+    diesel::select(diesel_locks_acquire_slot(
+        filter.semaphore,
+        filter.permits,
+        filter.first,
+        filter.candidates,
+        false,
+        token,
+        request.holder,
+        request.lease_us,
+        request.min_hold_us,
+    ))
+    .get_result(conn)
 }
 
-// The next three are raw, because the DSL can't read the columns of a function's result.
-statement! {
-    Pg, PgConnection;
-    /// Leases a free slot in a transaction of its own.
-    AcquireSlot<'a> { request: &'a LeaseRequest<'a>, filter: SlotFilter<'a> } -> LeaseRowSql,
-    |self, out| {
-        out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
-        push_filter(&mut out, &self.filter)?;
-        out.push_sql(", false");
-        push_lease(&mut out, self.request)?;
-    }
+/// Leases a free slot in the open transaction.
+pub(super) fn acquire_slot_in_transaction(
+    conn: &mut PgConnection,
+    request: &LeaseRequest<'_>,
+    filter: &SlotFilter<'_>,
+) -> QueryResult<i64> {
+    let token: Option<&[u8]> = Some(&request.token);
+    diesel::select(diesel_locks_acquire_slot_in_transaction(
+        filter.semaphore,
+        filter.permits,
+        filter.first,
+        filter.candidates,
+        token,
+        request.holder,
+        request.lease_us,
+        request.min_hold_us,
+    ))
+    .get_result(conn)
 }
 
-statement! {
-    Pg, PgConnection;
-    /// Leases a free slot in the open transaction.
-    AcquireSlotInTransaction<'a> { request: &'a LeaseRequest<'a>, filter: SlotFilter<'a> } -> LeaseRowSql,
-    |self, out| {
-        out.push_sql("SELECT * FROM diesel_locks_acquire_slot_in_transaction");
-        push_filter(&mut out, &self.filter)?;
-        push_lease(&mut out, self.request)?;
-    }
+/// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
+pub(super) fn hold_slot(conn: &mut PgConnection, filter: &SlotFilter<'_>) -> QueryResult<i64> {
+    let token: Option<&[u8]> = None;
+    let holder: Option<&str> = None;
+    diesel::select(diesel_locks_acquire_slot(
+        filter.semaphore,
+        filter.permits,
+        filter.first,
+        filter.candidates,
+        true,
+        token,
+        holder,
+        0_i64,
+        0_i64,
+    ))
+    .get_result(conn)
 }
 
-statement! {
-    Pg, PgConnection;
-    /// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
-    HoldSlot<'a> { filter: SlotFilter<'a> } -> LeaseRowSql,
-    |self, out| {
-        out.push_sql("SELECT * FROM diesel_locks_acquire_slot");
-        push_filter(&mut out, &self.filter)?;
-        out.push_sql(", true, NULL, NULL, NULL, NULL)");
-    }
+/// What the functions return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acquired {
+    /// A slot was leased. The last bits of the fence are its number.
+    Leased { number: i32, fence: i64 },
+    /// A slot was locked.
+    Locked { number: i32 },
+    /// The table is locked.
+    TableLocked,
+    /// The transaction has an unsuitable isolation level.
+    UnsuitableIsolation(&'static str),
+    /// No slot was acquired.
+    Refused { slots: i32, any_free: bool },
+}
+
+/// Reads the number that the functions return, as the migration describes it.
+pub(super) fn decode(answer: i64) -> Option<Acquired> {
+    const FIRST_FENCE: i64 = 1 << NUMBER_BITS;
+    Some(match answer {
+        1..FIRST_FENCE => Acquired::Locked {
+            number: i32::try_from(answer).ok()?,
+        },
+        FIRST_FENCE.. => Acquired::Leased {
+            number: i32::try_from(answer & (FIRST_FENCE - 1)).ok()?,
+            fence: answer,
+        },
+        -1 => Acquired::TableLocked,
+        -2 => Acquired::UnsuitableIsolation("repeatable read"),
+        -3 => Acquired::UnsuitableIsolation("serializable"),
+        ..=-4 => {
+            let refusal = answer.checked_add(4)?.checked_neg()?;
+            Acquired::Refused {
+                slots: i32::try_from(refusal / 2).ok()?,
+                any_free: refusal % 2 == 1,
+            }
+        }
+        0 => return None,
+    })
 }
 
 statement! {
@@ -330,5 +387,35 @@ statement! {
         // conditions does not matter: for an updated row it has evaluated all of them, and without one the transaction
         // writes nothing.
         out.push_sql(" AND set_config('synchronous_commit', 'off', true) = 'off'");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Acquired, decode};
+
+    #[test]
+    fn answers_are_decoded_as_the_migration_encodes_them() {
+        let refused = |slots, any_free| Some(Acquired::Refused { slots, any_free });
+        assert_eq!(decode(-4), refused(0, false));
+        assert_eq!(decode(-5), refused(0, true));
+        assert_eq!(decode(-4 - 2 * 100_001), refused(100_001, false));
+        assert_eq!(decode(-5 - 2 * 100_001), refused(100_001, true));
+        assert_eq!(decode(-1), Some(Acquired::TableLocked));
+        assert_eq!(
+            decode(-3),
+            Some(Acquired::UnsuitableIsolation("serializable"))
+        );
+        assert_eq!(decode(100_000), Some(Acquired::Locked { number: 100_000 }));
+        let fence = (27_589_000_000_000 << 17) | 100_000;
+        assert_eq!(
+            decode(fence),
+            Some(Acquired::Leased {
+                number: 100_000,
+                fence
+            })
+        );
+        assert_eq!(decode(0), None);
+        assert_eq!(decode(i64::MIN), None);
     }
 }

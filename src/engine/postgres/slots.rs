@@ -8,7 +8,7 @@ use diesel::connection::{Connection, SimpleConnection};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
-use super::slot_sql;
+use super::slot_sql::{self, Acquired};
 use super::{isolation_reason, sql};
 use crate::engine::slot_resize::{BATCH_SIZE, slots_to_delete};
 use crate::error::classify::{ErrorClass, classify};
@@ -35,9 +35,9 @@ impl SemaphoreBackend for PgConnection {
         let row = autocommit_retry(conn, |conn| {
             let filter = filter(request.semaphore, context);
             if context.in_transaction {
-                slot_sql::AcquireSlotInTransaction { request, filter }.get_result(conn)
+                slot_sql::acquire_slot_in_transaction(conn, request, &filter)
             } else {
-                slot_sql::AcquireSlot { request, filter }.get_result(conn)
+                slot_sql::acquire_slot(conn, request, &filter)
             }
         });
         outcome(row, request.semaphore, context)
@@ -54,7 +54,7 @@ impl SemaphoreBackend for PgConnection {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         let filter = filter(semaphore, context);
-        let row = slot_sql::HoldSlot { filter }.get_result(conn);
+        let row = slot_sql::hold_slot(conn, &filter);
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
@@ -304,31 +304,38 @@ fn filter<'a>(semaphore: &'a Semaphore, context: &'a AttemptContext) -> slot_sql
 }
 
 fn outcome(
-    row: Result<slot_sql::LeaseRow, Error>,
+    answer: Result<i64, Error>,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
-    let (number, fence, slots, any_free, level) = match row {
+    let answer = match answer {
         Err(error) if is_lock_timeout(&error) => return Ok(AttemptOutcome::TableLocked),
-        row => row?,
+        answer => answer?,
     };
-    if let (Some(number), Some(fence)) = (number, fence) {
-        LAST_ACQUIRED.set(number);
-        return Ok(AttemptOutcome::Granted(Grant { number, fence }));
-    }
-    let Some(any_free) = any_free else {
-        return Ok(AttemptOutcome::TableLocked);
+    let acquired = slot_sql::decode(answer).ok_or_else(|| {
+        diesel::result::Error::DeserializationError(
+            format!("diesel_locks_acquire_slot returned {answer}").into(),
+        )
+    })?;
+    let (number, fence) = match acquired {
+        Acquired::Leased { number, fence } => (number, fence),
+        Acquired::Locked { number } => (number, 0),
+        Acquired::TableLocked => return Ok(AttemptOutcome::TableLocked),
+        Acquired::UnsuitableIsolation(level) => {
+            return Err(Error::UnsuitableIsolation {
+                resource: semaphore.to_string(),
+                reason: isolation_reason(level),
+            });
+        }
+        Acquired::Refused { slots, any_free } => {
+            return Ok(classify_refusal(
+                Some(slots),
+                semaphore.permits_i32(),
+                any_free,
+                context,
+            ));
+        }
     };
-    match level {
-        Some(level) => Err(Error::UnsuitableIsolation {
-            resource: semaphore.to_string(),
-            reason: isolation_reason(&level),
-        }),
-        None => Ok(classify_refusal(
-            slots,
-            semaphore.permits_i32(),
-            any_free,
-            context,
-        )),
-    }
+    LAST_ACQUIRED.set(number);
+    Ok(AttemptOutcome::Granted(Grant { number, fence }))
 }
