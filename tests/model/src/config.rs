@@ -103,36 +103,37 @@ pub enum Clock {
     SetBack,
 }
 
-/// One thing done wrong. The comments name the place in the crate that does it right.
+/// One deliberate mistake. Each comment names the place in the crate (`src/`) that does it right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mutant {
-    /// What is written to takes every write. (The application's part: the statement in `docs/guide.md`.)
+    /// The resource accepts every write. (The application's part: the statement in `docs/guide.md`.)
     NoFenceCheck,
-    /// `slot_rows.rs`, `where_key` of `Extend`: without the token.
+    /// `engine/slot_queries.rs`, `push_key_filter` of `Renew`: without the token.
     RefreshWithoutToken,
-    /// `slot_rows.rs`, `where_key` of `GiveBack`: without the token.
+    /// `engine/slot_queries.rs`, `push_key_filter` of `Release`: without the token.
     ReleaseWithoutToken,
-    /// `slots.rs`, `begun`, and `renewer/renew.rs`, `renew`: the deadline is counted from when the answer came.
+    /// `semaphore/acquire.rs`, `started`, and `semaphore/renewer/renew.rs`, `renew`: the deadline is counted from the
+    /// answer.
     DeadlineAfterReply,
-    /// `slot_store.rs`, `open_among`: counts the holders, and when there are too few takes any free slot.
+    /// `semaphore/backend.rs`, `lowest_grantable`: counts the holders, and if there are too few, claims any free slot.
     CountBeforeLock,
-    /// `slot_store.rs`, `open_among`: holders above the number of permits do not count.
+    /// `semaphore/backend.rs`, `lowest_grantable`: holders above the number of permits do not count.
     HoldersAboveIgnored,
-    /// `mysql/slot_statements.rs`, `Take`: the row is taken however it is by now.
+    /// `engine/mysql/slot_sql.rs`, `Claim`: claims the row even if it has changed.
     TakeWithoutCompare,
-    /// `mysql/slot_statements.rs`, `Take`: asks whether the row is free, not for the fence that was seen.
+    /// `engine/mysql/slot_sql.rs`, `Claim`: requires that the row is free, and not the fence that the search read.
     TakeWithoutFence,
-    /// `guard/state.rs`, `confirm`: does not ask whether the guard was lost meanwhile.
+    /// `semaphore/guard/state.rs`, `confirm`: does not check whether the guard was lost meanwhile.
     LostGuardRevived,
-    /// `clock.rs`: whether a lease has ended is asked of the process's clock, and one is a tick ahead.
+    /// `engine/clock.rs`: the processes' clocks decide whether a lease has expired, and one is a tick ahead.
     ProcessClock,
-    /// `fence.rs`, `next`: the clock alone.
+    /// `semaphore/fence.rs`, `next`: the clock alone.
     FenceByClock,
-    /// `fence.rs`, `next`: one more than the slot's own fence, or the clock, which was set back.
+    /// `semaphore/fence.rs`, `next`: one more than the slot's own fence, or the clock, which was set back.
     FenceOfOwnSlot,
-    /// `slot_batches.rs`, `to_remove`: removed rows leave no fence behind, and the clock is set back.
+    /// `engine/slot_resize.rs`, `slots_to_delete`: deleted rows leave no fence behind, and the clock is set back.
     PurgeForgetsFences,
-    /// A slot is free when it was given back, whenever its lease ends.
+    /// Every `expires_us <= now`: a slot is free only after its release, even if its lease has expired.
     ExpiryIgnored,
 }
 
