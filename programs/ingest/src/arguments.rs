@@ -12,17 +12,17 @@ use crate::source::{Elements, Source};
 
 /// Stores XML documents from several processes, each id under its object lock, and checks the result.
 ///
-/// Each document carries an id and a timestamp. Ids repeat; their versions arrive at several servers at
-/// once, in any order and more than once. A document whose id is not registered is inserted, a newer one
-/// updates the registered one, any other is dropped. Writers are processes of the operating system with
-/// several threads each; at the end the table is compared with what an independent computation expects.
+/// Each document has an id and a timestamp. Several documents have the same id: its versions, which arrive at
+/// several servers at the same time, in any order and more than once. The first document of an id is inserted. A
+/// newer version replaces the stored one; an older one is dropped. Writers are processes with several threads each.
+/// At the end the table is compared with the result of an independent computation.
 ///
-/// NEWEST is the one with the latest timestamp; of several with the same, the one whose SHA-256 is
-/// greatest. That choice is arbitrary, but the same in every order of arrival.
+/// NEWEST is the version with the latest timestamp; of several with the same timestamp, the one with the largest
+/// SHA-256. That choice is arbitrary, but the same in every order of arrival.
 ///
-/// RUNNING AGAIN on the same database: documents of --input are added to what is stored. Generated ones
-/// start from nothing, unless an earlier run of the same documents was stopped half-way: then they
-/// finish it. Generated and real documents leave each other alone.
+/// RUNNING AGAIN on the same database: documents of --input are added to those that are stored. Generated documents
+/// start with an empty table, unless an earlier run with the same documents was stopped: then the run finishes it.
+/// Generated documents and files do not affect each other.
 #[derive(Parser)]
 #[command(
     name = "ingest",
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Role {
-    /// One of the writers that this program starts.
+    /// A writer, started by this program.
     #[command(hide = true)]
     Writer,
 }
@@ -48,29 +48,29 @@ pub(crate) enum Role {
 pub(crate) struct Options {
     /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
     ///
-    /// A given database stays; the tables are created when they are missing. When the program was built
-    /// without PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client
-    /// library (Debian, Ubuntu: libpq-dev, libmariadb-dev).
+    /// A given database is kept; missing tables are created in it. If the program was built without PostgreSQL or
+    /// MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu: libpq-dev,
+    /// libmariadb-dev).
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
 
-    /// Processes that write
+    /// Number of writer processes
     #[arg(long, value_name = "N", default_value = "3")]
     pub(crate) processes: NonZeroUsize,
 
-    /// Threads, and connections, of each process
+    /// Number of threads, and connections, of each process
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) threads: NonZeroUsize,
 
-    /// Generate so many documents
+    /// Number of documents to generate
     #[arg(long, value_name = "N", default_value = "20000")]
     documents: NonZeroUsize,
 
-    /// Generate them with so many different ids [default: a twentieth of the documents]
+    /// Number of different ids to generate [default: a twentieth of the documents]
     #[arg(long, value_name = "N")]
     ids: Option<NonZeroUsize>,
 
-    /// Where chance begins: the same seed gives the same documents in the same order
+    /// Seed of the random numbers: the same seed gives the same documents in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -80,25 +80,25 @@ pub(crate) struct Options {
 
     /// The element with the id, as written in the files (cbc:ID): the first such child of the root
     ///
-    /// Its text is the id as it stands, spaces included.
+    /// Its text is the id, including spaces.
     #[arg(long, value_name = "NAME", requires = "input")]
     id_element: Option<String>,
 
     /// The element with the timestamp (cbc:IssueDate), likewise: xs:date or xs:dateTime
     ///
-    /// Without a time zone it counts as UTC; what is finer than a microsecond is cut off.
+    /// Without a time zone it is UTC. Fractions of a microsecond are cut off.
     #[arg(long, value_name = "NAME", requires = "input")]
     timestamp_element: Option<String>,
 
-    /// Deliver all documents so many times [default: 1; with --input 10 for every writer]
+    /// Number of times that all documents are delivered [default: 1; with --input 10 for every writer]
     #[arg(long, value_name = "N")]
     repeat: Option<NonZeroUsize>,
 
-    /// Without the object lock, in a plain transaction, to see what it is for
+    /// Use a plain transaction without the object lock, to see which errors the lock prevents
     #[arg(long)]
     pub(crate) unlocked: bool,
 
-    /// What becomes of the lock's row when the lock is released
+    /// What happens to the lock's row when the lock is released
     #[arg(long, value_enum, default_value = "transient")]
     pub(crate) retention: Retention,
 
@@ -113,17 +113,17 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Retention {
-    /// It is deleted
+    /// The row is deleted
     Transient,
-    /// It stays, for the next one to lock
+    /// The row is kept, and locked the next time
     Kept,
 }
 
-/// Documents with one id, on average, unless `--ids` says otherwise.
+/// The average number of documents per id, without `--ids`.
 const DOCUMENTS_PER_ID: usize = 20;
 
 impl Options {
-    /// The documents that the options ask for.
+    /// The documents that the options describe.
     pub(crate) fn source(&self) -> Result<Source> {
         let (Some(directory), Some(id), Some(timestamp)) =
             (&self.input, &self.id_element, &self.timestamp_element)
@@ -141,7 +141,7 @@ impl Options {
         Ok(Source::Files(Files::of(directory, elements)?))
     }
 
-    /// How often all documents are delivered.
+    /// The number of times that all documents are delivered.
     pub(crate) fn repeat(&self) -> usize {
         let default = if self.input.is_some() { 10 } else { 1 };
         self.repeat.map_or(default, NonZeroUsize::get)

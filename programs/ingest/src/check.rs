@@ -1,7 +1,7 @@
-//! The independent computation of what must be in the table, and the comparison with what is.
+//! Computes independently what must be in the table, and compares.
 //!
-//! It shares no code with what the writers do: no lock, no comparison of versions, no statement, and
-//! another XML library. Generated documents it does not parse at all.
+//! Shares no code with the writers: no lock, no comparison of versions, no statement, and another XML library.
+//! Generated documents are not parsed at all.
 
 use std::cmp::max;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,7 +20,7 @@ use crate::{encoding, timestamp};
 /// Orders the documents of one id.
 type Age = (NaiveDateTime, Digest);
 
-/// All documents of a run, as the check reads them.
+/// All documents of a run, as read by the check.
 pub(crate) struct Delivered {
     documents: Vec<Result<(String, Age)>>,
 }
@@ -28,14 +28,14 @@ pub(crate) struct Delivered {
 /// The newest document of each id.
 pub(crate) struct Expected(HashMap<String, Age>);
 
-/// How the table differs from the expectation, in ids.
+/// How the table differs from what is expected, in numbers of ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Ids that are there.
+    /// Ids in the table.
     pub(crate) stored: usize,
-    /// Ids that are not.
+    /// Ids that are missing.
     pub(crate) missing: usize,
-    /// Ids with another version than the newest.
+    /// Ids with a version that is not the newest.
     pub(crate) stale: usize,
     /// Rows beyond the first of an id.
     pub(crate) duplicates: usize,
@@ -56,8 +56,8 @@ impl Delivered {
         }
     }
 
-    /// Whether these rows are what a run of these documents leaves when it is stopped half-way: of each
-    /// id one version at most, and something left to do.
+    /// Whether a run with these documents that was stopped can have left these rows: at most one version of each id,
+    /// and some work left.
     pub(crate) fn were_begun(&self, rows: &[Row]) -> bool {
         let digests: HashSet<_> = self
             .documents
@@ -72,7 +72,7 @@ impl Delivered {
             && rows.iter().all(|row| digests.contains(&digest(&row.body)))
     }
 
-    /// The newest of each id among the documents that were not rejected and what was stored before.
+    /// The newest version of each id, among the documents that were not rejected and the rows from before the run.
     pub(crate) fn expected(&self, rejected: &BTreeMap<usize, String>, before: &[Row]) -> Expected {
         let mut newest: HashMap<String, Age> = HashMap::new();
         for (index, document) in self.documents.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Delivered {
         Expected(newest)
     }
 
-    /// Documents that the writers took and the check can't read: one of the two is wrong.
+    /// Documents that the writers accepted and the check can't read: one of the two is wrong.
     pub(crate) fn disputed(&self, rejected: &BTreeMap<usize, String>) -> Vec<(usize, String)> {
         let unread = self
             .documents
@@ -129,7 +129,7 @@ impl Expected {
     }
 }
 
-/// By the text itself, so that half a text would be found.
+/// Computed from the stored text, so that a truncated text is detected.
 fn age(row: &Row) -> Age {
     (row.timestamp, digest(&row.body))
 }
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// What must be in the table: of each id the row with the latest timestamp.
+    /// The rows that must be in the table: of each id the one with the latest timestamp.
     fn right_rows(generator: &Generator) -> Vec<Row> {
         let mut rows: Vec<_> = (0..generator.len())
             .map(|index| row(generator, index))

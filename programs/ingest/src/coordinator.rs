@@ -1,4 +1,4 @@
-//! A run: starts the writers, gathers their reports, and has the result checked.
+//! A run: starts the writers, collects their reports, and checks the result.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -18,7 +18,7 @@ use crate::starting_point::{all_rows, prepare};
 use crate::store::Store;
 use crate::writers::{Event, Writer};
 
-/// Runs the ingest that the options ask for.
+/// Runs the program with these options.
 pub(crate) fn ingest(options: &Options, place: &Place, source: Source) -> Result<Outcome> {
     let (sender, events) = mpsc::channel();
     let interrupts = sender.clone();

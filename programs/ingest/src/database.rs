@@ -1,4 +1,4 @@
-//! Which database a URL means, how the program gets support for it, and the connection type.
+//! Which database a URL refers to, how the program gets support for it, and the connection type.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ pub(crate) enum Engine {
     Mysql,
 }
 
-/// A database, as a URL that Diesel takes.
+/// A database, with a URL that Diesel accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Database {
     pub(crate) engine: Engine,
@@ -47,8 +47,8 @@ impl Database {
         })
     }
 
-    /// Returns when the program can talk to this database. When it was built without, it builds itself
-    /// again with it and starts over as that program.
+    /// Ensures that the program supports this database. If it was built without support, builds it again with support
+    /// and replaces this process by the new program.
     pub(crate) fn require_support(&self) -> Result<()> {
         let (name, feature, debian_package, supported) = match self.engine {
             Engine::Sqlite => return Ok(()),
@@ -64,7 +64,7 @@ impl Database {
             return Ok(());
         }
         let program = env!("CARGO_PKG_NAME");
-        // Set by `cargo run`.
+        // `cargo run` sets this variable.
         let cargo = env::var_os("CARGO").with_context(|| {
             format!(
                 "{program} was built without {name}; build it with --features {feature} \
@@ -98,7 +98,7 @@ fn again(cargo: &OsString, action: &str, feature: &str) -> Command {
         "--manifest-path",
         concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
     ]);
-    // What it was built with before stays: a program may need several.
+    // Keep the features that it was built with, because a program may need several.
     let before = [
         ("postgres", cfg!(feature = "postgres")),
         ("mysql", cfg!(feature = "mysql")),
@@ -112,7 +112,7 @@ fn again(cargo: &OsString, action: &str, feature: &str) -> Command {
     command
 }
 
-/// Where the database is: a given one, which stays, or an SQLite file that lives as long as this value.
+/// Where the database is: a given one, which is kept, or an SQLite file that is deleted with this value.
 pub(crate) enum Place {
     Given(Database),
     Temporary(

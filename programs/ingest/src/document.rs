@@ -12,8 +12,8 @@ use crate::{encoding, timestamp, xml};
 /// The SHA-256 of a document.
 pub(crate) type Digest = Vec<u8>;
 
-/// What makes one document newer than another with the same id. The order is total: by timestamp, and
-/// with the same timestamp by digest, so that the result never depends on which came first.
+/// Determines which of two documents with the same id is newer. The order is total: by timestamp, then by digest, so
+/// that the result does not depend on the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Queryable)]
 pub(crate) struct Version {
     pub(crate) timestamp: NaiveDateTime,
@@ -28,7 +28,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads a document; an error is the reason to reject it.
+    /// Reads a document. An error is the reason to reject it.
     pub(crate) fn read(body: Vec<u8>, elements: &Elements) -> Result<Self> {
         let text = encoding::decode(&body)?;
         let [id, timestamp] = xml::first_children(&text, [&elements.id, &elements.timestamp])?;

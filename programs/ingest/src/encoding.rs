@@ -1,11 +1,11 @@
-//! From the bytes of an XML document to text.
+//! Decodes the bytes of an XML document.
 
 use std::borrow::Cow;
 
 use anyhow::{Context, Result};
 use encoding_rs::{Encoding, UTF_8};
 
-/// The text of a document, by its byte order mark, else by its declaration, else as UTF-8.
+/// Decodes a document by its byte order mark, otherwise by its declaration, otherwise as UTF-8.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
     let (encoding, mark) = match Encoding::for_bom(bytes) {
         Some(found) => found,

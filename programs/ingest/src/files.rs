@@ -13,7 +13,7 @@ use crate::source::Elements;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Files {
     paths: Vec<String>,
-    /// Other files in the directory, which are left alone.
+    /// The number of other files in the directory, which are ignored.
     pub(crate) others: usize,
     pub(crate) elements: Elements,
 }
@@ -30,7 +30,7 @@ impl Files {
             }
             let extension = path.extension().unwrap_or_default();
             if extension.eq_ignore_ascii_case("xml") {
-                // A path that is not UTF-8 is not found again, and rejected.
+                // A path that is not UTF-8 will not be found, so the document is rejected.
                 paths.push(path.to_string_lossy().into_owned());
             } else {
                 others += 1;

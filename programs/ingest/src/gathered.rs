@@ -1,4 +1,4 @@
-//! What the writers of a run have told.
+//! The totals of a run, from the reports of its writers.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -9,7 +9,7 @@ use crate::screen::Screen;
 use crate::source::Source;
 use crate::writers::{Event, Writer};
 
-/// How long writers may take to finish what they are at before they are killed.
+/// The time that writers have to finish their transactions before they are killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Gathered {
@@ -17,16 +17,16 @@ pub(crate) struct Gathered {
     totals: Vec<Totals>,
     /// Why each document was rejected, by index.
     pub(crate) rejected: BTreeMap<usize, String>,
-    /// Errors that belong to no registration: writers that died, documents in dispute.
+    /// Errors that belong to no document's transaction: writers that died, documents that only one side can read.
     pub(crate) other_errors: usize,
     pub(crate) died: usize,
     pub(crate) interrupted: bool,
-    /// From the beginning to the last document.
+    /// The time from the start to the last document.
     pub(crate) took: Duration,
 }
 
 impl Gathered {
-    /// Lets the writers begin when all are connected, and returns when all have ended.
+    /// Starts the work when all writers are connected, and returns when all have ended.
     pub(crate) fn from_writers(
         writers: &mut [Writer],
         events: &Receiver<Event>,
@@ -60,7 +60,7 @@ impl Gathered {
                     screen.progress(gathered.total().handled);
                 }
                 Event::Told(_, Report::Rejected { index, reason }) => {
-                    // Every writer rejects it, each time.
+                    // Every writer rejects it, each time that it is delivered.
                     gathered.rejected.entry(index).or_insert_with(|| {
                         screen.say(&format!("rejected: {}: {reason}", source.name(index)));
                         reason
@@ -102,7 +102,7 @@ impl Gathered {
         screen.error(message);
     }
 
-    /// One that has seen all files of an input has told all rejections.
+    /// Whether a writer has read all files of the input, and so reported all rejections.
     pub(crate) fn some_writer_finished(&self) -> bool {
         !self.interrupted && self.died < self.totals.len()
     }

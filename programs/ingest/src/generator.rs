@@ -1,5 +1,5 @@
-//! Made-up documents: a pure function of seed, number of documents and number of ids, so that every
-//! process makes the same, and a second run can finish a first.
+//! Generates documents from the seed, the number of documents and the number of ids alone, so that every process
+//! generates the same ones, and a second run can finish the first.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::source::Elements;
 
-/// Every so many documents, one follows another version of itself at once, at another server.
+/// One of this many documents arrives directly after another version of the same id, at another server.
 const FOLLOWS: usize = 4;
 
-/// How many versions a document may arrive early or late.
+/// The number of versions by which a document may arrive early or late.
 const DISORDER: u64 = 3;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -23,7 +23,7 @@ pub(crate) struct Generator {
     ids: usize,
 }
 
-/// A document, and what is known about it without parsing it.
+/// A document, and its properties, which need not be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Generated {
     pub(crate) id: String,
@@ -51,7 +51,7 @@ impl Generator {
         self.documents
     }
 
-    /// The document that is the `index`th to arrive.
+    /// The document that arrives as number `index`.
     pub(crate) fn document(&self, index: usize) -> Generated {
         let number = self.number(index);
         let version = self.version(index);
@@ -63,7 +63,7 @@ impl Generator {
         Generated { id, timestamp, xml }
     }
 
-    /// Which of the ids it is.
+    /// The number of the document's id.
     fn number(&self, index: usize) -> u64 {
         let follows = index % FOLLOWS == FOLLOWS - 1;
         let drawn = if follows { index - 1 } else { index };
@@ -71,15 +71,15 @@ impl Generator {
         self.chance(drawn as u64, 0).random_range(0..ids)
     }
 
-    /// Versions rise while the documents arrive, but not in order, and some come again. About half of
-    /// the documents are newer than all before them.
+    /// Later documents tend to have larger versions, but not in order, and some versions repeat. About half of the
+    /// documents are newer than all before them.
     fn version(&self, index: usize) -> u64 {
         let per_id = 2 * self.documents.div_ceil(self.ids);
         let due = index as u64 * per_id as u64 / self.documents as u64;
         due + self.chance(index as u64, 1).random_range(0..=2 * DISORDER)
     }
 
-    /// Random numbers that depend on nothing but the seed and these two.
+    /// Random numbers that depend only on the seed and these two numbers.
     fn chance(&self, first: u64, second: u64) -> StdRng {
         let mut seed = [0; 32];
         for (part, number) in seed.chunks_mut(8).zip([self.seed, first, second]) {

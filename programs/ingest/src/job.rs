@@ -1,5 +1,5 @@
-//! What the coordinator tells a writer: one line of JSON on its standard input, so that a password in
-//! the database URL is in no list of processes.
+//! A writer's job: one line of JSON on its standard input, so that a password in the database URL is in no list of
+//! processes.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub(crate) struct Job {
     pub(crate) repeat: usize,
     pub(crate) locking: Locking,
     pub(crate) threads: usize,
-    /// How many writers there are, and which one this is.
+    /// The number of writers, and the index of this one.
     pub(crate) writers: usize,
     pub(crate) writer: usize,
 }

@@ -14,15 +14,15 @@ use crate::registration::Locking;
 use crate::report::WAIT;
 use crate::schedule;
 
-/// What shells report of a program that Ctrl-C ended.
+/// The exit code that shells report for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     backend: &'static str,
-    /// The documents, each counted once however often it was delivered.
+    /// The number of different documents.
     documents: usize,
-    /// Documents that were to be delivered to writers, and those that were.
+    /// The number of deliveries to writers: planned and completed.
     deliveries: usize,
     handled: usize,
     inserted: usize,
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    /// Without the lock harm is expected, and no failure.
+    /// Without the lock wrong results are expected, and no failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.interrupted {
             ExitCode::from(INTERRUPTED)
@@ -100,12 +100,12 @@ impl Outcome {
         }
     }
 
-    /// Whether there is something left for another run.
+    /// Whether documents are left for another run.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.interrupted || self.writers_died > 0
     }
 
-    /// What the table holds is what it must hold.
+    /// Whether the table contains what it must.
     fn is_right(&self) -> bool {
         self.missing + self.stale + self.duplicates == 0
     }
@@ -133,7 +133,7 @@ impl Outcome {
     }
 }
 
-/// To tenths.
+/// Rounds to tenths.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

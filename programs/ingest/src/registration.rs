@@ -1,4 +1,4 @@
-//! What is done with one document, in one transaction.
+//! Stores one document in one transaction.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use crate::document::Document;
 use crate::store::Store;
 
-/// How often a transaction that the database broke is tried again.
+/// The number of retries of a transaction that the database aborted.
 const RETRIES: u32 = 5;
 
-/// What keeps two transactions from working on one id at the same time.
+/// What prevents two transactions from changing the same id at the same time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum Locking {
     /// Nothing.
     Unlocked,
-    /// The id's object lock, whose row is deleted again.
+    /// The id's object lock, whose row is deleted.
     Transient,
-    /// The id's object lock, whose row stays.
+    /// The id's object lock, whose row is kept.
     Kept,
 }
 
-/// What became of a document.
+/// What happened to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Inserted,
@@ -33,12 +33,12 @@ pub(crate) enum Fate {
 
 pub(crate) struct Registration {
     pub(crate) fate: Fate,
-    /// From asking for the lock to having it.
+    /// The time from the request to the acquired lock.
     pub(crate) waited: Duration,
     pub(crate) retries: u32,
 }
 
-/// Inserts the document, updates the registered one, or drops it.
+/// Inserts the document, replaces the stored version, or drops the document.
 pub(crate) fn register<C: Store>(
     conn: &mut C,
     document: &Document,

@@ -1,4 +1,4 @@
-//! What a writer tells the coordinator: lines of JSON on its standard output.
+//! A writer's reports to the coordinator: lines of JSON on its standard output.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::registration::{Fate, Registration};
 
-/// From when on the time to get a lock counts as a wait. The statements alone take less, unless the
-/// machine is busy.
+/// The time from which acquiring a lock counts as a wait. Without a wait the statements take less, unless the machine
+/// is busy.
 pub(crate) const WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Report {
-    /// Connected; waits for the word to begin.
+    /// The writer is connected and waits for the start.
     Ready,
-    /// What has been done so far.
+    /// The totals so far.
     Progress(Totals),
-    /// The document with this index can't be read, and why.
+    /// The document with this index can't be read.
     Rejected { index: usize, reason: String },
     /// Storing the document with this index failed.
     Failed { index: usize, error: String },
@@ -24,14 +24,14 @@ pub(crate) enum Report {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Totals {
-    /// Documents done, whatever became of them.
+    /// Documents that were inserted, updated, dropped or rejected, or that failed.
     pub(crate) handled: usize,
     pub(crate) inserted: usize,
     pub(crate) updated: usize,
     pub(crate) dropped: usize,
     pub(crate) errors: usize,
     pub(crate) retries: u32,
-    /// Locks that took at least [`WAIT`] to get.
+    /// Locks that took at least [`WAIT`] to acquire.
     pub(crate) waits: usize,
     pub(crate) longest_wait: Duration,
 }

@@ -1,4 +1,4 @@
-//! Which writer is given which documents, in which order.
+//! Which writer gets which documents, in which order.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -9,8 +9,8 @@ use crate::source::Source;
 
 /// The indexes of the documents for the job's writer, in order of arrival.
 ///
-/// Generated documents arrive in turns, one at each writer, so that neighbours are in work at the same
-/// time; with every repetition the turns shift. Files all go to every writer, each time shuffled.
+/// Generated documents go to the writers in turn, so that successive documents are processed at the same time; each
+/// repetition starts with another writer. Files all go to every writer, shuffled each time.
 pub(crate) fn deliveries(job: &Job) -> Vec<usize> {
     let all = 0..job.source.len();
     match &job.source {
@@ -33,7 +33,7 @@ pub(crate) fn deliveries(job: &Job) -> Vec<usize> {
     }
 }
 
-/// How many documents all writers together are given.
+/// The number of documents that all writers get together.
 pub(crate) fn total(job: &Job) -> usize {
     let receivers = match &job.source {
         Source::Generated(_) => 1,

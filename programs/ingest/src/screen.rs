@@ -1,10 +1,10 @@
-//! What is shown while connections are at work.
+//! The progress display.
 
 use std::fmt::Write;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// Errors and rejections that are printed, of each kind.
+/// The most errors, and the most rejections, that are printed.
 const PRINTED: usize = 20;
 
 /// The progress bar, and the messages above it. Both go to standard error.
@@ -31,7 +31,7 @@ impl Screen {
         Self { bar, errors: 0 }
     }
 
-    /// The time of the preparations does not count.
+    /// Starts the clock of the display, after the preparations.
     pub(crate) fn begin(&self) {
         self.bar.reset();
     }
@@ -44,7 +44,7 @@ impl Screen {
         self.bar.suspend(|| eprintln!("{message}"));
     }
 
-    /// Prints the first errors; there may be thousands of a kind.
+    /// Prints an error, if it is one of the first: there may be thousands.
     pub(crate) fn error(&mut self, message: &str) {
         self.errors += 1;
         if self.errors <= PRINTED {
@@ -60,8 +60,8 @@ impl Screen {
     }
 }
 
-/// In whole numbers.
+/// Writes the rate as a whole number.
 fn rate(state: &ProgressState, out: &mut dyn Write) {
-    // A progress bar that can't be drawn is nobody's concern.
+    // The display is not essential: ignore the error.
     let _ = write!(out, "{:.0}", state.per_sec());
 }

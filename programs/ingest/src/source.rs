@@ -1,4 +1,4 @@
-//! Where documents come from.
+//! The source of the documents.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub(crate) enum Source {
     Files(Files),
 }
 
-/// The elements that tell a document's id and timestamp, by their names as written.
+/// The names, as written in the files, of the elements with a document's id and timestamp.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Elements {
     pub(crate) id: String,
@@ -32,7 +32,7 @@ impl Source {
         matches!(self, Self::Generated(_))
     }
 
-    /// What a message calls the document.
+    /// The name of the document in messages.
     pub(crate) fn name(&self, index: usize) -> String {
         match self {
             Self::Generated(_) => format!("generated document {index}"),

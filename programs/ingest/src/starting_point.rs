@@ -1,4 +1,4 @@
-//! What is in the database before the writers begin.
+//! The contents of the database before the writers start.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use diesel::QueryResult;
 use crate::check::Delivered;
 use crate::store::{Row, Store};
 
-/// Rows that are read at a time.
+/// The number of rows that are read at a time.
 const PAGE: i64 = 1000;
 
-/// Creates the tables and settles from which rows the run starts, which are returned.
+/// Creates the tables, deletes rows if necessary, and returns the rows with which the run starts.
 ///
-/// Generated documents start from nothing, unless the rows of an earlier run show that it was stopped
-/// half-way. Rows of real documents stay, unless all are to go.
+/// Generated documents start with an empty table, unless the rows are those of an earlier run with the same documents
+/// that was stopped. Rows from files are kept, unless the table is to be emptied.
 pub(crate) fn prepare<C: Store>(
     conn: &mut C,
     delivered: &Delivered,

@@ -1,7 +1,7 @@
-//! The table of registered documents.
+//! The table of stored documents.
 //!
-//! The statements are the same for all databases, in Diesel's DSL, but for the type of the id: bytes on
-//! MySQL, whose collations take different texts for equal, and text elsewhere.
+//! The statements are the same for all databases, in Diesel's DSL, except for the type of the id: bytes on MySQL, whose
+//! collations treat different texts as equal, and text elsewhere.
 
 use chrono::NaiveDateTime;
 use diesel::prelude::*;
@@ -10,7 +10,7 @@ use diesel_locks::ObjectLockExt;
 
 use crate::document::{Document, Version};
 
-/// The row of an id, as far as it takes to judge another document.
+/// The part of an id's row that is compared with another version.
 #[derive(Queryable)]
 pub(crate) struct Registered {
     pub(crate) seq: i64,
@@ -27,17 +27,17 @@ pub(crate) struct Row {
     pub(crate) generated: bool,
 }
 
-/// A [`Row`] with the id as the database has it.
+/// A [`Row`] with the id as stored in the database.
 type Stored<Id> = (i64, Id, NaiveDateTime, Vec<u8>, bool);
 
 pub(crate) trait Store: ObjectLockExt + R2D2Connection + 'static {
-    /// As the output calls it.
+    /// The name of the database in the output.
     const NAME: &'static str;
 
-    /// Creates the table when it is missing.
+    /// Creates the table if it is missing.
     fn create_table(&mut self) -> QueryResult<()>;
 
-    /// Settings of the session, before it does anything else.
+    /// Sets up the session, before any other statement.
     fn set_up(&mut self) -> QueryResult<()>;
 
     fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>>;
@@ -46,7 +46,7 @@ pub(crate) trait Store: ObjectLockExt + R2D2Connection + 'static {
 
     fn update(&mut self, seq: i64, document: &Document) -> QueryResult<usize>;
 
-    /// The next rows, by `seq`.
+    /// The next rows, in the order of `seq`.
     fn rows_after(&mut self, seq: i64, limit: i64) -> QueryResult<Vec<Row>>;
 
     fn delete_all(&mut self) -> QueryResult<usize>;
@@ -168,7 +168,7 @@ store!(
 
 impl<Id: Into<Vec<u8>>> From<Stored<Id>> for Row {
     fn from((seq, id, timestamp, body, generated): Stored<Id>) -> Self {
-        // What is not text is no id that this program stored.
+        // This program stores only ids that are text.
         let id = String::from_utf8_lossy(&id.into()).into_owned();
         Self {
             seq,

@@ -1,10 +1,9 @@
-//! The timestamps that XML documents carry.
+//! The timestamps in XML documents.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use chrono::{DateTime, Datelike, NaiveDateTime};
 
-/// Reads an `xs:date` or `xs:dateTime` as a moment in UTC, in whole microseconds: what all databases
-/// can store.
+/// Reads an `xs:date` or `xs:dateTime` as a time in UTC, in whole microseconds, which all databases can store.
 pub(crate) fn parse(text: &str) -> Result<NaiveDateTime> {
     let text = text.trim();
     let dated = match (

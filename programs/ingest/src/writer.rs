@@ -1,7 +1,7 @@
-//! A writer: a process with several threads that registers the documents it is given.
+//! A writer: a process with several threads that stores the documents of its job.
 //!
-//! It ends when it is through, on Ctrl-C, and when its standard input ends: the coordinator closes that
-//! to stop it, and its end does so too. A transaction in work is finished first.
+//! It ends after its last document, on Ctrl-C, and when its standard input ends, which the coordinator closes to stop
+//! it, or which ends with the coordinator. It finishes open transactions first.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -23,12 +23,12 @@ use crate::schedule;
 use crate::source::Elements;
 use crate::store::Store;
 
-/// How often a writer says how far it is.
+/// The interval between two reports of progress.
 const TELLING: Duration = Duration::from_millis(100);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The writer's whole life.
+/// Runs the writer from its start to its end.
 pub(crate) fn run() -> Result<ExitCode> {
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
     let mut line = String::new();
@@ -43,7 +43,7 @@ fn write<C: Store>(job: &Job) -> Result<()> {
     let size = u32::try_from(job.threads)?;
     let pool = Pool::builder()
         .max_size(size)
-        // A connection that broke makes its document fail; asking before each costs a round trip.
+        // A test before each document would take a round trip. Without it, a broken connection fails its document.
         .test_on_check_out(false)
         .connection_customizer(Box::new(SetUp))
         .build(ConnectionManager::<C>::new(&job.database_url))
@@ -118,7 +118,7 @@ impl<C: Store> Work<'_, C> {
                 return;
             }
         };
-        // A connection for each document, as a handler of requests has one.
+        // A connection per document, as a request handler uses one per request.
         let registration = self
             .pool
             .get()
@@ -158,7 +158,7 @@ impl<C: Store> Work<'_, C> {
     }
 }
 
-/// One line on standard output. When nobody reads it any more, there is nobody to work for.
+/// Writes a report to standard output. Stops the writer when the coordinator has ended.
 fn tell(report: &Report) {
     let told = serde_json::to_string(report)
         .map_err(io::Error::from)

@@ -1,4 +1,4 @@
-//! The writers, seen from the coordinator: processes and the pipes to them.
+//! The coordinator's side of the writers: processes and their pipes.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use crate::report::Report;
 
 /// What the coordinator waits for.
 pub(crate) enum Event {
-    /// A writer told something.
+    /// A report of a writer.
     Told(usize, Report),
     /// A writer's standard output has ended, and the writer with it.
     Ended(usize),
@@ -59,17 +59,17 @@ impl Writer {
         self.say("begin");
     }
 
-    /// Lets it finish the transactions it is in.
+    /// Tells it to end after its open transactions.
     pub(crate) fn stop(&mut self) {
         self.input = None;
     }
 
     pub(crate) fn kill(&mut self) {
-        // An error means that it has ended by itself.
+        // An error means that it has already ended.
         let _ = self.child.kill();
     }
 
-    /// Waits for the end; an error says how it ended if not well.
+    /// Waits for the end. Returns an error if it did not end successfully.
     pub(crate) fn ended(&mut self) -> Result<()> {
         self.stop();
         let pid = self.child.id();
@@ -79,7 +79,7 @@ impl Writer {
     }
 
     fn say(&mut self, line: &str) {
-        // One that has ended can't hear; its end is an event of its own.
+        // The end of a process is an event of its own, so a failed write is ignored.
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{line}");
         }
@@ -87,7 +87,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// None outlives the coordinator, which may fail half-way.
+    /// No writer outlives the coordinator, which may fail.
     fn drop(&mut self) {
         self.stop();
         self.kill();

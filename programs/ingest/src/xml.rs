@@ -1,4 +1,4 @@
-//! Reads the text of wanted elements out of an XML document.
+//! Reads the text of certain elements of an XML document.
 
 use anyhow::{Context, Result, bail, ensure};
 use quick_xml::NsReader;
@@ -6,8 +6,8 @@ use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
-/// The text of the first child of the root with each of these names, as they are written there, prefix
-/// included. The whole document is read: it must be well-formed.
+/// Returns, for each name, the text of the root's first child with that name (as written, with its prefix). Reads the
+/// whole document, which must be well-formed.
 pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Result<[String; N]> {
     let mut reader = NsReader::from_str(xml);
     reader.config_mut().expand_empty_elements = true;
@@ -62,7 +62,7 @@ pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Res
             }
             Event::DocType(_) => declares_entities = true,
             Event::Eof => break,
-            // Empty elements arrive as start and end.
+            // Empty elements are reported as start and end.
             Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
         }
     }
@@ -77,7 +77,7 @@ pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Res
     Ok(texts.map(Option::unwrap_or_default))
 }
 
-/// Prefixes must be declared, and attributes stand once.
+/// Checks that prefixes are declared, and that no attribute is repeated.
 fn check_names(reader: &NsReader<&[u8]>, tag: &BytesStart) -> Result<()> {
     let undeclared = |resolved| match resolved {
         ResolveResult::Unknown(prefix) => bail!("the prefix {prefix:?} is not declared"),
@@ -90,7 +90,7 @@ fn check_names(reader: &NsReader<&[u8]>, tag: &BytesStart) -> Result<()> {
     Ok(())
 }
 
-/// What a reference stands for; `None` for an entity that the document would have to declare.
+/// The character of a reference; `None` for an entity that the document would have to declare.
 fn character(reference: &BytesRef) -> Result<Option<char>> {
     if let Some(character) = reference.resolve_char_ref()? {
         return Ok(Some(character));

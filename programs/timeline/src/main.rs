@@ -1,4 +1,4 @@
-//! Three threads and one object lock, step by step: who asks, who has it, who waits.
+//! Three threads and one object lock: when each requests, acquires and releases it.
 
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
@@ -11,18 +11,17 @@ use diesel_locks::prelude::*;
 
 use database::{Database, Engine, Place};
 
-// Both programs read database URLs alike, and build themselves again alike.
+// Shared by the programs: database URLs, and building the program with support for a database.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 
 const THREADS: usize = 3;
 const HELD: Duration = Duration::from_millis(250);
 
-/// Three threads, each with a connection of its own, ask for one object lock at the same moment and hold
-/// it for 250 ms.
+/// Three threads, each with its own connection, request one object lock at the same time and hold it for 250 ms.
 ///
-/// Printed when all is over, so that printing slows nobody down: milliseconds since the start, thread (0
-/// is the main one), event.
+/// Prints milliseconds since the start, thread (0 is the main thread) and event, after all threads have ended, so that
+/// printing does not delay them.
 #[derive(Parser)]
 #[command(name = "timeline", version)]
 struct Arguments {
@@ -100,7 +99,7 @@ fn work<C: ObjectLockExt>(
     Ok(())
 }
 
-/// Events with the thread and the time.
+/// Events with their threads and times.
 struct Log {
     start: Instant,
     events: Mutex<Vec<(Duration, usize, &'static str)>>,

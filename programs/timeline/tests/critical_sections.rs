@@ -1,4 +1,4 @@
-//! The threads of `timeline` hold the lock one after another.
+//! The threads of `timeline` hold the lock one after the other.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Runs that are stopped half-way, and the same command again.
+//! Runs that are stopped, and a second run of the same command.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -21,7 +21,7 @@ struct Started {
 }
 
 impl Started {
-    /// A run that has stored some documents.
+    /// Starts a run, and waits until it has stored some documents.
     fn new() -> Self {
         let directory = TempDir::new().expect("a directory");
         let path = directory.path().join("documents.sqlite");
@@ -46,7 +46,7 @@ impl Started {
         started
     }
 
-    /// How many rows there are; an error while the table is missing or locked.
+    /// The number of rows; an error while the table is missing or locked.
     fn stored(&self) -> QueryResult<i64> {
         diesel::table! {
             ingest_documents (seq) {
@@ -57,7 +57,8 @@ impl Started {
         ingest_documents::table.count().get_result(&mut conn)
     }
 
-    /// The run's end, how long it took, and the same command again.
+    /// Waits for the end of the run, and runs the same command again. Returns both runs, and the time until the end of
+    /// the first.
     fn end_and_repeat(self) -> (Run, Duration, Run) {
         let now = Instant::now();
         let ended = Run::from(self.child.wait_with_output().expect("ingest ends"));

@@ -1,15 +1,15 @@
-//! What a program printed with `--json`, and how it ended.
+//! The output of a program with `--json`, and its exit code.
 
 use std::process::Output;
 
 use serde_json::Value;
 
-/// A run that has come to its end.
+/// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// The last line.
     pub(crate) outcome: Value,
-    /// What went to standard error.
+    /// The text on standard error.
     #[allow(dead_code, reason = "shown by Debug, and read in some programs' tests")]
     pub(crate) messages: String,
     pub(crate) code: Option<i32>,
@@ -36,7 +36,7 @@ impl Run {
             .unwrap_or_else(|| panic!("no number {field} in {self:?}"))
     }
 
-    /// It ended well, and found none of these.
+    /// Asserts that the run succeeded, and that these counts are 0.
     pub(crate) fn assert_none_of(&self, wrong: &[&str]) {
         assert_eq!(self.code, Some(0), "{self:?}");
         for field in wrong {

@@ -1,4 +1,4 @@
-//! The program itself, from its arguments to what it prints.
+//! The program, from its arguments to its output.
 
 mod interruptions;
 mod json_run;

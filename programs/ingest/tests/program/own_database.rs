@@ -1,11 +1,11 @@
-//! A database of a test's own on a server.
+//! A separate database on a server for a test.
 
 use std::env;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::prelude::*;
 
-/// A database that is dropped again.
+/// A database that is dropped with this value.
 pub(crate) struct OwnDatabase<C: Connection> {
     pub(crate) server: C,
     pub(crate) name: String,
@@ -13,7 +13,7 @@ pub(crate) struct OwnDatabase<C: Connection> {
 }
 
 impl<C: Connection> OwnDatabase<C> {
-    /// The variable holds the URL of any database on the server.
+    /// Creates a database on a server. `variable` contains the URL of any database on it.
     pub(crate) fn create(variable: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 

@@ -1,4 +1,4 @@
-//! The processes of a run, seen from outside; without programs that small machines lack, such as `ps`.
+//! The processes of a run, without programs that are not on every machine, such as `ps`.
 
 use rustix::process::{Pid as Number, Signal, kill_process};
 use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
@@ -8,7 +8,7 @@ pub(crate) fn signal(process: u32, signal: Signal) {
     kill_process(number.expect("not 0"), signal).expect("it runs");
 }
 
-/// The processes that this one has started.
+/// The child processes of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let parent = Pid::from_u32(parent);
     listed(ProcessesToUpdate::All, |process| {
@@ -16,15 +16,15 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
     })
 }
 
-/// Those that a signal has stopped.
+/// The processes among these that a signal has stopped.
 #[allow(dead_code, reason = "only some programs stop processes")]
 pub(crate) fn stopped(processes: &[u32]) -> Vec<u32> {
     among(processes, |process| process.status() == ProcessStatus::Stop)
 }
 
-/// Those that have not ended.
+/// The processes among these that have not ended.
 pub(crate) fn alive(processes: &[u32]) -> Vec<u32> {
-    // One that has ended is listed until somebody has asked how.
+    // A process that has ended is listed until its parent has waited for it.
     among(processes, |process| {
         process.status() != ProcessStatus::Zombie
     })

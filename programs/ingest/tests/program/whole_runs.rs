@@ -1,4 +1,4 @@
-//! Whole runs on SQLite.
+//! Runs on SQLite.
 
 use std::fs;
 use std::path::Path;
