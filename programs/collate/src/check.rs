@@ -1,7 +1,7 @@
-//! Whether every line is in the file of its hour, once and in order of time.
+//! Checks that every line is in the file of its hour, once and in the order of time.
 //!
-//! The lines are made again from the seed: what the workers did does not matter here, only what is in the
-//! files that the database names.
+//! Generates the lines again from the seed, and reads the files that are named in the database. Does not use anything
+//! else that the workers have written.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,14 +13,14 @@ use crate::store::HourFile;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Lines that are in the files.
+    /// Lines in the files.
     pub(crate) found: usize,
     pub(crate) missing: usize,
-    /// Lines beyond the first of their kind.
+    /// Lines that are there more than once, without the first.
     pub(crate) repeated: usize,
     /// Lines that are earlier than the one before.
     pub(crate) disordered: usize,
-    /// Lines that are in the file of another hour, or that no log file has.
+    /// Lines in the file of another hour, or that are in no log file.
     pub(crate) foreign: usize,
 }
 
@@ -30,7 +30,7 @@ struct Check {
     verdict: Verdict,
 }
 
-/// Reads the files of all hours. One that can't be read has no lines, and an error that is told.
+/// Reads the files of all hours. A file that can't be read counts as empty, and its error is reported.
 pub(crate) fn check(
     generator: &Generator,
     directory: &Directory,
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The verdict on right files that were changed.
+    /// The verdict on correct files after a change.
     fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> Verdict {
         let generator = Generator::new(1, 20, 10, 3);
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,17 +1,17 @@
-//! The clock that all processes of this machine share, and that nobody sets.
+//! The monotonic clock, which all processes of the machine share.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A moment that can be told to another process, unlike Rust's `Instant`.
+/// A time that can be sent to another process, unlike Rust's `Instant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) struct Moment(Duration);
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        // This clock starts at zero: the conversion can't fail.
+        // The clock is not negative, so the conversion can't fail.
         Self(
             clock_gettime(ClockId::Monotonic)
                 .try_into()
@@ -23,7 +23,7 @@ impl Moment {
         Self(self.0.saturating_add(duration))
     }
 
-    /// Zero when `earlier` is later.
+    /// The time since `earlier`; zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

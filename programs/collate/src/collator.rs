@@ -1,4 +1,4 @@
-//! A worker: on a timer it asks for a slot, and with a slot for a list, which it works on.
+//! A worker: on a timer it requests a slot, and with a slot it takes a list and collates it.
 
 use std::thread;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::report::{Gate, Noticed, Report};
 use crate::store::{HourFile, List, Part, Store, state};
 use crate::{merging, node, sorting};
 
-/// The time between two questions for a slot, at least and at most.
+/// The bounds of the pause between two requests for a slot, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 20..60;
 
-/// Lists among which a worker chooses one.
+/// The number of lists among which a worker chooses one.
 const CHOICE: i64 = 32;
 
-/// What has been made of a list and waits for its row.
+/// The result of a list, before it is committed.
 pub(crate) enum Made {
     Parts(Vec<Part>),
     Hour {
         file: HourFile,
-        /// The name of the one that it replaces.
+        /// The name of the file that it replaces.
         old: Option<String>,
-        /// The names of the parts that are in it now.
+        /// The names of the parts that it now contains.
         parts: Vec<String>,
     },
 }
@@ -53,18 +53,18 @@ pub(crate) fn run<C: Store>(job: &Job, worker: usize) -> Result<()> {
             }
             holding.release()?;
         }
-        // After work too: the slot is then another's, who has waited.
+        // Also after work, so that a waiting worker gets the slot.
         pause();
     }
     Ok(())
 }
 
-/// Random, so that workers do not ask in step.
+/// Sleeps for a random time, so that workers do not all request at the same time.
 fn pause() {
     thread::sleep(Duration::from_millis(rand::rng().random_range(PAUSE_MS)));
 }
 
-/// Takes a list. Each slot has another place to begin at, so that workers seldom want the same list.
+/// Takes a list. Each slot starts its search at another list, so that workers rarely compete for the same one.
 fn next_list<C: Store>(holding: &mut Holding<'_, C>) -> Result<Option<List>> {
     let fence = holding.fence();
     let mut lists = holding.conn.queued(fence, CHOICE)?;
@@ -92,7 +92,7 @@ fn collate<C: Store>(
     };
     match made.and_then(|made| commit(holding, directory, list, made)) {
         Ok(()) => Ok(()),
-        // The list is queued again when the slot is not held any more.
+        // The list will be queued again, because the slot is no longer held.
         Err(Halt::Stale(noticed)) => {
             node::tell(&Report::Stale(noticed));
             Ok(())
@@ -102,8 +102,8 @@ fn collate<C: Store>(
             holding.statement(|conn| conn.put_back(list.id, fence))?;
             Ok(())
         }
-        // Others delete the files of a list that is done: to whom it does not belong any more, they are
-        // missing. Without fences nobody asks whose list it is, and it is tried again.
+        // The files of a list that another worker has finished are deleted, so this worker may have lost the list.
+        // Without fences nothing checks that, and the list is retried.
         Err(Halt::Failed(error)) => {
             if !holding.is_fenced() {
                 return Ok(());
@@ -126,7 +126,7 @@ fn is_ours<C: Store>(holding: &mut Holding<'_, C>, list: &List) -> Result<bool> 
     Ok(is_taken && holding.is_held()?)
 }
 
-/// Makes the files count, if slot and list are still ours, and then deletes those that they replace.
+/// Commits the result if this worker still holds the slot and the list, and then deletes the files that it replaces.
 fn commit<C: Store>(
     holding: &mut Holding<'_, C>,
     directory: &Directory,

@@ -1,5 +1,4 @@
-//! A run: makes the log files, starts the nodes, watches the slots, makes trouble, and has the result
-//! checked.
+//! A run: generates the log files, starts the nodes, watches the slots, kills and pauses nodes, and checks the result.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -23,13 +22,13 @@ use crate::screen::{Progress, Screen};
 use crate::store::{Store, state};
 use crate::trouble::Trouble;
 
-/// How often the slots that are held are counted, and the lists.
+/// The interval at which held slots and lists are counted.
 const WATCHING: Duration = Duration::from_millis(20);
 
-/// How long nodes may take to finish what they are at before they are killed.
+/// The time that nodes have to finish their statements before they are killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs the collation that the options ask for.
+/// Runs the program with these options.
 pub(crate) fn collate(options: &Options, place: &Place) -> Result<Outcome> {
     let (sender, events) = mpsc::channel();
     let interrupts = sender.clone();
@@ -65,20 +64,20 @@ fn job(options: &Options, database: &Database, directory: PathBuf) -> Job {
     }
 }
 
-/// What has been counted in a run.
+/// The counts of a run.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) errors: usize,
-    /// Workers that were stopped in the middle, and when their work was done.
+    /// Workers that were stopped during their work, and at its end.
     pub(crate) stale_refreshing: usize,
     pub(crate) stale_committing: usize,
-    /// The most slots that were seen to be held at the same time.
+    /// The most slots that `held_slots` returned at any time.
     pub(crate) most_sampled: usize,
     pub(crate) lists: usize,
     pub(crate) interrupted: bool,
-    /// All is collated.
+    /// Whether everything is collated.
     pub(crate) finished: bool,
-    /// From the start of the nodes to the last list.
+    /// The time from the start of the nodes to the last list.
     pub(crate) took: Duration,
 }
 
@@ -90,17 +89,17 @@ struct Run<'a, C: Store> {
     conn: C,
     directory: Directory,
     screen: Screen,
-    /// All that were ever started, by index.
+    /// All processes that were started, by index.
     processes: Vec<Process>,
     ledger: Ledger,
     trouble: Trouble,
     counts: Counts,
-    /// When those that are still running will be killed.
+    /// When the processes that are still running are killed.
     deadline: Option<Instant>,
 }
 
 impl<'a, C: Store> Run<'a, C> {
-    /// Creates tables and semaphores. Those who held a slot in an earlier run are gone.
+    /// Creates tables and semaphores. Releases the slots of earlier runs, whose holders have ended.
     fn new(
         options: &'a Options,
         job: Job,
@@ -155,7 +154,7 @@ impl<'a, C: Store> Run<'a, C> {
         });
         self.counts.errors += unreadable;
         let kept: HashSet<&str> = hours.iter().map(|file| file.name.as_str()).collect();
-        // Without a result, what there is may be of interest.
+        // Without a result, keep all files for inspection.
         let leftovers = if self.counts.finished {
             self.directory.delete_others(&kept)?
         } else {
@@ -202,7 +201,7 @@ impl<'a, C: Store> Run<'a, C> {
                 self.make_trouble(done)?;
             }
         }
-        // What the last ones have told.
+        // The last reports.
         while let Ok(event) = self.events.try_recv() {
             self.handle(event);
         }
@@ -270,7 +269,7 @@ impl<'a, C: Store> Run<'a, C> {
         self.deadline.get_or_insert(Instant::now() + PATIENCE);
     }
 
-    /// Counts slots and lists; how many lists are done.
+    /// Counts slots and lists. Returns how many lists are done.
     fn watch(&mut self) -> Result<usize> {
         let held = self.conn.held_slots(COLLATE)?.len();
         self.counts.most_sampled = self.counts.most_sampled.max(held);
@@ -291,8 +290,8 @@ impl<'a, C: Store> Run<'a, C> {
         self.screen.progress(progress);
         let done = done.count();
         self.counts.lists = lists.len();
-        // When all log files are sorted there will be no more parts; those that there are may have been put
-        // on a list since the lists were read.
+        // When all log files are sorted, no parts are added. Existing parts may have been put on a list since the lists
+        // were read.
         self.counts.finished = progress.sorted == self.options.generator().files()
             && done == lists.len()
             && self.conn.unqueued_parts()?.is_empty()

@@ -1,8 +1,7 @@
-//! Where the files are: the logs in one directory, what is made of them in another.
+//! The directories of the files: one for the logs, another for the results.
 //!
-//! A file of the second one counts when a row of the database names it, and not before. Names carry the
-//! fence of whoever writes, so that no two ever write the same file; what killed and stale workers leave
-//! there is never read.
+//! A file in the second directory counts only if a row in the database names it. Names contain the writer's fence, so
+//! no two workers write the same file. Files left by killed and stale workers are never read.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,7 +26,7 @@ impl Directory {
         }
     }
 
-    /// Makes the log files; `told` hears of each, and says whether to go on.
+    /// Generates the log files. Calls `told` after each, and stops when it returns `false`.
     pub(crate) fn fill(&self, generator: &Generator, told: impl Fn(usize) -> bool) -> Result<bool> {
         for directory in [&self.logs, &self.work] {
             fs::create_dir_all(directory)
@@ -65,20 +64,20 @@ impl Directory {
         self.work.join(name)
     }
 
-    /// A new file: an error when it is there.
+    /// Creates a file; an error if it exists.
     pub(crate) fn make(&self, name: &str) -> io::Result<BufWriter<File>> {
         Ok(BufWriter::new(File::create_new(self.work.join(name))?))
     }
 
-    /// Deletes files that have been merged into another. What can't be deleted is left over: it is no
-    /// part of the result.
+    /// Deletes files that were merged into another. Errors are ignored, because the files are no longer part of the
+    /// result.
     pub(crate) fn delete(&self, names: &[String]) {
         for name in names {
             let _ = fs::remove_file(self.work.join(name));
         }
     }
 
-    /// Deletes what is left over besides these, and says how many files that were.
+    /// Deletes all files except these; returns how many.
     pub(crate) fn delete_others(&self, kept: &HashSet<&str>) -> io::Result<usize> {
         let mut others = names(&self.work)?;
         others.retain(|name| !kept.contains(name.as_str()));

@@ -1,4 +1,4 @@
-//! Made-up log files: a pure function of the seed and the numbers, so that the check can make them again.
+//! Generates log files from the seed and the numbers alone, so that the check can generate them again.
 
 use chrono::{DateTime, TimeDelta};
 use rand::rngs::StdRng;
@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 const HOUR_US: u64 = 3_600_000_000;
 
-/// A log file covers about an hour.
+/// The time that a log file covers: about an hour.
 const SPAN_US: u64 = HOUR_US;
 
 /// 2026-03-01 00:00 UTC.
@@ -35,13 +35,13 @@ impl Generator {
         self.files
     }
 
-    /// Of all files together.
+    /// The number of lines of all files.
     pub(crate) fn lines(&self) -> usize {
         self.files * self.lines
     }
 
-    /// The lines of a file, as its server wrote them: roughly in order of time, which goes round at the
-    /// end of the hours. The second word is the line's number among all, which makes it unique.
+    /// The lines of a file, as its server wrote them: roughly in the order of time, which starts again after the last
+    /// hour. The second word is the number of the line among those of all files, so that every line is unique.
     pub(crate) fn file(&self, file: usize) -> impl Iterator<Item = String> {
         let mut chance = StdRng::seed_from_u64(self.seed ^ (file as u64).rotate_left(32));
         let all = u64::from(self.hours) * HOUR_US;
@@ -49,7 +49,7 @@ impl Generator {
         let mut time = chance.random_range(0..all);
         (0..self.lines).map(move |line| {
             time += chance.random_range(0..2 * step);
-            // Several threads write: who is later at the clock may be earlier at the file.
+            // A server has several threads: one that reads the clock later may write earlier.
             let at = (time + all - chance.random_range(0..3 * step) % all) % all;
             let id = file * self.lines + line;
             let level = LEVELS[chance.random_range(0..LEVELS.len())];

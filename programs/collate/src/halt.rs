@@ -1,4 +1,4 @@
-//! Why a piece of work came to its end early.
+//! Why work ended early.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use crate::report::Noticed;
 
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// The node is to end.
+    /// The node must end.
     Stopped,
-    /// The slot or the list is not ours any more.
+    /// The worker no longer holds the slot or the list.
     Stale(Noticed),
     Failed(anyhow::Error),
 }

@@ -1,4 +1,4 @@
-//! A slot while it is held: refreshed by the way, told of to the coordinator.
+//! A held slot, which is renewed during the work and reported to the coordinator.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::node;
 use crate::report::{Gate, Held, Noticed, Report};
 use crate::store::Store;
 
-/// How often a transaction that the database broke is tried again.
+/// The number of retries of a transaction that the database aborted.
 const RETRIES: u32 = 10;
 
-/// What becomes of a holder who has lost the slot.
+/// When a worker that has lost its slot is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// He is stopped when he wants to commit.
+    /// When it commits.
     pub(crate) fenced: bool,
-    /// He is stopped when he wants to refresh.
+    /// When it renews.
     pub(crate) careful: bool,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Holding<'a, C: Store> {
     gate: Gate,
     lease: Duration,
     rules: Rules,
-    /// That the slot is lost, and that we go on nevertheless.
+    /// Whether the slot is lost, and the work continues.
     lost: bool,
 }
 
 impl<'a, C: Store> Holding<'a, C> {
-    /// Asks for a slot, and does not wait for one.
+    /// Acquires a slot if one is free, without waiting.
     pub(crate) fn acquire(
         conn: &'a mut C,
         gate: Gate,
@@ -69,7 +69,7 @@ impl<'a, C: Store> Holding<'a, C> {
         self.rules.fenced
     }
 
-    /// To be called from inner loops: gives the slot more time when a third of its lease is over.
+    /// Renews the slot when a third of its lease has passed. Call it from inner loops.
     pub(crate) fn progress_made(&mut self) -> Result<(), Halt> {
         if node::is_stopping() {
             return Err(Halt::Stopped);
@@ -93,7 +93,7 @@ impl<'a, C: Store> Holding<'a, C> {
         }
     }
 
-    /// Whether the slot is still ours.
+    /// Renews the slot; returns whether it is still held.
     pub(crate) fn is_held(&mut self) -> Result<bool, diesel_locks::Error> {
         match self.conn.renew_slot(&mut self.slot, self.lease) {
             Ok(_) => Ok(true),
@@ -102,9 +102,8 @@ impl<'a, C: Store> Holding<'a, C> {
         }
     }
 
-    /// Runs a transaction that commits only if the slot is still ours. The slot is looked at first, which
-    /// on SQLite takes the right to write; and again from the beginning when the database broke the
-    /// transaction.
+    /// Runs a transaction that commits only if the slot is still held. It checks the slot first, which on SQLite
+    /// acquires the write lock, and retries when the database aborts the transaction.
     pub(crate) fn transaction<T>(
         &mut self,
         mut work: impl FnMut(&mut C) -> Result<T, Halt>,
@@ -131,8 +130,8 @@ impl<'a, C: Store> Holding<'a, C> {
         }
     }
 
-    /// Runs one statement, and again when the database broke it: on InnoDB two that change different rows of
-    /// a table with a second index may deadlock, also without a transaction around them.
+    /// Runs one statement, and retries it when the database aborts it: on InnoDB two statements that change different
+    /// rows of a table with a secondary index may deadlock, even outside transactions.
     pub(crate) fn statement<T>(
         &mut self,
         mut work: impl FnMut(&mut C) -> QueryResult<T>,
@@ -141,8 +140,7 @@ impl<'a, C: Store> Holding<'a, C> {
         self.conn.run_transaction(retried, |conn| Ok(work(conn)?))
     }
 
-    /// Gives the slot back. Whether it was still ours does not matter: what was done under it is in the
-    /// database, or never will be.
+    /// Releases the slot. Whether it was still held does not matter, because the work is already committed or refused.
     pub(crate) fn release(self) -> Result<(), diesel_locks::Error> {
         node::tell(&Report::Left {
             gate: self.gate,
@@ -157,7 +155,7 @@ impl<'a, C: Store> Holding<'a, C> {
     }
 
     fn tell(&self) {
-        // In this order: a pause between the two makes the time shorter, not longer.
+        // In this order, so that a pause between the two makes the reported time shorter, not longer.
         let from = Moment::now();
         let until = from.after(self.slot.remaining());
         node::tell(&Report::Held(

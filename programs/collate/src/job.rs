@@ -1,5 +1,5 @@
-//! What the coordinator tells a node: one line of JSON on its standard input, so that a password in the
-//! database URL is in no list of processes.
+//! A node's job: one line of JSON on its standard input, so that a password in the database URL is in no list of
+//! processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use diesel_locks::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Whoever holds its slot queues.
+/// The semaphore of the process that queues.
 pub(crate) const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
 
-/// The semaphore of those who collate. Its number of permits is an option.
+/// The semaphore of the workers. Its number of permits is an option.
 pub(crate) const COLLATE: &str = "collate-logs";
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -22,13 +22,13 @@ pub(crate) struct Job {
     pub(crate) lease: Duration,
     pub(crate) tick: Duration,
     pub(crate) read_time: Duration,
-    /// Log files of a list.
+    /// The number of log files of a list.
     pub(crate) list: usize,
-    /// Who has lost a slot is stopped, at the latest when he wants to commit.
+    /// A worker that has lost its slot is stopped when it commits, at the latest.
     pub(crate) fenced: bool,
-    /// Not before.
+    /// It is not stopped earlier.
     pub(crate) careless: bool,
-    /// Which node this is, from 1.
+    /// The number of this node, from 1.
     pub(crate) node: usize,
 }
 

@@ -1,8 +1,8 @@
-//! Who held which slot and when, exactly, as the holders told it.
+//! Which process held which slot and when, as the holders reported.
 //!
-//! A holder tells of a slot when it has been granted or refreshed, and until when that is good by its own
-//! clock, counted from before the statement was sent. So what is told is never longer than the lease in the
-//! database, and the most that were ever held at the same time can be counted.
+//! A holder reports a slot after it was granted or renewed, with the end of the lease by its own clock, counted from
+//! before the statement was sent. So the reported time is never longer than the lease in the database, and the largest
+//! number of slots held at the same time can be counted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::report::{Gate, Held};
 struct Grant {
     slot: u32,
     process: usize,
-    /// Of the grant, and of each refresh.
+    /// The reported times: after the grant, and after each renewal.
     times: Vec<(Moment, Moment)>,
 }
 
@@ -30,7 +30,7 @@ impl Grant {
     }
 }
 
-/// By semaphore and fence: no fence is given twice in a semaphore, but two may have the same.
+/// Grants by semaphore and fence: a fence is unique within a semaphore only.
 #[derive(Default)]
 pub(crate) struct Ledger(BTreeMap<(Gate, i64), Grant>);
 
@@ -44,7 +44,7 @@ impl Ledger {
         grant.times.push((held.from, held.until));
     }
 
-    /// Released, or lost, at that moment.
+    /// Records that the slot was released, or found lost, at that time.
     pub(crate) fn left(&mut self, gate: Gate, fence: i64, at: Moment) {
         if let Some(grant) = self.0.get_mut(&(gate, fence)) {
             for (_, until) in &mut grant.times {
@@ -57,7 +57,7 @@ impl Ledger {
         self.of(gate).count()
     }
 
-    /// The slots that a process holds, by their numbers.
+    /// The numbers of the slots that a process holds.
     pub(crate) fn held_by(&self, process: usize, at: Moment) -> Vec<u32> {
         self.of(Gate::Collate)
             .filter(|grant| grant.process == process && grant.is_held_at(at))
@@ -70,7 +70,7 @@ impl Ledger {
         most(self.of(gate))
     }
 
-    /// How many slots were ever held by two at the same time.
+    /// The number of slots that two holders held at the same time.
     pub(crate) fn shared_slots(&self, gate: Gate) -> usize {
         let slots: HashSet<u32> = self.of(gate).map(|grant| grant.slot).collect();
         slots
@@ -79,8 +79,8 @@ impl Ledger {
             .count()
     }
 
-    /// From each kill of a process to the next grant of each slot that it held. Slots that nobody needed
-    /// any more do not count.
+    /// The time from each kill of a process to the next grant of each slot that it held. Slots that were not granted
+    /// again do not count.
     pub(crate) fn take_overs(&self, kills: &[(usize, Moment)]) -> Vec<Duration> {
         let mut took = Vec::new();
         for (process, at) in kills {
@@ -107,7 +107,7 @@ impl Ledger {
 fn most<'a>(grants: impl Iterator<Item = &'a Grant>) -> usize {
     let mut changes: Vec<(Moment, bool)> = Vec::new();
     for grant in grants {
-        // Each time without what was told before: a grant counts once.
+        // Without the part of the time that was reported before, so that a grant counts once.
         let mut begun = None;
         for (from, until) in &grant.times {
             let from = begun.map_or(*from, |begun| (*from).max(begun));
@@ -117,7 +117,7 @@ fn most<'a>(grants: impl Iterator<Item = &'a Grant>) -> usize {
             }
         }
     }
-    // Of the same moment, ends first.
+    // At the same time, ends come first.
     changes.sort_unstable();
     let (mut now, mut most) = (0_usize, 0);
     for (_, is_begin) in changes {

@@ -1,5 +1,4 @@
-//! Collates log files by the hour from several processes, at most ten workers at a time, and checks the
-//! result.
+//! Collates log files by the hour from several processes, at most ten workers at a time, and checks the result.
 
 use std::process::ExitCode;
 
@@ -14,7 +13,7 @@ mod check;
 mod clock;
 mod collator;
 mod coordinator;
-// All programs read database URLs alike, and build themselves again alike.
+// Shared by the programs: database URLs, and building the program with support for a database.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod directory;

@@ -1,4 +1,4 @@
-//! The parts of an hour and the hour's file so far, merged into a new file of the hour.
+//! Merges the parts of an hour, and the hour's file so far, into a new file of the hour.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use crate::holding::Holding;
 use crate::job::Job;
 use crate::store::{HourFile, List, Store};
 
-/// Lines between two calls that say that progress was made.
+/// The number of lines between two reports of progress, which may renew the slot.
 const STRIDE: i64 = 500;
 
 pub(crate) fn merge<C: Store>(
@@ -42,7 +42,7 @@ pub(crate) fn merge<C: Store>(
             holding.progress_made()?;
         }
     }
-    // On the disk before a row says so.
+    // The file must be on the disk before a row names it.
     out.into_inner()
         .map_err(io::IntoInnerError::into_error)?
         .sync_data()?;
@@ -59,7 +59,7 @@ pub(crate) fn merge<C: Store>(
     })
 }
 
-/// Sorted files, read side by side: the next line of each, the least on top.
+/// Sorted files that are read at the same time: the next line of each, the smallest on top.
 #[derive(Default)]
 struct Sources {
     files: Vec<Lines<BufReader<File>>>,

@@ -1,7 +1,7 @@
 //! A node: a process with one thread that queues and several that collate.
 //!
-//! It ends when its standard input ends, which the coordinator closes to stop it, and on Ctrl-C. Should
-//! the coordinator be killed, it is killed too.
+//! It ends on Ctrl-C, and when its standard input ends, which the coordinator closes to stop it. If the coordinator is
+//! killed, the node is killed too.
 
 use std::io::{self, BufRead};
 use std::process::ExitCode;
@@ -22,14 +22,14 @@ pub(crate) fn is_stopping() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// When nobody hears it any more, there is nobody to work for.
+/// Sends a report to the coordinator. Stops the node when the coordinator has ended.
 pub(crate) fn tell(report: &Report) {
     if !report::tell(report) {
         STOP.store(true, Ordering::Relaxed);
     }
 }
 
-/// The node's whole life.
+/// Runs the node from its start to its end.
 pub(crate) fn run() -> Result<ExitCode> {
     die_with_parent()?;
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
@@ -44,7 +44,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(with_connection!(engine, C => work::<C>(&job)))
 }
 
-/// A process that is stopped (SIGSTOP) would not notice the end of its standard input.
+/// Lets the system kill this process with its parent. A stopped process (SIGSTOP) would not notice the end of its
+/// standard input.
 fn die_with_parent() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

@@ -15,14 +15,14 @@ use crate::ledger::Ledger;
 use crate::report::Gate;
 use crate::trouble::Trouble;
 
-/// What shells report of a program that Ctrl-C ended.
+/// The exit code that shells report for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     backend: &'static str,
     files: usize,
-    /// That there are in the log files, and in the files of the hours.
+    /// The number of lines in the log files, and in the files of the hours.
     lines: usize,
     found: usize,
     missing: usize,
@@ -34,25 +34,25 @@ pub(crate) struct Outcome {
     processes: usize,
     threads: usize,
     permits: usize,
-    /// The most holders at the same time: as they told it, and as `held_slots` showed it.
+    /// The most holders at the same time: by their reports, and by `held_slots`.
     max_holders: usize,
     max_holders_sampled: usize,
     max_queuers: usize,
-    /// Slots that two ever held at the same time.
+    /// The number of slots that two holders held at the same time.
     shared_slots: usize,
     grants: usize,
     kills: usize,
     pauses: usize,
-    /// Workers that were stopped because they had lost their slots, and how many of these when they wanted
-    /// to commit.
+    /// The number of workers that were stopped because they had lost their slots, and of those stopped when they
+    /// committed.
     stale_stopped: usize,
     stale_at_commit: usize,
-    /// Slots of killed processes that others got, and how long after the kill.
+    /// The number of slots of killed processes that were granted again, and the time from the kill to the grant.
     takeovers: usize,
     takeover_ms_median: f64,
     takeover_ms_max: f64,
     lease_ms: f64,
-    /// Files that killed and stale workers left.
+    /// The number of files left by killed and stale workers.
     leftovers: usize,
     errors: usize,
     seconds: f64,
@@ -117,7 +117,7 @@ impl Outcome {
         }
     }
 
-    /// Without fences harm is expected, and no failure.
+    /// Without fences wrong results are expected, and no failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.interrupted {
             ExitCode::from(INTERRUPTED)
@@ -131,12 +131,12 @@ impl Outcome {
         }
     }
 
-    /// Every line is there once, in order.
+    /// Whether every line is there once, in order.
     fn is_right(&self) -> bool {
         self.missing + self.repeated + self.disordered + self.foreign == 0
     }
 
-    /// There were never more holders than permits.
+    /// Whether there were never more holders than permits.
     fn is_gated(&self) -> bool {
         self.max_holders <= self.permits && self.max_queuers <= 1 && self.shared_slots == 0
     }
@@ -164,7 +164,7 @@ fn ms(duration: Option<Duration>) -> f64 {
     rounded(duration.unwrap_or_default().as_secs_f64() * 1000.0)
 }
 
-/// To tenths.
+/// Rounds to tenths.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! The nodes, seen from the coordinator: processes and the pipes to them.
+//! The coordinator's side of the nodes: processes and their pipes.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::report::Report;
 
 /// What the coordinator waits for.
 pub(crate) enum Event {
-    /// A process, by its index, told something.
+    /// A report of the process with this index.
     Told(usize, Report),
     /// A process's standard output has ended, and the process with it.
     Ended(usize),
@@ -23,7 +23,7 @@ pub(crate) enum Event {
 }
 
 pub(crate) struct Process {
-    /// Which node it is.
+    /// The number of the node.
     pub(crate) node: usize,
     child: Child,
     /// Closed to stop the process.
@@ -35,7 +35,7 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the process with this index, whose reports arrive as events.
     ///
-    /// To be called by the main thread: a node dies with the thread that has started it.
+    /// Call it from the main thread, because a node dies with the thread that has started it.
     pub(crate) fn start(index: usize, job: &Job, events: Sender<Event>) -> Result<Self> {
         let mut child = Command::new(env::current_exe()?)
             .arg("node")
@@ -55,7 +55,7 @@ impl Process {
         });
         let mut input = child.stdin.take();
         if let Some(input) = &mut input {
-            // One that has ended can't hear; its end is an event of its own.
+            // The end of a process is an event of its own, so a failed write is ignored.
             let _ = writeln!(input, "{}", serde_json::to_string(job)?);
         }
         Ok(Self {
@@ -75,12 +75,12 @@ impl Process {
         self.is_running
     }
 
-    /// Whether it is there and to stay.
+    /// Whether it is running, and has been neither killed nor told to end.
     pub(crate) fn is_at_work(&self) -> bool {
         self.is_running && !self.is_killed && self.input.is_some()
     }
 
-    /// Lets it finish the statements it is at.
+    /// Tells it to end after its current statements.
     pub(crate) fn stop(&mut self) {
         self.wake();
         self.input = None;
@@ -88,7 +88,7 @@ impl Process {
 
     pub(crate) fn kill(&mut self) {
         self.is_killed = true;
-        // An error means that it has ended by itself.
+        // An error means that it has already ended.
         let _ = self.child.kill();
     }
 
@@ -101,13 +101,14 @@ impl Process {
     }
 
     fn signal(&mut self, signal: Signal) {
-        // Not to a process that has been waited for: another may have its number.
+        // Not after the process was waited for, because another process may have its number.
         if self.is_running {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Waits for the end; an error says how it ended if neither well nor by our hand.
+    /// Waits for the end. Returns an error if the process neither succeeded nor was stopped or killed by the
+    /// coordinator.
     pub(crate) fn ended(&mut self) -> Result<()> {
         let was_stopped = self.input.take().is_none();
         let status = self.child.wait()?;
@@ -123,7 +124,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// None outlives the coordinator, which may fail half-way.
+    /// No node outlives the coordinator, which may fail.
     fn drop(&mut self) {
         if self.is_running {
             self.kill();

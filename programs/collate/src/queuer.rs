@@ -1,5 +1,5 @@
-//! Who queues: every node asks for the one slot on its timer, and the one that gets it makes lists of what
-//! is not on any yet.
+//! Queues files: every node requests the only slot on a timer, and the one that acquires it makes lists of the files
+//! that are on none yet.
 
 use std::collections::{BTreeMap, HashSet};
 use std::thread;
@@ -16,13 +16,14 @@ use crate::node;
 use crate::report::{Gate, Report};
 use crate::store::{List, Store, state};
 
-/// Lists of log files that are made at a time, so that the queue grows while others already collate.
+/// The most lists of log files that are made at a time, so that others can collate while the queue grows.
 const AT_ONCE: usize = 20;
 
-/// So many parts of an hour are worth merging while more are to come.
+/// The number of parts of an hour that are merged although more will come.
 const WORTH_MERGING: usize = 8;
 
-/// Whatever the options say: two who queue the same files would only trip over their names.
+/// Always fenced, whatever the options: two processes that queue the same files would only get an error for their
+/// names.
 const RULES: Rules = Rules {
     fenced: true,
     careful: true,
@@ -33,7 +34,7 @@ pub(crate) fn run<C: Store>(job: &Job) -> Result<()> {
     let mut conn = C::establish(&job.database_url).context("can't connect to the database")?;
     conn.set_up()?;
     let directory = Directory::of(&job.directory);
-    // Kept until the tick is over, however quickly it is done: one node per tick.
+    // The slot is held until the end of the interval, so that one node queues per interval.
     let lease = LeaseOptions::new(job.lease)
         .hold_at_least(job.tick.min(job.lease))
         .holder(format!("node {}", job.node));
@@ -55,7 +56,7 @@ pub(crate) fn run<C: Store>(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Ends early when the node does.
+/// Sleeps; returns early when the node ends.
 fn sleep(time: Duration) {
     let end = Instant::now() + time;
     while !node::is_stopping() && Instant::now() < end {
@@ -82,9 +83,9 @@ fn queue<C: Store>(
     holding.transaction(|conn| queue_parts(conn, all_queued))
 }
 
-/// Lists of workers who have lost their slots are for others to take.
+/// Queues the lists of workers that have lost their slots, so that others can take them.
 fn queue_again<C: Store>(conn: &mut C) -> Result<(), Halt> {
-    // In this order: whoever took one of these lists had a slot before.
+    // The lists are read before the slots, because a worker acquires its slot before it takes a list.
     let mut taken = conn.lists()?;
     taken.retain(|list| list.state == state::TAKEN);
     let held: HashSet<i64> = conn
@@ -104,8 +105,8 @@ fn queue_logs<C: Store>(conn: &mut C, names: &[String]) -> Result<(), Halt> {
     Ok(())
 }
 
-/// A list for each hour that has parts enough, or all it will ever have. One at a time: each replaces the
-/// hour's file.
+/// Makes a list for each hour that has enough parts, or all that it will have. One list per hour at a time, because
+/// each replaces the hour's file.
 fn queue_parts<C: Store>(conn: &mut C, all_queued: bool) -> Result<(), Halt> {
     let lists = conn.lists()?;
     let undone = || lists.iter().filter(|list| list.state != state::DONE);
@@ -127,7 +128,7 @@ fn queue_parts<C: Store>(conn: &mut C, all_queued: bool) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Numbered by hand: there is never more than one who does this.
+/// Inserts a list with the next number. Only the holder of the slot does this.
 fn insert_list<C: Store>(
     conn: &mut C,
     hour: Option<String>,

@@ -1,4 +1,4 @@
-//! What a node tells the coordinator: lines of JSON on its standard output.
+//! A node's reports to the coordinator: lines of JSON on its standard output.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 
-/// Which of the two semaphores.
+/// One of the two semaphores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) enum Gate {
     Queue,
@@ -15,13 +15,13 @@ pub(crate) enum Gate {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Report {
-    /// The slot is held from one moment to another at least: after it was granted or refreshed.
+    /// The slot is held at least from one time to another: sent after it was granted or renewed.
     Held(Gate, Held),
-    /// It is about to be released, or known to be lost.
+    /// The slot is about to be released, or known to be lost.
     Left { gate: Gate, fence: i64, at: Moment },
-    /// A worker has found that its slot, or its list, is not its own any more.
+    /// A worker has found that it no longer holds its slot or its list.
     Stale(Noticed),
-    /// Something that ends the node.
+    /// An error that ends the node.
     Failed(String),
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Held {
 /// Where a stale worker was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Noticed {
-    /// In the middle of its work.
+    /// During its work, when it renewed.
     Refreshing,
-    /// Its work was done, and was refused.
+    /// At the end of its work, which was refused.
     Committing,
 }
 
-/// One line on standard output; `false` when nobody reads it any more.
+/// Writes a report to standard output. Returns `false` when the coordinator has ended.
 pub(crate) fn tell(report: &Report) -> bool {
     serde_json::to_string(report)
         .map_err(io::Error::from)

@@ -1,11 +1,11 @@
-//! What is shown while the nodes work.
+//! The progress display.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Errors that are printed.
+/// The most errors that are printed.
 const PRINTED: usize = 20;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Log files that are sorted into parts.
@@ -60,7 +60,7 @@ impl Screen {
         self.held.set_position(progress.held as u64);
     }
 
-    /// While the log files are made.
+    /// Shows how many log files have been generated.
     pub(crate) fn made(&self, files: usize) {
         self.sorted.set_position(files as u64);
     }
@@ -69,14 +69,14 @@ impl Screen {
         self.all.suspend(|| eprintln!("{message}"));
     }
 
-    /// What is only of interest to those who watch.
+    /// Prints a message, unless `quiet` is set.
     pub(crate) fn mention(&self, message: &str) {
         if !self.quiet {
             self.say(message);
         }
     }
 
-    /// Prints the first errors; there may be thousands of a kind.
+    /// Prints an error, if it is one of the first: there may be thousands.
     pub(crate) fn error(&mut self, message: &str) {
         self.errors += 1;
         if self.errors <= PRINTED {

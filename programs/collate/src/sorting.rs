@@ -1,4 +1,4 @@
-//! A list of log files: their lines, sorted, into one part for each hour.
+//! Sorts the lines of a list of log files into one part per hour.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ pub(crate) fn sort<C: Store>(
         for line in lines {
             writeln!(out, "{line}")?;
         }
-        // On the disk before a row says so.
+        // The file must be on the disk before a row names it.
         out.into_inner()
             .map_err(io::IntoInnerError::into_error)?
             .sync_data()?;

@@ -1,12 +1,12 @@
-//! The statements of the work, the same for all databases, in Diesel's DSL.
+//! The statements, the same for all databases, in Diesel's DSL.
 
 use diesel::prelude::*;
 use diesel_locks::{SemaphoreExt, TransactionExt};
 
-/// What has become of a list.
+/// The states of a list.
 pub(crate) mod state {
     pub(crate) const QUEUED: i32 = 0;
-    /// By the holder of a slot, whose fence it carries.
+    /// Taken by the holder of a slot, whose fence is in the row.
     pub(crate) const TAKEN: i32 = 1;
     pub(crate) const DONE: i32 = 2;
 }
@@ -34,13 +34,13 @@ pub(crate) struct HourFile {
 pub(crate) type Part = (String, String);
 
 pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
-    /// As the output calls it.
+    /// The name of the database in the output.
     const NAME: &'static str;
 
-    /// Creates the tables when they are missing, and empties them.
+    /// Creates the tables if they are missing, and empties them.
     fn create_tables(&mut self) -> QueryResult<()>;
 
-    /// Settings of the session, before it does anything else.
+    /// Sets up the session, before any other statement.
     fn set_up(&mut self) -> QueryResult<()>;
 
     fn lists(&mut self) -> QueryResult<Vec<List>>;
@@ -52,16 +52,16 @@ pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
     /// The first lists that the holder of this fence may take.
     fn queued(&mut self, fence: i64, limit: i64) -> QueryResult<Vec<List>>;
 
-    /// Takes the list, unless another was faster: how many lists that were.
+    /// Takes the list unless another worker has; returns the number of rows updated.
     fn take(&mut self, list: i64, fence: i64) -> QueryResult<usize>;
 
     /// Queues the list again, if it still belongs to the fence.
     fn put_back(&mut self, list: i64, fence: i64) -> QueryResult<usize>;
 
-    /// The list is done, if it still belongs to the fence.
+    /// Marks the list as done, if it still belongs to the fence.
     fn set_done(&mut self, list: i64, fence: i64) -> QueryResult<usize>;
 
-    /// Whoever it belongs to.
+    /// Marks the list as done, whatever fence it belongs to.
     fn set_done_unfenced(&mut self, list: i64) -> QueryResult<usize>;
 
     fn files_of(&mut self, list: i64) -> QueryResult<Vec<String>>;
@@ -84,10 +84,10 @@ pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
 
     fn insert_hour(&mut self, file: &HourFile) -> QueryResult<usize>;
 
-    /// Replaces a file of a smaller fence: how many files that were.
+    /// Replaces the hour's file if its fence is smaller; returns the number of rows updated.
     fn replace_hour(&mut self, file: &HourFile) -> QueryResult<usize>;
 
-    /// Replaces it whatever its fence.
+    /// Replaces the hour's file, whatever its fence.
     fn replace_hour_unfenced(&mut self, file: &HourFile) -> QueryResult<usize>;
 }
 
@@ -282,7 +282,7 @@ macro_rules! store {
     };
 }
 
-// A process that is stopped while it writes makes all others wait until it goes on.
+// A process that is stopped while it writes makes all others wait until it continues.
 store!(
     sqlite, SqliteConnection, "sqlite",
     tables: "store/sqlite.sql",

@@ -1,18 +1,17 @@
-//! The tables of the work. `store/*.sql` creates them.
+//! The tables. `store/*.sql` creates them.
 
 diesel::table! {
-    /// Lists of files: log files to be sorted into parts, or the parts of an hour to be merged into its
-    /// file.
+    /// Lists of files: log files to sort into parts, or the parts of an hour to merge into its file.
     collate_lists (id) {
         id -> BigInt,
         /// The hour whose parts these are; NULL for log files.
         hour -> Nullable<Text>,
-        /// How many files.
+        /// The number of files.
         items -> Integer,
-        /// See `State`.
+        /// See `store::state`.
         state -> Integer,
-        /// Of the slot of the last who took the list; before that, of the hour's file. Only a larger one
-        /// takes the list.
+        /// The fence of the last worker that took the list; before that, of the hour's file. Only a larger fence can
+        /// take the list.
         fence -> BigInt,
     }
 }
@@ -23,18 +22,18 @@ diesel::table! {
         name -> Text,
         /// The hour of a part; NULL for a log file.
         hour -> Nullable<Text>,
-        /// The list that it is on; NULL for a part that is not queued yet.
+        /// The list that contains the file; NULL for a part that is not queued yet.
         list_id -> Nullable<BigInt>,
     }
 }
 
 diesel::table! {
-    /// The file of each hour that counts.
+    /// The current file of each hour.
     collate_hours (hour) {
         hour -> Text,
         name -> Text,
         line_count -> BigInt,
-        /// Of the slot under which it was written. Only a larger one replaces it.
+        /// The fence of the slot under which it was written. Only a larger fence can replace it.
         fence -> BigInt,
     }
 }

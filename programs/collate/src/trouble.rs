@@ -1,4 +1,4 @@
-//! Kills processes, and stops some for longer than their leases last.
+//! Kills processes, and pauses some for longer than their leases.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::arguments::Options;
 use crate::clock::Moment;
 use crate::processes::Process;
 
-/// What happens again and again, but not before a list was done since the last time: there are so many
-/// lists, so that it does not happen for ever.
+/// Something that happens at intervals, but each time only after another list was done. So it happens at most as often
+/// as there are lists.
 struct Every {
     period: Duration,
     next: Moment,
@@ -42,9 +42,9 @@ pub(crate) struct Trouble {
     pause: Option<Every>,
     chance: StdRng,
     lease: Duration,
-    /// Those that are paused, and until when.
+    /// The paused processes, and the ends of their pauses.
     paused: Vec<(usize, Moment)>,
-    /// Processes that were killed, and when.
+    /// The killed processes, and the times.
     pub(crate) kills: Vec<(usize, Moment)>,
     pub(crate) pauses: usize,
 }
@@ -64,7 +64,8 @@ impl Trouble {
         }
     }
 
-    /// Does what is due, `done` lists being done; the process that was killed, if one was.
+    /// Kills, pauses and continues processes that are due. `done` is the number of lists that are done. Returns the
+    /// process that was killed, if any.
     pub(crate) fn make(&mut self, processes: &mut [Process], done: usize) -> Option<usize> {
         let now = Moment::now();
         self.paused.retain(|(process, until)| {
@@ -81,7 +82,7 @@ impl Trouble {
             && let Some(chosen) = self.choose(processes, 2)
         {
             processes[chosen].pause();
-            // Longer than any lease that it holds, and than another needs to get its slots.
+            // Longer than any of its leases, and long enough for another process to acquire its slots.
             let time = self.lease.mul_f64(self.chance.random_range(1.2..1.8));
             self.paused.push((chosen, now.after(time)));
             self.pauses += 1;
@@ -99,8 +100,8 @@ impl Trouble {
         None
     }
 
-    /// One of at least so many that are at work, and none that is paused: it is to wake up and find its slots
-    /// gone.
+    /// Chooses a process if at least `least` are running. Not a paused one, which must continue and find its slots
+    /// lost.
     fn choose(&mut self, processes: &[Process], least: usize) -> Option<usize> {
         let is_paused = |index: usize| self.paused.iter().any(|(process, _)| *process == index);
         let at_work: Vec<usize> = (0..processes.len())

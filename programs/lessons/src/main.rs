@@ -1,4 +1,4 @@
-//! Two sessions get in each other's way, step by step: the wrong way first, then what helps.
+//! Shows step by step how two sessions conflict: first the wrong way, then the remedy.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use clap::Parser;
 use database::{Place, with_connection};
 use play::Play;
 
-// All programs read database URLs alike, and build themselves again alike.
+// Shared by the programs: database URLs, and building the program with support for a database.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod lessons;
@@ -18,18 +18,18 @@ mod session;
 mod stage;
 mod store;
 
-/// Two sessions, A and B, get in each other's way: printed is who does what and what the database says.
+/// Shows how two sessions, A and B, conflict: prints each statement and the database's answer.
 ///
-/// Upgrades of locks, locks in different orders, lost updates, failures at COMMIT: the wrong way first,
-/// then what helps. Ends with 1 when the database did something else than the lesson tells.
+/// The lessons are upgrades of locks, locks in different orders, lost updates, and failures at COMMIT: first the wrong
+/// way, then the remedy. The exit code is 1 if the database did something else than the lesson says.
 #[derive(Parser)]
 #[command(name = "lessons", version)]
 struct Arguments {
     /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
     ///
-    /// A given database stays, with a table `lessons`: one run at a time. When the program was built
-    /// without PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client
-    /// library (Debian, Ubuntu: libpq-dev, libmariadb-dev).
+    /// A given database is kept, with a table `lessons`: start one run at a time. If the program was built without
+    /// PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu:
+    /// libpq-dev, libmariadb-dev).
     #[arg(long, value_name = "URL")]
     database_url: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Two threads at the same point at the same time.
+//! Runs a function on two threads at the same time.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::session::connect;
 use crate::stage::Who;
 use crate::store::Store;
 
-/// One who comes alone goes on after this time.
+/// A thread that waits alone continues after this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Meeting {
     }
 }
 
-/// What `act` returns for A and for B, which run it at the same time, each on a connection of its own.
+/// Runs `act` for A and for B at the same time, each on its own connection. Returns both results.
 pub(crate) fn both<C: Store, T: Send>(
     url: &str,
     act: impl Fn(&mut C, Who) -> Result<T, Error> + Sync,

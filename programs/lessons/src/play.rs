@@ -1,4 +1,4 @@
-//! The lessons in turn, and how they came out.
+//! Runs the lessons one after the other, and reports their results.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ impl<'a> Play<'a> {
         println!("\nLesson {}: {title}", self.lessons);
     }
 
-    /// A part of the lesson, in sessions of its own; `act` says what is to be learned.
+    /// Runs a part of the lesson with new sessions. `act` returns the conclusion.
     pub(crate) fn part<C: Store>(
         &mut self,
         title: &str,

@@ -1,4 +1,4 @@
-//! A session: a connection on a thread of its own, which can wait while others act.
+//! A session: a connection on its own thread, which can wait while others continue.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -13,11 +13,11 @@ use crate::store::Store;
 /// Longer than any wait, deadlocks included.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What the database says to a statement: the number that was read, or nothing, or an error.
+/// The result of a statement: the number that it read, nothing, or an error.
 pub(crate) type Answer = Result<Option<i64>, Error>;
 
 pub(crate) struct Session {
-    /// At the server.
+    /// The session's id on the server.
     pub(crate) id: i64,
     statements: Sender<String>,
     answers: Receiver<Answer>,
@@ -31,7 +31,7 @@ impl Session {
         let (answer, answers) = channel();
         thread::spawn(move || {
             for sql in asked {
-                // Nobody hears it when the lesson has ended early.
+                // The receiver is gone if the lesson has ended early.
                 let _ = answer.send(execute(&mut conn, &sql));
             }
         });
@@ -53,7 +53,7 @@ impl Session {
             .context("the database does not answer")
     }
 
-    /// `None` when there is none yet.
+    /// The answer, or `None` if there is none within this time.
     pub(crate) fn answer_within(&self, time: Duration) -> Result<Option<Answer>> {
         match self.answers.recv_timeout(time) {
             Ok(answer) => Ok(Some(answer)),
@@ -69,7 +69,7 @@ pub(crate) fn connect<C: Store>(url: &str) -> Result<C> {
     Ok(conn)
 }
 
-/// Diesel is to know of the transactions.
+/// Runs a statement. BEGIN, COMMIT and ROLLBACK go through Diesel, so that it knows of the transactions.
 fn execute<C: Store>(conn: &mut C, sql: &str) -> Answer {
     match sql {
         "COMMIT" => AnsiTransactionManager::commit_transaction(conn)?,

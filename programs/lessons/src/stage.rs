@@ -1,4 +1,4 @@
-//! Two sessions, what they do, and what is printed of it.
+//! Runs the statements of two sessions, and prints them with their results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use diesel_locks::Error;
 use crate::session::{Answer, Session, connect};
 use crate::store::Store;
 
-/// A session that is seen at the same statement so often, with a pause between, is waiting.
+/// A session counts as waiting after this number of checks in a row, with pauses.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,13 +42,13 @@ pub(crate) struct Stage<'a, C> {
     pub(crate) url: &'a str,
     a: Session,
     b: Session,
-    /// Looks on, and sees what is committed.
+    /// A third connection, which reads what is committed.
     watcher: C,
     step: u32,
 }
 
 impl<'a, C: Store> Stage<'a, C> {
-    /// With the table as it is at the beginning: two rows, both 0.
+    /// Creates the sessions and the table: two rows, both 0.
     pub(crate) fn set(url: &'a str) -> Result<Self> {
         let mut watcher = connect::<C>(url)?;
         watcher.run(
@@ -65,14 +65,14 @@ impl<'a, C: Store> Stage<'a, C> {
         })
     }
 
-    /// What is committed in the row.
+    /// The committed number of the row.
     pub(crate) fn n(&mut self, id: i64) -> Result<i64> {
         Ok(self
             .watcher
             .number(&format!("SELECT n FROM lessons WHERE id = {id}"))?)
     }
 
-    /// The row has this number in the end.
+    /// Expects that the row has this number at the end.
     pub(crate) fn ends_with(&mut self, id: i64, expected: i64) -> Result<()> {
         let n = self.n(id)?;
         ensure!(
@@ -82,20 +82,20 @@ impl<'a, C: Store> Stage<'a, C> {
         Ok(())
     }
 
-    /// A statement that succeeds.
+    /// Runs a statement that must succeed.
     pub(crate) fn does(&mut self, who: Who, sql: &str) -> Result<()> {
         let answer = self.tries(who, sql)?;
         answer.with_context(|| format!("{who} failed"))?;
         Ok(())
     }
 
-    /// A SELECT that reads this number.
+    /// Runs a SELECT that must read this number.
     pub(crate) fn reads(&mut self, who: Who, sql: &str, expected: i64) -> Result<()> {
         let answer = self.tries(who, sql)?;
         read(who, answer, expected)
     }
 
-    /// A statement that is answered at once, whatever it is.
+    /// Runs a statement that must not wait, and returns its result.
     pub(crate) fn tries(&mut self, who: Who, sql: &str) -> Result<Answer> {
         self.session(who).ask(sql)?;
         let answer = self.session(who).answer()?;
@@ -103,7 +103,7 @@ impl<'a, C: Store> Stage<'a, C> {
         Ok(answer)
     }
 
-    /// A statement that has to wait for the other session.
+    /// Runs a statement that must wait for the other session.
     pub(crate) fn waits(&mut self, who: Who, sql: &str) -> Result<()> {
         self.session(who).ask(sql)?;
         let begun = Instant::now();
@@ -125,7 +125,7 @@ impl<'a, C: Store> Stage<'a, C> {
         Ok(())
     }
 
-    /// The answer to the statement that has waited.
+    /// Expects that the waiting statement succeeds.
     pub(crate) fn goes_on(&mut self, who: Who) -> Result<()> {
         let answer = self.session(who).answer()?;
         self.print(who, "(goes on)", &said(&answer));
@@ -133,14 +133,15 @@ impl<'a, C: Store> Stage<'a, C> {
         Ok(())
     }
 
-    /// The same, after a SELECT.
+    /// Expects that the waiting SELECT reads this number.
     pub(crate) fn goes_on_and_reads(&mut self, who: Who, expected: i64) -> Result<()> {
         let answer = self.session(who).answer()?;
         self.print(who, "(goes on)", &said(&answer));
         read(who, answer, expected)
     }
 
-    /// A statement of `who`, for whom the other is waiting, that waits for the other: who was ended.
+    /// Runs a statement of `who` that waits for the other session, which already waits for `who`. Returns the session
+    /// whose transaction the database aborted.
     pub(crate) fn clashes(&mut self, who: Who, sql: &str) -> Result<Who> {
         let other = who.other();
         self.session(who).ask(sql)?;
@@ -182,7 +183,7 @@ fn read(who: Who, answer: Answer, expected: i64) -> Result<()> {
     Ok(())
 }
 
-/// In the database's own words.
+/// The result in the database's words.
 fn said(answer: &Answer) -> String {
     let error = match answer {
         Ok(Some(n)) => return n.to_string(),

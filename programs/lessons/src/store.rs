@@ -1,26 +1,26 @@
-//! What differs between the databases.
+//! The differences between the databases.
 
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_locks::prelude::*;
 
 pub(crate) trait Store: ObjectLockExt + TransactionExt + 'static {
-    /// As the output calls it.
+    /// The name of the database in the output.
     const NAME: &'static str;
-    /// Nobody waits for a row, but all who write for each other.
+    /// Whether the whole database has one writer, and no locks on rows.
     const ONE_WRITER: bool;
-    /// Plain reads at SERIALIZABLE lock what they read; elsewhere they see a snapshot.
+    /// Whether plain reads at SERIALIZABLE lock what they read, and do not read a snapshot.
     const SERIALIZABLE_READS_LOCK: bool;
-    /// At the end of a SELECT: a lock that readers of this kind share.
+    /// The clause of a SELECT for a shared lock.
     const SHARED: &'static str;
-    /// Before a session does anything else.
+    /// Sets up a session, before any other statement.
     const SET_UP: &'static str;
-    /// The number of the own session.
+    /// Selects the id of the current session.
     const SESSION: &'static str;
 
     fn begin_at(level: IsolationLevel) -> String;
 
-    /// Counts the session if it is waiting.
+    /// Selects 1 if the session is waiting for a lock, otherwise 0.
     fn waiting(session: i64) -> String;
 
     /// The number in the column `n` of the only row.
@@ -105,7 +105,7 @@ impl Store for MysqlConnection {
         format!("SET TRANSACTION ISOLATION LEVEL {level}; BEGIN")
     }
 
-    /// At a statement: which of them wait is for privileged users to see.
+    /// Counts the session while it executes a statement, because only privileged users can see which sessions wait.
     fn waiting(session: i64) -> String {
         format!(
             "SELECT COUNT(*) AS n FROM /*!80022 performance_schema.processlist */\

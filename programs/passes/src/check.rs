@@ -1,28 +1,28 @@
-//! Whether the passes of a meeting are numbered from 1 on, each number once.
+//! Checks that the passes of a meeting are numbered from 1, each number once.
 //!
-//! It knows nothing but the numbers in the table: no sequence, no lock, and not what organisers tell.
+//! Uses only the numbers in the table: no sequence, no lock, and no report of an organiser.
 
 use std::collections::BTreeSet;
 
-/// What is wrong with the numbers of one meeting, or of all.
+/// The errors in the numbers of one meeting, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Rows in the table.
     pub(crate) passes: usize,
-    /// Numbers below the largest that no pass has.
+    /// Missing numbers below the largest.
     pub(crate) gaps: usize,
-    /// Passes beyond the first of a number.
+    /// Passes with a number that another pass has too, without the first of each number.
     pub(crate) repeats: usize,
 }
 
 impl Verdict {
-    /// The numbers of all passes of a meeting, in any order.
+    /// Checks the numbers of all passes of a meeting, in any order.
     pub(crate) fn of(numbers: &[i64]) -> Self {
         let different: BTreeSet<i64> = numbers.iter().copied().collect();
         let mut gaps = 0;
         let mut expected = 1;
         for &number in &different {
-            // A number below 1, which no pass may have, counts too.
+            // A number below 1, which no pass may have, is also an error.
             gaps += usize::try_from(number.abs_diff(expected)).unwrap_or(usize::MAX);
             expected = number + 1;
         }

@@ -5,16 +5,16 @@ use rand::rngs::StdRng;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The application finds a reason not to issue the pass, and rolls back.
+    /// The closure returns an error.
     Error,
-    /// The application panics.
+    /// The closure panics.
     Panic,
     /// The connection is lost.
     Disconnection,
 }
 
 impl Failure {
-    /// Nothing fails, or one of the three does.
+    /// One of the failures with this probability, otherwise `None`.
     pub(crate) fn by_chance(percent: u32, chance: &mut StdRng) -> Option<Self> {
         let all = [Self::Error, Self::Panic, Self::Disconnection];
         (chance.random_range(0..100) < percent).then(|| all[chance.random_range(0..all.len())])

@@ -11,16 +11,16 @@ use crate::failure::Failure;
 use crate::retry::run_transaction;
 use crate::store::Store;
 
-/// Whether the passes are issued, and whether the connection can be used again.
+/// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Issued,
     RolledBack,
-    /// Rolled back by the database when the connection is dropped.
+    /// The database rolls it back when the connection is dropped.
     Abandoned,
 }
 
-/// The panic of [`Failure::Panic`].
+/// The payload of the panic for [`Failure::Panic`].
 struct Planned;
 
 /// The sequence of a meeting's passes.
@@ -28,7 +28,7 @@ fn passes_of(meeting: i64) -> Sequence {
     Sequence::new("pass").for_key(meeting)
 }
 
-/// Issues a pass for each of the meetings, all or none. Fails when it is told to.
+/// Issues a pass for each of the meetings in one transaction, which fails if a failure is given.
 pub(crate) fn issue<C: Store>(
     conn: &mut C,
     meetings: &[i64],
@@ -93,7 +93,7 @@ pub(crate) fn issue<C: Store>(
     }
 }
 
-/// A number that is not the transaction's own.
+/// Returns a number that does not belong to the transaction that inserts the pass.
 fn number_before<C: Store>(
     conn: &mut C,
     meeting: i64,

@@ -1,5 +1,4 @@
-//! Issues numbered passes for meetings from many connections at once, and checks that no number is lost
-//! or repeated.
+//! Issues numbered passes for meetings from many connections at once, and checks that no number is lost or repeated.
 
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use database::Place;
 
 mod arguments;
 mod check;
-// All programs read database URLs alike, and build themselves again alike.
+// Shared by the programs: database URLs, and building the program with support for a database.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod failure;

@@ -1,4 +1,4 @@
-//! A run: makes the meetings, lets the organisers issue the passes, and has the result checked.
+//! A run: creates the meetings, starts the organisers, and checks the result.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -19,10 +19,10 @@ use crate::retry::run_transaction;
 use crate::screen::Screen;
 use crate::store::Store;
 
-/// Set by Ctrl-C: organisers finish the order that they are at.
+/// Set by Ctrl-C: organisers end after their current order.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// What the organisers have told.
+/// The totals of the organisers' reports.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// Passes whose transactions were committed.
@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) interrupted: bool,
 }
 
-/// Issues the passes that the arguments ask for.
+/// Runs the program with these arguments.
 pub(crate) fn issue_all(arguments: &Arguments, place: &Place) -> Result<Outcome> {
     ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
     let database = place.database();
@@ -67,8 +67,8 @@ fn run<C: Store>(arguments: &Arguments, database: &Database) -> Result<Outcome> 
     Ok(Outcome::new(C::NAME, arguments, &counts, verdict))
 }
 
-/// New meetings, also beside those of another run on the same database. Their ids need no gap-free
-/// sequence; it is at hand.
+/// Creates meetings with new ids, also while another run uses the same database. The ids need no gap-free sequence, but
+/// one is available.
 fn make_meetings<C: Store>(conn: &mut C, count: u32) -> Result<Vec<i64>> {
     let ids = Sequence::new("meeting");
     let meetings = run_transaction(conn, &mut 0, |conn| {
@@ -94,7 +94,7 @@ fn with_organisers<C: Store>(desk: &Desk, screen: Screen) -> Result<Counts> {
     }))
 }
 
-/// Until all organisers have ended.
+/// Counts the reports until all organisers have ended.
 fn gather(events: &Receiver<Event>, mut screen: Screen) -> Counts {
     let began = Instant::now();
     screen.begin();

@@ -1,4 +1,4 @@
-//! What the organisers have to do: passes for one meeting or two, in an order that chance has made.
+//! The orders for the organisers: passes for one meeting or two, in random order.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 /// The meetings that get a pass in one transaction.
 pub(crate) type Order = Vec<i64>;
 
-/// So many passes for each meeting; so many percent of the transactions are for two meetings.
+/// Creates orders for `passes` passes of each meeting. `pairs` percent of the transactions are for two meetings.
 pub(crate) fn orders(meetings: &[i64], passes: usize, pairs: u32, seed: u64) -> Vec<Order> {
     let mut chance = StdRng::seed_from_u64(seed);
     let mut wanted: Vec<i64> = meetings

@@ -1,4 +1,4 @@
-//! An organiser: a thread with a connection that takes orders until there are none.
+//! An organiser: a thread with a connection that processes orders until none is left.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -13,17 +13,17 @@ use crate::issuing::{End, issue};
 use crate::orders::Order;
 use crate::store::Store;
 
-/// What an organiser tells.
+/// A report of an organiser.
 pub(crate) enum Event {
-    /// An order is done, for so many meetings, after the transaction was tried again so often.
+    /// An order is done, after this number of retries.
     Issued { passes: usize, retries: u32 },
-    /// A transaction failed as it was told to.
+    /// A transaction failed as planned.
     Failed(Failure),
-    /// An order is given up, or the organiser is.
+    /// The organiser has given up an order, or has ended.
     Error(String),
 }
 
-/// What all organisers share.
+/// The state that all organisers share.
 pub(crate) struct Desk<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) url: &'a str,
@@ -39,7 +39,7 @@ pub(crate) fn connect<C: Store>(url: &str) -> Result<C> {
 }
 
 impl Desk<'_> {
-    /// The life of an organiser.
+    /// Runs an organiser until no order is left.
     pub(crate) fn work<C: Store>(&self, number: u64, mut conn: C, events: &Sender<Event>) {
         let seed = self.arguments.seed.wrapping_add(number);
         let mut chance = StdRng::seed_from_u64(seed);
@@ -55,7 +55,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Tries until the passes are issued. Returns the connection, or the one in its place.
+    /// Tries until the passes are issued. Returns the connection, or a new one in its place.
     fn fill<C: Store>(
         &self,
         order: &Order,
@@ -86,7 +86,7 @@ impl Desk<'_> {
         }
     }
 
-    /// As an application does whose connection is lost, or whose pool throws one away.
+    /// Replaces a lost connection by a new one, as a pool does.
     fn reconnect<C: Store>(&self, lost: C) -> Result<C> {
         drop(lost);
         connect(self.url)
@@ -98,7 +98,7 @@ fn error_text(error: &diesel_locks::Error) -> String {
     format!("{error}{}", source.unwrap_or_default())
 }
 
-/// Who listens stays until all organisers have ended.
+/// Sends a report. The receiver exists until all organisers have ended.
 fn tell(events: &Sender<Event>, event: Event) {
     let _ = events.send(event);
 }

@@ -11,25 +11,25 @@ use crate::arguments::{Arguments, Careless};
 use crate::check::Verdict;
 use crate::office::Counts;
 
-/// What shells report of a program that Ctrl-C ended.
+/// The exit code that shells report for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     backend: &'static str,
     meetings: u32,
-    /// Passes in the table, and those of which organisers were told that they are committed.
+    /// The number of passes in the table, and of passes whose COMMIT succeeded.
     passes: usize,
     issued: usize,
     organisers: usize,
     gaps: usize,
     repeats: usize,
-    /// Transactions that failed after they had drawn: all, and by kind.
+    /// The number of transactions that failed after drawing: all, and by kind.
     rollbacks: usize,
     failed: usize,
     panicked: usize,
     disconnected: usize,
-    /// Transactions that the database broke, and that were tried again.
+    /// The number of retries of transactions that the database aborted.
     retries: u32,
     errors: usize,
     seconds: f64,
@@ -82,8 +82,7 @@ impl Outcome {
         }
     }
 
-    /// The passes of every meeting are numbered from 1 on, and no other passes are there than those that
-    /// were issued.
+    /// Whether the passes of every meeting are numbered from 1, and the table contains exactly the issued passes.
     fn is_right(&self) -> bool {
         self.gaps + self.repeats == 0 && self.passes == self.issued
     }

@@ -1,4 +1,4 @@
-//! Transactions that the database gave up are tried again.
+//! Retries transactions that the database aborts.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use diesel_locks::{Error, RetryPolicy, TransactionOptions};
 
 use crate::store::Store;
 
-/// With 8 organisers at one meeting many are in each other's way.
+/// Many attempts, because 8 organisers at one meeting conflict often.
 const PATIENT: TransactionOptions = TransactionOptions::new().retry(
     RetryPolicy::max_attempts(21)
         .backoff(Duration::from_millis(10), Duration::from_millis(100))
         .retry_lock_timeouts(),
 );
 
-/// Runs the closure in a transaction, again from its beginning when need be. `retries` grows by how often.
+/// Runs the closure in a transaction, and retries it if necessary. Adds the number of retries to `retries`.
 pub(crate) fn run_transaction<C: Store, T>(
     conn: &mut C,
     retries: &mut u32,

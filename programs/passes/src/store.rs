@@ -1,5 +1,4 @@
-//! The tables of meetings and passes, and the statements on them, the same for all databases, in Diesel's
-//! DSL.
+//! The tables of meetings and passes, and their statements, the same for all databases, in Diesel's DSL.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -21,20 +20,20 @@ diesel::table! {
 }
 
 pub(crate) trait Store: SequenceExt + TransactionExt + Send + 'static {
-    /// As the output calls it.
+    /// The name of the database in the output.
     const NAME: &'static str;
 
-    /// Creates the tables when they are missing.
+    /// Creates the tables if they are missing.
     fn create_tables(&mut self) -> QueryResult<()>;
 
-    /// Settings of the session, before it does anything else.
+    /// Sets up the session, before any other statement.
     fn set_up(&mut self) -> QueryResult<()>;
 
     fn insert_meetings(&mut self, ids: &[i64]) -> QueryResult<()>;
 
     fn insert_pass(&mut self, meeting: i64, number: i64) -> QueryResult<()>;
 
-    /// As far as this transaction sees, and without a lock.
+    /// The largest number that this transaction can see, read without a lock.
     fn largest_number(&mut self, meeting: i64) -> QueryResult<Option<i64>>;
 
     /// The numbers of all passes of a meeting.

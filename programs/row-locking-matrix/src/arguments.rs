@@ -2,35 +2,35 @@
 
 use clap::Parser;
 
-/// Counts up one number from several connections in six ways at three isolation levels, and tells which
-/// lose numbers.
+/// Increments a number from several connections in six ways at three isolation levels, and shows which ways lose
+/// updates.
 ///
-/// Every increment is a transaction of its own: it draws the number, and inserts it into a table. Then
-/// the table must have every number once. A transaction that the database refuses (deadlock,
-/// serialization failure, busy) is tried again: at once, but for SQLite's busy, after 1 ms.
+/// Every increment is a transaction of its own, which takes the next number and inserts it into a table. At the end the
+/// table must contain every number once. A transaction that the database refuses (deadlock, serialization failure,
+/// busy) is retried: after 1 ms if SQLite is busy, otherwise at once.
 ///
-/// In the two ways that read without a lock, all connections read before the first of them writes, once
-/// each: so that two writers meet for certain.
+/// In the two ways that read without a lock, all connections read once before the first of them writes, so that two
+/// writers are certain to conflict.
 ///
-/// The exit code is 1 when a way that must be right is not, and when a plain SELECT before an UPDATE is
-/// right: then the run proves nothing.
+/// The exit code is 1 if a way that must be right is not, or if a plain SELECT before an UPDATE is right, because then
+/// the run proves nothing.
 #[derive(Parser)]
 #[command(name = "row-locking-matrix", version)]
 pub(crate) struct Arguments {
     /// postgres://.., mysql://.. or the path of an SQLite file; may be given several times
     ///
-    /// Besides, there is always a temporary SQLite file. The tables `row_locking_*` are made anew, and
-    /// dropped in the end: one run at a time. The tables of diesel-locks stay. When the program was built
-    /// without PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client
-    /// library (Debian, Ubuntu: libpq-dev, libmariadb-dev).
+    /// A temporary SQLite file is always used too. The tables `row_locking_*` are created again, and dropped at the
+    /// end: start one run at a time. The tables of diesel-locks are kept. If the program was built without PostgreSQL
+    /// or MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu: libpq-dev,
+    /// libmariadb-dev).
     #[arg(long = "database-url", value_name = "URL")]
     pub(crate) database_urls: Vec<String>,
 
-    /// Connections that count at the same time
+    /// Number of connections that increment at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(2..=200))]
     pub(crate) connections: u16,
 
-    /// Numbers that each connection draws in each way
+    /// Number of increments of each connection in each way
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) numbers: u32,
 

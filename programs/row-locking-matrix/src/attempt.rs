@@ -1,17 +1,17 @@
-//! One transaction at an isolation level, and how it ended.
+//! Runs one transaction at an isolation level.
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::Error;
 
 use crate::store::Store;
 
-/// Why the database refused a transaction that may succeed the next time.
+/// Why the database refused a transaction that can be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Deadlock,
-    /// It would have to change what another has changed since its snapshot, or the like.
+    /// A serialization failure, for example because another transaction has changed the row since the snapshot.
     Serialization,
-    /// SQLite: another writes, or has written since the snapshot. Elsewhere: a limit on waiting.
+    /// SQLite: another connection writes, or has written since the snapshot. Other engines: a lock time-out.
     Busy,
 }
 
@@ -29,13 +29,14 @@ impl Refusal {
     }
 }
 
-/// A transaction that `begin` begins: committed, or refused and rolled back. Any other error ends it too.
+/// Runs `work` in a transaction that `begin` starts, and commits it. Returns why the database refused it, if it did;
+/// any other error is returned as such. Both roll back.
 pub(crate) fn attempt<C: Store>(
     conn: &mut C,
     begin: &str,
     work: impl FnOnce(&mut C) -> Result<(), Error>,
 ) -> Result<Option<Refusal>, Error> {
-    // By Diesel's own hand, so that it and `next_number` know that a transaction is open.
+    // By Diesel, so that Diesel and `next_number` know that a transaction is open.
     let ended = AnsiTransactionManager::begin_transaction_sql(conn, begin)
         .map_err(Error::from)
         .and_then(|()| work(conn))
@@ -43,7 +44,7 @@ pub(crate) fn attempt<C: Store>(
     let Err(error) = ended else {
         return Ok(None);
     };
-    // BEGIN or COMMIT may have failed, and the transaction be over.
+    // The transaction may have ended already, if BEGIN or COMMIT failed.
     if open(conn)? {
         AnsiTransactionManager::rollback_transaction(conn)?;
     }

@@ -1,19 +1,19 @@
-//! Whether every number was drawn once.
+//! Checks that every number was assigned once.
 
 use std::collections::BTreeSet;
 
-/// What became of the numbers 1 to `n`.
+/// The result for the numbers 1 to `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
-    /// Numbers of 1 to `n` that nobody has.
+    /// Numbers from 1 to `n` that are missing.
     pub(crate) lost: usize,
-    /// Numbers too many: a number that three have counts two.
+    /// Surplus numbers: a number that is there three times counts as two.
     pub(crate) repeated: usize,
-    /// Whether everything is as it has to be, the counter's end included.
+    /// Whether all numbers and the counter are right.
     pub(crate) right: bool,
 }
 
-/// `drawn`: all numbers of the table; `end`: where the counter stands.
+/// `drawn`: all numbers in the table. `end`: the final value of the counter.
 pub(crate) fn check(n: i64, drawn: &[i64], end: i64) -> Check {
     let distinct: BTreeSet<i64> = drawn.iter().copied().collect();
     let lost = (1..=n).filter(|number| !distinct.contains(number)).count();

@@ -1,10 +1,10 @@
-//! What must not come out of a run.
+//! Results that a run must not have.
 
 use crate::isolation::IsolationLevel;
 use crate::outcome::{Cell, EngineOutcome, Verdict};
 use crate::way::Way;
 
-/// In words; none when all is as it has to be.
+/// Returns a message for each unexpected result of an engine.
 pub(crate) fn complaints(outcome: &EngineOutcome) -> Vec<String> {
     let about = |cell: &Cell| complaint(cell).map(|text| (cell.isolation, cell.way, text));
     outcome
@@ -29,7 +29,7 @@ fn complaint(cell: &Cell) -> Option<&'static str> {
     }
 }
 
-/// What must become of a plain SELECT before an UPDATE. In between, engines differ.
+/// The verdict that a plain SELECT before an UPDATE must have. At the level between these two engines differ.
 fn harm(isolation: IsolationLevel) -> Option<Verdict> {
     match isolation {
         IsolationLevel::ReadCommitted => Some(Verdict::Failed),

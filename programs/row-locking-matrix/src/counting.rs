@@ -1,4 +1,4 @@
-//! All connections count up at the same time.
+//! Increments the number on all connections at the same time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::meeting::{Meeting, Seat};
 use crate::outcome::Refusals;
 use crate::store::Store;
 
-/// Before a transaction is tried again that was refused at once.
+/// The pause before the retry of a transaction that was refused without a wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What each connection does.
+/// The work of each connection.
 pub(crate) struct Counting<'a> {
-    /// Begins a transaction.
+    /// The statement that starts a transaction.
     pub(crate) begin: &'a str,
     pub(crate) increment: Increment,
     /// For `next_number`.
@@ -24,7 +24,7 @@ pub(crate) struct Counting<'a> {
     pub(crate) numbers: u32,
 }
 
-/// One connection's count.
+/// The result of one connection.
 struct Counted {
     refusals: Refusals,
     started: Instant,
@@ -32,7 +32,8 @@ struct Counted {
 }
 
 impl Counting<'_> {
-    /// How many transactions were refused, and how long it took, without connecting.
+    /// Runs the work on all connections. Returns how many transactions were refused, and the elapsed time without
+    /// connecting.
     pub(crate) fn on_all<C: Store>(
         &self,
         connections: Vec<C>,
@@ -72,7 +73,7 @@ impl Counting<'_> {
         for _ in 0..self.numbers {
             while let Some(refusal) = self.once(conn, &mut seat)? {
                 refusals.add(refusal);
-                // Other refusals come after a wait for the row.
+                // Other refusals come after a wait for the row, so they need no pause.
                 if refusal == Refusal::Busy {
                     thread::sleep(PAUSE);
                 }
@@ -85,7 +86,7 @@ impl Counting<'_> {
         })
     }
 
-    /// Draws a number and uses it, in one transaction.
+    /// Takes a number and inserts it, in one transaction.
     fn once<C: Store>(&self, conn: &mut C, seat: &mut Seat<'_>) -> Result<Option<Refusal>, Error> {
         attempt(conn, self.begin, |conn| {
             let number = self.increment.draw(conn, self.sequence, seat)?;

@@ -1,4 +1,4 @@
-//! The experiment on one engine.
+//! Runs all ways at all levels on one engine.
 
 use anyhow::{Context, Result};
 use diesel_locks::Sequence;
@@ -12,7 +12,7 @@ use crate::way::Way;
 
 const DROP: &str =
     "DROP TABLE IF EXISTS row_locking_counter; DROP TABLE IF EXISTS row_locking_drawn";
-// What is drawn has no key: a repeated number is to be seen, not refused.
+// The table of numbers has no key, so that repeated numbers are detected and not refused.
 const CREATE: &str = "CREATE TABLE row_locking_counter (id INTEGER PRIMARY KEY, n BIGINT NOT NULL); \
      CREATE TABLE row_locking_drawn (n BIGINT NOT NULL); \
      INSERT INTO row_locking_counter (id, n) VALUES (1, 0)";
@@ -21,7 +21,7 @@ const CREATE: &str = "CREATE TABLE row_locking_counter (id INTEGER PRIMARY KEY, 
 const SEQUENCE: &str = "row-locking-matrix";
 const FORGET: &str = "DELETE FROM diesel_locks_sequences WHERE name = 'row-locking-matrix'";
 
-/// An engine, and how much is asked of it.
+/// A database, and the size of the experiment.
 pub(crate) struct Experiment<'a> {
     pub(crate) url: &'a str,
     pub(crate) connections: u16,

@@ -1,4 +1,4 @@
-//! What is sent to count up.
+//! The statements of an increment.
 
 use diesel::prelude::*;
 use diesel_locks::{Error, Sequence};
@@ -6,15 +6,15 @@ use diesel_locks::{Error, Sequence};
 use crate::meeting::Seat;
 use crate::store::Store;
 
-/// The statements of a way on an engine. In texts, `?` is the number to be written.
+/// The statements of a way on an engine. In their texts `?` stands for the number to write.
 #[derive(Clone, Copy)]
 pub(crate) enum Increment {
     /// Reads the number, then writes the next one.
     ReadThenWrite(Reading),
-    /// Adds one where the number is.
+    /// Adds one in the database.
     Add {
         add: &'static str,
-        /// Asks for the number, when `add` itself does not return it.
+        /// Reads the number, if `add` does not return it.
         result: Option<&'static str>,
     },
     /// `next_number` of diesel-locks.
@@ -26,12 +26,12 @@ pub(crate) struct Reading {
     pub(crate) declare: Option<&'static str>,
     pub(crate) read: &'static str,
     pub(crate) write: &'static str,
-    /// Whether only one at a time gets past the reading. Otherwise all may read before one writes.
+    /// Whether reading locks the row. Otherwise all connections may read before one writes.
     pub(crate) locks: bool,
 }
 
 impl Increment {
-    /// Draws a number in the transaction that is open.
+    /// Takes the next number, in the open transaction.
     pub(crate) fn draw<C: Store>(
         self,
         conn: &mut C,

@@ -1,5 +1,5 @@
-//! Counts up one number from several connections in six ways at three isolation levels, and tells which
-//! lose numbers.
+//! Increments a number from several connections in six ways at three isolation levels, and shows which ways lose
+//! updates.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ mod attempt;
 mod check;
 mod complaints;
 mod counting;
-// All programs read database URLs alike, and build themselves again alike.
+// Shared by the programs: database URLs, and building the program with support for a database.
 #[path = "../../ingest/src/database.rs"]
 mod database;
 mod experiment;

@@ -1,8 +1,8 @@
-//! A meeting of all connections, once, for which nobody waits who can't come any more.
+//! A barrier for all connections that is used once, and does not wait for a connection that has failed.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Where they meet.
+/// The barrier.
 pub(crate) struct Meeting {
     missing: Mutex<usize>,
     complete: Condvar,
@@ -16,7 +16,7 @@ impl Meeting {
         }
     }
 
-    /// One connection's place in it. There are as many as connections.
+    /// The place of one connection. Call it once per connection.
     pub(crate) fn seat(&self) -> Seat<'_> {
         Seat {
             meeting: self,
@@ -25,14 +25,15 @@ impl Meeting {
     }
 }
 
-/// Counts as taken when it is dropped: after an error others must not wait for ever.
+/// The place of one connection. It counts as taken when it is dropped, so that others do not wait forever after an
+/// error.
 pub(crate) struct Seat<'a> {
     meeting: &'a Meeting,
     taken: bool,
 }
 
 impl Seat<'_> {
-    /// Waits until all seats are taken; the next time it does nothing.
+    /// Waits until all seats are taken. Later calls do nothing.
     pub(crate) fn meet(&mut self) {
         if self.taken {
             return;

@@ -1,4 +1,4 @@
-//! What came out.
+//! The results.
 
 use serde::Serialize;
 
@@ -10,16 +10,16 @@ use crate::way::Way;
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) connections: u16,
-    /// That each connection drew in each way.
+    /// The increments of each connection in each way.
     pub(crate) numbers: u32,
     pub(crate) engines: Vec<EngineOutcome>,
-    /// What must not be.
+    /// Messages about unexpected results.
     pub(crate) complaints: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct EngineOutcome {
-    /// With its version.
+    /// The engine's name and version.
     pub(crate) engine: String,
     pub(crate) cells: Vec<Cell>,
 }
@@ -41,11 +41,11 @@ pub(crate) struct Cell {
 pub(crate) enum Verdict {
     /// Every number once, and no transaction was refused.
     Right,
-    /// Every number once, after refused transactions were tried again.
+    /// Every number once, after retries of refused transactions.
     Refused,
-    /// Numbers were lost or repeated, whatever else.
+    /// Numbers were lost or repeated.
     Failed,
-    /// The engine has no such thing.
+    /// The engine does not have this way or level.
     Skipped,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Measured {
     pub(crate) micros_per_number: f64,
 }
 
-/// How many transactions were refused, and why.
+/// The numbers of refused transactions, by reason.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Refusals {
     pub(crate) deadlocks: u64,

@@ -1,4 +1,4 @@
-//! A statement of fixed text, with a number in the place of `?`.
+//! A statement with a fixed text, in which `?` stands for a number.
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
@@ -6,11 +6,11 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType};
 
-/// All ways send statements of this type, which Diesel prepares once for each connection, other than
-/// `sql_query` and an UPDATE of the DSL: so times tell something about the ways.
+/// All ways send statements of this type, so that their times can be compared: Diesel prepares it once per connection,
+/// unlike `sql_query` and an UPDATE of the DSL.
 pub(crate) struct Statement {
     pub(crate) text: &'static str,
-    /// Not sent when there is no `?`.
+    /// Not sent if the text has no `?`.
     pub(crate) number: i64,
 }
 
@@ -35,7 +35,7 @@ where
 
 impl QueryId for Statement {
     type QueryId = ();
-    /// The text tells statements apart.
+    /// The text identifies the cached statement.
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 

@@ -1,4 +1,4 @@
-//! What differs per engine, and how statements are sent.
+//! The differences between engines, and methods that send statements.
 
 use diesel::prelude::*;
 use diesel_locks::SequenceExt;
@@ -17,13 +17,13 @@ pub(crate) trait Store: SequenceExt + 'static {
     /// The engine's name and version.
     fn title(&mut self) -> QueryResult<String>;
 
-    /// Settings of the session, before it does anything else.
+    /// Sets up the session, before any other statement.
     fn set_up(&mut self) -> QueryResult<()>;
 
-    /// What begins a transaction; `None`: there is no such level.
+    /// The statement that starts a transaction at this level; `None` if the engine does not have the level.
     fn beginning(isolation: IsolationLevel) -> Option<String>;
 
-    /// `None`: the engine has no such thing.
+    /// The statements of this way; `None` if the engine does not have it.
     fn increment(way: Way) -> Option<Increment>;
 
     /// Sends a statement; `number` is for its `?`.
@@ -36,8 +36,8 @@ pub(crate) trait Store: SequenceExt + 'static {
     fn numbers(&mut self, text: &'static str) -> QueryResult<Vec<i64>>;
 }
 
-/// The methods that send statements, with the connection as `Self`: Diesel asks too much of a type that it
-/// does not know.
+/// The methods that send statements. A macro, with the connection as `Self`, because generic code would need too many
+/// of Diesel's bounds.
 macro_rules! sending {
     () => {
         fn run(&mut self, text: &'static str, number: i64) -> diesel::QueryResult<usize> {

@@ -83,7 +83,7 @@ impl fmt::Display for Refused<'_> {
     }
 }
 
-/// Microseconds, as somebody reads them.
+/// Microseconds, displayed with a readable unit.
 struct Time(f64);
 
 impl fmt::Display for Time {

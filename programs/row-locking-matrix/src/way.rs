@@ -1,4 +1,4 @@
-//! The ways of counting up.
+//! The ways to increment the number.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use crate::isolation::IsolationLevel;
 
-/// How the next number is drawn.
+/// A way to take the next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Way {
     /// SELECT, then UPDATE to what was read plus one.
     Plain,
-    /// A cursor, then UPDATE .. WHERE CURRENT OF it: the nearest to JDBC's updatable result set.
+    /// A cursor, then UPDATE .. WHERE CURRENT OF it: the equivalent of JDBC's updatable result set.
     Cursor,
     /// SELECT .. FOR UPDATE, then UPDATE.
     ForUpdate,
     /// A cursor FOR UPDATE, then UPDATE .. WHERE CURRENT OF it.
     CursorForUpdate,
-    /// One UPDATE that adds one and tells the result.
+    /// One UPDATE that adds one and returns the result.
     OneUpdate,
     /// `next_number` of diesel-locks.
     NextNumber,
@@ -34,7 +34,7 @@ impl Way {
         Self::NextNumber,
     ];
 
-    /// Above its column.
+    /// The title of its column.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Plain => "SELECT, UPDATE",
@@ -46,8 +46,8 @@ impl Way {
         }
     }
 
-    /// Whether no number may be lost: who locks what it reads is right at any level, and at SERIALIZABLE
-    /// everything is.
+    /// Whether no number may be lost: a way that locks what it reads is right at any level, and every way is right at
+    /// SERIALIZABLE.
     pub(crate) fn must_be_right(self, isolation: IsolationLevel) -> bool {
         !matches!(self, Self::Plain | Self::Cursor) || isolation == IsolationLevel::Serializable
     }

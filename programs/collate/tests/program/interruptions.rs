@@ -1,4 +1,4 @@
-//! Runs that are stopped half-way leave no processes behind.
+//! Runs that are stopped leave no processes behind.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A run that would take long, with workers at work, and where its temporary files are: killed, it leaves
-/// them.
+/// Starts a long run, and waits until its workers are active. Returns it with the directory of its temporary files,
+/// which a killed run leaves.
 fn started(more: &[&str]) -> (Child, Vec<u32>, TempDir) {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("collate.sqlite");
@@ -35,7 +35,7 @@ fn started(more: &[&str]) -> (Child, Vec<u32>, TempDir) {
     (child, nodes, directory)
 }
 
-/// How many lists workers have taken and not yet done; an error while the table is missing or locked.
+/// The number of lists that workers have taken and not finished; an error while the table is missing or locked.
 fn lists_at_work(path: &str) -> QueryResult<i64> {
     diesel::table! {
         collate_lists (id) {
@@ -48,7 +48,7 @@ fn lists_at_work(path: &str) -> QueryResult<i64> {
     taken.count().get_result(&mut conn)
 }
 
-/// Until one of the processes is stopped by a signal.
+/// Waits until a signal has stopped one of the processes.
 fn await_stopped(processes: &[u32]) {
     let deadline = Instant::now() + PATIENCE;
     while stopped(processes).is_empty() {
@@ -57,7 +57,7 @@ fn await_stopped(processes: &[u32]) {
     }
 }
 
-/// Until none of the processes is there any more.
+/// Waits until all processes have ended.
 fn assert_all_end(processes: &[u32]) {
     let deadline = Instant::now() + PATIENCE;
     while !alive(processes).is_empty() {

@@ -1,5 +1,4 @@
-//! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
-//! database of its own.
+//! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
 use crate::own_database::OwnDatabase;
 use crate::run::Run;

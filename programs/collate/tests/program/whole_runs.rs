@@ -1,4 +1,4 @@
-//! Whole runs on SQLite.
+//! Runs on SQLite.
 
 use std::fs;
 
@@ -77,7 +77,7 @@ fn a_run_ends_however_often_processes_are_killed() {
     assert!(run.number("kills") > 5, "{run:?}");
 }
 
-/// Processes that are stopped for longer than their leases, again and again.
+/// The options of a run in which processes are repeatedly stopped for longer than their leases.
 const PAUSES: [&str; 10] = [
     "--read-time",
     "20ms",

@@ -20,7 +20,7 @@ pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
     println!("      (or read FOR UPDATE, as in lesson 1)");
 }
 
-/// Both read 0 and write 1, one after the other: whether B's update succeeds.
+/// Both read 0 and write 1, one after the other. Returns whether B's update succeeds.
 fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: IsolationLevel) -> Result<bool> {
     for who in [A, B] {
         stage.does(who, &C::begin_at(level))?;
@@ -40,7 +40,7 @@ fn old_read<C: Store>(stage: &mut Stage<'_, C>, level: IsolationLevel) -> Result
     Ok(succeeds)
 }
 
-/// MariaDB with `innodb_snapshot_isolation`, in newer versions the default, refuses it.
+/// MariaDB refuses the update with `innodb_snapshot_isolation`, the default in newer versions.
 fn repeatable_read<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     let is_innodb = C::SERIALIZABLE_READS_LOCK;
     if old_read(stage, IsolationLevel::RepeatableRead)? {

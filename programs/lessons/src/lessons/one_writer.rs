@@ -1,4 +1,4 @@
-//! The lessons where the whole database has one writer (SQLite).
+//! The lessons for databases with one writer (SQLite).
 
 use anyhow::{Result, ensure};
 use diesel_locks::Error;
@@ -22,7 +22,7 @@ pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
     println!("      (or read in BEGIN IMMEDIATE, as in lesson 1)");
 }
 
-/// A statement that does not get the right to write, and does not wait for it.
+/// Runs a statement that is refused the write lock without waiting for it.
 fn is_refused<C: Store>(stage: &mut Stage<'_, C>, who: Who, sql: &str) -> Result<()> {
     let answer = stage.tries(who, sql)?;
     ensure!(

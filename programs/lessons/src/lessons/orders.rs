@@ -1,4 +1,4 @@
-//! Two rows in different orders.
+//! Locks on two rows in different orders.
 
 use anyhow::Result;
 use diesel_locks::Error;
@@ -48,7 +48,7 @@ fn same<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
     Ok("B waits at its first row, where it holds nothing that A wants".to_owned())
 }
 
-/// How often both do it.
+/// The number of repetitions.
 const ROUNDS: i64 = 20;
 
 fn sorted<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {

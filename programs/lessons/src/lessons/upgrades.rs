@@ -1,4 +1,4 @@
-//! Reading with a shared lock, and then updating.
+//! A shared lock that is upgraded by an UPDATE.
 
 use anyhow::{Result, ensure};
 use diesel_locks::Error;

@@ -1,6 +1,6 @@
-//! The program itself: its lessons come out as told.
+//! The program: its lessons have the expected results.
 
-// All programs make their databases alike.
+// Shared by the programs: a separate database for a test.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// How it ended, and what it printed.
+/// Runs the program. Returns its exit code and output.
 pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_lessons"))
         .args(arguments)
@@ -13,7 +13,7 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), printed)
 }
 
-/// All lessons come out as told, and these words are among what is printed.
+/// Asserts that all lessons have the expected results, and that the output contains these words.
 pub(crate) fn assert_as_told(arguments: &[&str], words: &[&str]) {
     let (code, printed) = run(arguments);
     assert_eq!(code, Some(0), "{printed}");

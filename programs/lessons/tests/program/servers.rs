@@ -1,4 +1,4 @@
-//! On the servers that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a database of its own.
+//! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
 use crate::own_database::OwnDatabase;
 use crate::run::assert_as_told;
@@ -8,7 +8,7 @@ fn lessons_come_out_as_told<C: Connection>(variable: &str, words: &[&str]) {
     let database = OwnDatabase::<C>::create(variable);
     let arguments = ["--database-url", &database.url];
     assert_as_told(&arguments, words);
-    // On tables that are there.
+    // Again, with existing tables.
     assert_as_told(&arguments, words);
 }
 

@@ -1,11 +1,11 @@
-//! On SQLite.
+//! Runs on SQLite.
 
 use crate::run::{assert_as_told, run};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use tempfile::TempDir;
 
-/// A file in a folder of the test's own.
+/// The path of a database in a new directory.
 fn file() -> (TempDir, String) {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("lessons.sqlite3");
@@ -29,7 +29,7 @@ fn a_file_can_be_used_again_in_any_journal_mode() {
     }
 }
 
-/// Here because a trigger loses every update.
+/// A trigger that loses every update causes the unexpected result.
 #[test]
 fn unexpected_result_is_reported_and_fails() {
     let (_folder, file) = file();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many passes there are; an error while the table is missing or locked.
+/// The number of passes; an error while the table is missing or locked.
 fn stored(path: &str) -> QueryResult<i64> {
     diesel::table! {
         pass (id) {
@@ -22,7 +22,7 @@ fn stored(path: &str) -> QueryResult<i64> {
     pass::table.count().get_result(&mut conn)
 }
 
-/// A run that would take long is ended by the signal when it is at work; how it ended, and the file.
+/// Starts a long run, and ends it by the signal while it is active. Returns its output, and the path of its database.
 fn ended_by(signal: Signal, directory: &TempDir) -> (std::process::Output, String) {
     let path = directory.path().join("passes.sqlite");
     let path = path.to_str().expect("UTF-8").to_owned();

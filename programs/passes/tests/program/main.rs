@@ -1,9 +1,9 @@
-//! The program itself, from its arguments to what it prints.
+//! The program, from its arguments to its output.
 
 mod interruptions;
 #[path = "../../../ingest/tests/program/json_run.rs"]
 mod json_run;
-// All programs make their databases alike.
+// Shared by the programs: a separate database for a test.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;

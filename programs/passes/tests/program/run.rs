@@ -1,4 +1,4 @@
-//! Runs the program, and what a run that is right prints.
+//! Runs the program, and checks its output.
 
 use std::process::Command;
 

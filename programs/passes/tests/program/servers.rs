@@ -1,5 +1,4 @@
-//! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
-//! database of its own.
+//! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
 use crate::own_database::OwnDatabase;
 use crate::run::Run;
@@ -32,7 +31,7 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     }
 }
 
-/// Every transaction draws from both of two sequences, half of them in the opposite order.
+/// Every transaction draws from two sequences, half of them in the opposite order.
 fn deadlocks_are_tried_again<C: Connection>(database: &OwnDatabase<C>) {
     let run = Run::of(&[
         "--database-url",
@@ -61,7 +60,7 @@ fn passes_on_postgres_are_gap_free_with_sequences_and_not_without() {
 #[test]
 fn deadlocks_on_postgres_are_tried_again() {
     let mut database = OwnDatabase::<PgConnection>::create("PG_DATABASE_URL");
-    // Not a second for each of them, where the user may say so.
+    // Detect each deadlock in less than a second, if the user may set that.
     let set = format!(
         "ALTER DATABASE {} SET deadlock_timeout = '20ms'",
         database.name

@@ -1,4 +1,4 @@
-//! Whole runs on SQLite.
+//! Runs on SQLite.
 
 use crate::run::{Run, passes};
 use tempfile::TempDir;

@@ -17,7 +17,7 @@ impl Store for MysqlConnection {
         } else {
             "MySQL"
         };
-        // Packagers add words of their own.
+        // Packages add text to the version.
         let number = version.split('-').next().unwrap_or_default();
         Ok(format!("{name} {number}"))
     }
@@ -27,7 +27,7 @@ impl Store for MysqlConnection {
     }
 
     fn beginning(isolation: IsolationLevel) -> Option<String> {
-        // For the next transaction only. One message, as Diesel allows several statements.
+        // The level applies to the next transaction only. Both statements are sent in one message.
         Some(format!(
             "SET TRANSACTION ISOLATION LEVEL {isolation}; BEGIN"
         ))

@@ -17,7 +17,7 @@ impl Store for PgConnection {
     fn title(&mut self) -> QueryResult<String> {
         let version: String =
             diesel::select(sql::<Text>("current_setting('server_version')")).get_result(self)?;
-        // Packagers add words of their own.
+        // Packages add text to the version.
         let number = version.split_whitespace().next().unwrap_or_default();
         Ok(format!("PostgreSQL {number}"))
     }

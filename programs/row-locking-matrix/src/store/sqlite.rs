@@ -1,4 +1,4 @@
-//! SQLite: every transaction is serializable, and there is no lock on a row.
+//! SQLite: every transaction is serializable, and there are no locks on rows.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -21,7 +21,7 @@ impl Store for SqliteConnection {
     }
 
     fn beginning(isolation: IsolationLevel) -> Option<String> {
-        // Deferred: BEGIN IMMEDIATE would lock the database, and nothing would be left to be seen.
+        // Deferred, because BEGIN IMMEDIATE would prevent all conflicts.
         (isolation == IsolationLevel::Serializable).then(|| "BEGIN".to_owned())
     }
 

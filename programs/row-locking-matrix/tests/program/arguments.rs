@@ -1,4 +1,4 @@
-//! Arguments that can't be used.
+//! Invalid arguments.
 
 use crate::run::matrix;
 

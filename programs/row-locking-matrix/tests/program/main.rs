@@ -1,7 +1,7 @@
-//! The program itself, from its arguments to what it prints.
+//! The program, from its arguments to its output.
 
 mod arguments;
-// All programs make their databases alike.
+// Shared by the programs: a separate database for a test.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[path = "../../../ingest/tests/program/own_database.rs"]
 mod own_database;

@@ -1,4 +1,4 @@
-//! Runs the program and reads what it prints.
+//! Runs the program and reads its output.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ pub(crate) fn matrix(arguments: &[&str]) -> Output {
     output.expect("row-locking-matrix starts")
 }
 
-/// A run that has to end right.
+/// The output of a successful run.
 #[derive(Debug)]
 pub(crate) struct Run(Value);
 
@@ -26,7 +26,7 @@ impl Run {
         Self(outcome)
     }
 
-    /// How many engines there were.
+    /// The number of engines.
     pub(crate) fn engines(&self) -> usize {
         self.0["engines"].as_array().expect("engines").len()
     }
@@ -39,7 +39,7 @@ impl Run {
             .collect()
     }
 
-    /// A number of a cell.
+    /// A field of a cell.
     pub(crate) fn number(&self, engine: &str, isolation: &str, way: &str, field: &str) -> u64 {
         self.cells(engine)
             .find(|cell| cell["isolation"] == isolation && cell["way"] == way)
@@ -47,7 +47,7 @@ impl Run {
             .unwrap_or_else(|| panic!("no {field} of {engine}, {isolation}, {way}: {self:?}"))
     }
 
-    /// `engine`: the beginning of its name.
+    /// The cells of an engine. `engine` is the start of its name.
     fn cells(&self, engine: &str) -> impl Iterator<Item = &Value> {
         let engines = self.0["engines"].as_array().expect("engines");
         let it = engines

@@ -1,5 +1,4 @@
-//! Whole runs on servers: on those that `PG_DATABASE_URL` and `MYSQL_DATABASE_URL` name, each in a
-//! database of its own.
+//! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
 use crate::own_database::OwnDatabase;
 use crate::run::Run;
@@ -39,7 +38,8 @@ fn innodb_loses_updates_at_read_committed_and_deadlocks_at_serializable() {
         verdicts("READ COMMITTED"),
         ["failed", "skipped", "right", "skipped", "right", "right"]
     );
-    // Newer versions of MariaDB refuse what changed since the snapshot, older ones and MySQL lose it.
+    // Newer versions of MariaDB refuse to change a row that changed since the snapshot. Older ones and MySQL lose
+    // updates.
     assert_ne!(verdicts("REPEATABLE READ")[0], "right");
     assert_eq!(verdicts("SERIALIZABLE")[0], "refused");
     assert!(

@@ -1,4 +1,4 @@
-//! Whole runs on SQLite, which is always there.
+//! Runs on SQLite.
 
 use crate::run::{Run, matrix};
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ fn late_upgrade_of_a_reader_is_refused() {
         run.verdicts("SQLite ", "SERIALIZABLE"),
         ["refused", "skipped", "skipped", "skipped", "right", "right"]
     );
-    // All but one of those who read at the same time.
+    // All but one of the connections that read at the same time.
     assert!(run.number("SQLite ", "SERIALIZABLE", "plain", "busy") >= 2);
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         assert_eq!(run.verdicts("SQLite ", isolation), ["skipped"; 6]);
