@@ -211,7 +211,7 @@ macro_rules! core_promises {
                 fences_grow_over_a_slot_that_was_purged,
                 raised_fences_are_larger_than_lost_ones,
                 stale_writer_is_refused_by_its_fence,
-                a_stale_writer_is_stopped_by_ensure_slot,
+                a_stale_writer_is_stopped_by_pin_slot,
             },
                 guards::{
                     guard_is_renewed_until_it_is_dropped,

@@ -407,7 +407,7 @@ mod tests {
             Some(Acquired::UnsuitableIsolation("serializable"))
         );
         assert_eq!(decode(100_000), Some(Acquired::Locked { number: 100_000 }));
-        let fence = (27_589_000_000_000 << 17) | 100_000;
+        let fence = (27_589_000_000_000 << 17) + 100_000;
         assert_eq!(
             decode(fence),
             Some(Acquired::Leased {

@@ -137,8 +137,8 @@ impl Database {
         (0..MOST_SLOTS).filter(|&number| self.rows[number].is_free(config))
     }
 
-    /// `mysql/slot_taking.rs`, `look`, and `judge`: a statement that locks nothing. (PostgreSQL looks and takes
-    /// in one statement: here a take that follows at once.)
+    /// `find_free` in `engine/mysql/slot_claim.rs`, and `classify_refusal` in `semaphore/backend.rs`: a statement that
+    /// locks nothing. (PostgreSQL searches and claims in one statement: here a claim that follows at once.)
     pub fn look(&self, permits: usize, config: &Config) -> Look {
         let slots = self.slots();
         if slots > permits {

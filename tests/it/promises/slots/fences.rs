@@ -239,7 +239,7 @@ pub(crate) fn stale_writer_is_refused_by_its_fence<B: Backend>() {
     }
 }
 
-pub(crate) fn a_stale_writer_is_stopped_by_ensure_slot<B: Backend>() {
+pub(crate) fn a_stale_writer_is_stopped_by_pin_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -288,8 +288,8 @@ pub(crate) fn expired_lease_is_lost_when_a_transaction_holds_the_slot<B: Backend
         })
         .expect("an answer");
     assert_eq!(held, Some(()));
-    let ensured = B::in_transaction(&mut conn, |conn| conn.pin_slot(&paused));
-    assert!(ensured.expect_err("another held it").is_slot_lost());
+    let pinned = B::in_transaction(&mut conn, |conn| conn.pin_slot(&paused));
+    assert!(pinned.expect_err("another held it").is_slot_lost());
     let refreshed = conn.renew_slot(&mut paused, super::HOUR);
     assert!(refreshed.expect_err("another held it").is_slot_lost());
     let released = conn.release_slot(paused);

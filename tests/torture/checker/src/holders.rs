@@ -48,7 +48,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
             check_one(&format!("{what} {id}"), run, held, &mut found, findings);
         }
     }
-    check_ensured_order(run, evidence, findings);
+    check_pinned_order(run, evidence, findings);
 }
 
 fn check_one(
@@ -83,7 +83,7 @@ fn check_one(
 
 /// Of an operation whose process was killed is not known until when it held its slot. Instead: transactions that
 /// pinned the same slot were committed in the order in which the slot was granted to them.
-fn check_ensured_order(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
+fn check_pinned_order(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings) {
     let mut by_counter: BTreeMap<i32, Vec<(i64, &Operation<'_>)>> = BTreeMap::new();
     for row in &evidence.ledger {
         if let Some(operation) = run.find(row.op)

@@ -44,12 +44,12 @@ fn expected(task: &Task, prepare: impl Fn(&mut HistoryBuilder)) -> Vec<ErrorKind
         prepare(&mut builder);
         let op = builder.begin(1, task.clone(), 20_000);
         // An pinned slot is waited for longer.
-        let is_ensured = matches!(task, Task::Pinned { .. });
+        let is_pinned = matches!(task, Task::Pinned { .. });
         builder.end(
             op,
             failed(*kind),
             None,
-            if is_ensured { 21_000 } else { 20_010 },
+            if is_pinned { 21_000 } else { 20_010 },
         );
         is_explained(&builder)
     };

@@ -53,7 +53,7 @@ fn one_whose_transaction_was_rolled_back_held_nothing_for_certain() {
 }
 
 #[test]
-fn two_ensure_a_slot() {
+fn two_pins_of_a_slot_overlap() {
     let mut builder = valid_history();
     builder.pinned(1, (4, 300), [1000, 1001, 1010, 1011]);
     builder.pinned(2, (4, 301), [1000, 1009, 1020, 1021]);
@@ -61,7 +61,7 @@ fn two_ensure_a_slot() {
 }
 
 #[test]
-fn one_who_was_killed_ensured_a_slot_that_was_another_s() {
+fn pin_by_a_killed_process_after_a_later_grant_overlaps() {
     let mut builder = valid_history();
     let killed = builder.begin(11, Task::Pinned { lease_ms: 1000 }, 1000);
     builder.enter(killed, Some((4, 300)), 1001);
@@ -72,7 +72,7 @@ fn one_who_was_killed_ensured_a_slot_that_was_another_s() {
 }
 
 #[test]
-fn two_who_ensured_a_slot_in_the_wrong_order_overlap_once() {
+fn pins_in_the_wrong_order_overlap_once() {
     let mut builder = valid_history();
     builder.pinned(1, (4, 301), [1000, 1001, 1010, 1011]);
     builder.pinned(2, (4, 300), [1000, 1009, 1020, 1021]);
@@ -80,7 +80,7 @@ fn two_who_ensured_a_slot_in_the_wrong_order_overlap_once() {
 }
 
 #[test]
-fn two_who_ensured_a_slot_take_one_permit() {
+fn pins_of_one_slot_use_one_permit() {
     let mut builder = valid_history();
     for process in 1..=5 {
         let (slot, fence) = (process.min(4), 300 + i64::from(process));
@@ -152,7 +152,7 @@ fn transactions_with_a_slot_that_follow_each_other() {
 }
 
 #[test]
-fn more_ensured_slots_than_permits() {
+fn more_pinned_slots_than_permits() {
     let mut builder = valid_history();
     let fifth = workload_spec::PINNED_COUNTERS.end;
     let id = i32::try_from(fifth).unwrap();
