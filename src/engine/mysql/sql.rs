@@ -228,7 +228,7 @@ pub(super) fn lock_row<'a>(id: &'a [u8]) -> _ {
 
 statement! {
     Mysql, MysqlConnection;
-    /// [`lock_row`] without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
+    /// `lock_row` without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
     /// NOWAIT does not apply to a locked table.
     LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
     |self, out| {

@@ -30,7 +30,7 @@ locking_slot_queries!(
     try_lock_fence_floor()
 );
 
-/// Like [`lock_fence_floor`], but returns no row when another session has locked it.
+/// Like `lock_fence_floor`, but returns no row when another session has locked it.
 #[diesel::dsl::auto_type]
 fn try_lock_fence_floor() -> _ {
     let fences: i32 = FENCE_ROW_ID;

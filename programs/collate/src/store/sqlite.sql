@@ -1,4 +1,4 @@
--- Readers and the writer do not block each other. Kept in the file.
+-- Readers and the writer do not block each other. The setting is stored in the file.
 PRAGMA journal_mode = WAL;
 
 CREATE TABLE IF NOT EXISTS collate_lists (

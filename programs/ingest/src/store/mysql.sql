@@ -1,5 +1,5 @@
--- The id as bytes: the collations that MySQL and MariaDB share take 'a' and 'a ' for the same.
--- Its index is not unique: that an id is stored once is up to the object lock.
+-- The id as bytes: the collations that MySQL and MariaDB share treat 'a' and 'a ' as equal.
+-- Its index is not unique: the object lock ensures that an id is stored once.
 CREATE TABLE IF NOT EXISTS ingest_documents (
     seq BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     id VARBINARY(1020) NOT NULL,

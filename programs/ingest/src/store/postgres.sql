@@ -7,5 +7,5 @@ CREATE TABLE IF NOT EXISTS ingest_documents (
     generated BOOLEAN NOT NULL
 );
 
--- Not unique: that an id is stored once is up to the object lock.
+-- Not unique: the object lock ensures that an id is stored once.
 CREATE INDEX IF NOT EXISTS ingest_documents_id ON ingest_documents (id);

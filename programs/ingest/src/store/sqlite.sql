@@ -1,4 +1,4 @@
--- Readers and the writer do not block each other. Kept in the file.
+-- Readers and the writer do not block each other. The setting is stored in the file.
 PRAGMA journal_mode = WAL;
 
 CREATE TABLE IF NOT EXISTS ingest_documents (
@@ -10,5 +10,5 @@ CREATE TABLE IF NOT EXISTS ingest_documents (
     generated BOOLEAN NOT NULL
 );
 
--- Not unique: that an id is stored once is up to the object lock.
+-- Not unique: the object lock ensures that an id is stored once.
 CREATE INDEX IF NOT EXISTS ingest_documents_id ON ingest_documents (id);

@@ -1,4 +1,4 @@
--- The index on the numbers is not unique: that a number is there once is up to the gap-free sequence.
+-- The index on the numbers is not unique: the gap-free sequence ensures that a number is there once.
 CREATE TABLE IF NOT EXISTS meeting (
     id BIGINT NOT NULL PRIMARY KEY,
     info VARCHAR(50) NOT NULL

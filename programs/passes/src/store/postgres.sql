@@ -9,5 +9,5 @@ CREATE TABLE IF NOT EXISTS pass (
     number BIGINT NOT NULL
 );
 
--- Not unique: that a number is there once is up to the gap-free sequence.
+-- Not unique: the gap-free sequence ensures that a number is there once.
 CREATE INDEX IF NOT EXISTS pass_number ON pass (meeting_id, number);

@@ -1,4 +1,4 @@
--- Readers and the writer do not block each other. Kept in the file.
+-- Readers and the writer do not block each other. The setting is stored in the file.
 PRAGMA journal_mode = WAL;
 
 CREATE TABLE IF NOT EXISTS meeting (
@@ -12,5 +12,5 @@ CREATE TABLE IF NOT EXISTS pass (
     number INTEGER NOT NULL
 );
 
--- Not unique: that a number is there once is up to the gap-free sequence.
+-- Not unique: the gap-free sequence ensures that a number is there once.
 CREATE INDEX IF NOT EXISTS pass_number ON pass (meeting_id, number);
