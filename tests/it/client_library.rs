@@ -13,7 +13,7 @@ use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, SlotRenewer};
 
-use crate::promises::slots::{hour, one};
+use crate::behaviour::slots::{hour, one};
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
 use crate::support::threads::LONG;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::promises::exclusion::begin_fit;
+use crate::behaviour::exclusion::begin_fit;
 use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 

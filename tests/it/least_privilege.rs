@@ -10,8 +10,8 @@ use diesel_locks::{Error, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
-use crate::support::rights::{Right, one_by_one};
-use crate::support::via::{Via, Way};
+use crate::support::privileges::{Right, one_by_one};
+use crate::support::wrapped_backend::{Via, Way};
 
 mod mysql;
 mod postgres;

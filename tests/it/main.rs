@@ -4,17 +4,17 @@
 //! MariaDB, whichever `MYSQL_DATABASE_URL` names) and `sqlite` list them for their engine, and add what
 //! is true of that engine only.
 
+mod behaviour;
 mod client_library;
 mod crash;
 mod least_privilege;
 mod method_names;
 mod mysql;
-mod peer;
 mod pgbouncer;
 mod postgres;
-mod promises;
 mod schema;
 mod sqlite;
+mod subprocess;
 mod support;
 
 /// One `#[test]` for each body of the modules in `bodies`, on one engine; with the attributes before its name.
@@ -38,7 +38,7 @@ macro_rules! all_promises {
         crate::session_promises!($backend);
 
         crate::tests_of!($backend:
-            refusals::{
+            errors::{
                 lock_object_needs_a_transaction,
                 a_missing_table_names_migrate,
                 read_only_connection_is_a_typed_error,
@@ -61,7 +61,7 @@ macro_rules! all_promises {
                 tracing_records_acquired_unavailable_timeout_and_released,
                 held_time_starts_at_the_grant,
             },
-            semaphore_machine::{
+            semaphore_state_machine::{
                 semaphores_do_what_their_model_says,
             },
             session_state::{
@@ -71,9 +71,9 @@ macro_rules! all_promises {
                 a_panic_leaves_no_limit,
             },
         );
-        mod emptied {
+        mod emptied_tables {
             use super::$backend;
-            use crate::promises::slots as bodies;
+            use crate::behaviour::slots as bodies;
 
             crate::tests_of!($backend:
                 fences::{
@@ -83,10 +83,10 @@ macro_rules! all_promises {
         }
         mod properties {
             use super::$backend;
-            use crate::promises::properties as bodies;
+            use crate::behaviour::properties as bodies;
 
             crate::tests_of!($backend:
-                forgeries::{
+                forged_slots::{
                     property_slot_parts,
                 },
                 ids::{
@@ -111,7 +111,7 @@ macro_rules! all_promises {
                 retries::{
                     property_retry_attempts,
                 },
-                times::{
+                waits::{
                     property_wait,
                 },
             );
@@ -124,7 +124,7 @@ pub(crate) use all_promises;
 /// the tables that are there, whichever way it has to the database.
 macro_rules! core_promises {
     ($backend:ident) => {
-        use crate::promises as bodies;
+        use crate::behaviour as bodies;
 
         crate::tests_of!($backend:
             exclusion::{
@@ -154,7 +154,7 @@ macro_rules! core_promises {
                 a_wait_that_is_too_long_is_refused,
                 a_connection_whose_wait_ended_waits_again,
             },
-            neighbours::{
+            idle_sessions::{
                 idle_transaction_does_not_block_others,
                 holder_of_all_slots_does_not_block_other_semaphores,
                 a_stopped_process_keeps_its_lock_until_it_is_killed,
@@ -165,13 +165,13 @@ macro_rules! core_promises {
                 with_object_lock_in_a_transaction_is_a_savepoint,
                 opposite_orders_end_in_a_deadlock_or_one_after_the_other,
             },
-            endings::{
+            transaction_end::{
                 an_error_of_the_closure_rolls_back_and_frees,
                 a_panic_rolls_back_frees_and_goes_on,
                 a_pooled_connection_comes_back_without_the_lock,
                 closures_may_return_any_error_made_from_ours,
             },
-            many::{
+            multi_lock::{
                 all_or_none,
                 the_order_of_names_does_not_matter,
                 duplicates_are_folded,
@@ -192,7 +192,7 @@ macro_rules! core_promises {
         );
         mod slots {
             use super::$backend;
-            use crate::promises::slots as bodies;
+            use crate::behaviour::slots as bodies;
 
             crate::tests_of!($backend:
                 capacity::{
@@ -225,7 +225,7 @@ macro_rules! core_promises {
                     slot_of_a_run_is_released_however_the_closure_ends,
                     paused_process_notices_the_lost_lease,
                 },
-                holding::{
+                transaction_slots::{
                 a_slot_is_held_as_long_as_its_transaction,
                 a_slot_is_free_when_its_holder_is_killed,
                 leases_and_slots_of_transactions_count_together,
@@ -282,10 +282,10 @@ macro_rules! core_promises {
         }
         mod sequences {
             use super::$backend;
-            use crate::promises::sequences as bodies;
+            use crate::behaviour::sequences as bodies;
 
             crate::tests_of!($backend:
-                draws::{
+                numbering::{
                     numbers_have_neither_gaps_nor_repeats,
                     a_new_sequence_is_used_by_thirty_two_at_once,
                     rolled_back_number_is_drawn_again,
@@ -296,7 +296,7 @@ macro_rules! core_promises {
                     several_numbers_are_in_a_row,
                     the_last_number_is_read_without_waiting,
                 },
-                inputs::{
+                arguments::{
                     a_draw_needs_a_transaction,
                     the_end_of_the_numbers_leaves_the_transaction_usable,
                     unusable_sequences_are_refused,
@@ -305,14 +305,14 @@ macro_rules! core_promises {
                     a_late_start_does_not_end_a_sequence_that_has_begun,
                     a_read_only_transaction_draws_nothing,
                 },
-                levels::{
+                isolation_levels::{
                     at_the_default_level_nothing_is_skipped_or_repeated,
                 },
             );
         }
         mod transactions {
             use super::$backend;
-            use crate::promises::transactions as bodies;
+            use crate::behaviour::transactions as bodies;
 
             crate::tests_of!($backend:
                 aborted::{
@@ -325,7 +325,7 @@ macro_rules! core_promises {
                     ok_at_another_depth_is_an_error_and_rolls_back,
                     an_error_at_another_depth_rolls_back_all,
                 },
-                levels::{
+                isolation_levels::{
                     the_level_is_that_of_the_transaction_alone,
                     unsupported_options_are_rejected,
                     a_read_only_transaction_writes_nothing_and_leaves_nothing_behind,
@@ -364,16 +364,16 @@ macro_rules! many_writers_promises {
     ($backend:ident) => {
         mod many_writers {
             use super::$backend;
-            use crate::promises as bodies;
+            use crate::behaviour as bodies;
 
             crate::tests_of!($backend:
-                many::{
+                multi_lock::{
                     short_waits_do_not_add_up,
                 },
             );
             mod slots {
                 use super::$backend;
-                use crate::promises::slots as bodies;
+                use crate::behaviour::slots as bodies;
 
                 crate::tests_of!($backend:
                     rows::{
@@ -391,7 +391,7 @@ macro_rules! session_promises {
     ($backend:ident) => {
         mod session {
             use super::$backend;
-            use crate::promises as bodies;
+            use crate::behaviour as bodies;
 
             crate::tests_of!($backend:
                 waiting::{
@@ -401,7 +401,7 @@ macro_rules! session_promises {
             );
             mod slots {
                 use super::$backend;
-                use crate::promises::slots as bodies;
+                use crate::behaviour::slots as bodies;
 
                 crate::tests_of!($backend:
                     transactions::{
@@ -412,13 +412,13 @@ macro_rules! session_promises {
             }
             mod sequences {
                 use super::$backend;
-                use crate::promises::sequences as bodies;
+                use crate::behaviour::sequences as bodies;
 
                 crate::tests_of!($backend:
-                    draws::{
+                    numbering::{
                         a_draw_that_failed_is_tried_again_on_its_connection,
                     },
-                    levels::{
+                    isolation_levels::{
                         above_read_committed_nothing_is_skipped_or_repeated,
                         a_draw_after_an_old_snapshot_is_new_or_fails,
                     },

@@ -10,15 +10,15 @@ use diesel::r2d2::R2D2Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::promises;
+use crate::behaviour;
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
+use crate::support::failing_proxy::{killing, refusing};
 use crate::support::mysql::{Mysql, words};
 use crate::support::proxy::{
     Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
     round_trips_of_a_transaction,
 };
-use crate::support::refusing::{killing, refusing};
 use crate::support::threads::{Holder, meanwhile, result_of};
 
 crate::all_promises!(Mysql);
@@ -142,7 +142,7 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
             // When it returns, the tables are locked.
             holder.batch_execute(hold).expect(hold);
             let waiter = meanwhile(move || {
-                let ended = promises::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
+                let ended = behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
                     Mysql,
                 >(&mut conn, &semaphore, limit, inside);
                 (conn, ended)
@@ -257,19 +257,19 @@ fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
 
 #[test]
 fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
-    promises::neighbours::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Mysql>(
+    behaviour::idle_sessions::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Mysql>(
         "SET SESSION /*!80000 wait_timeout *//*M!100100 idle_transaction_timeout */ = 1",
     );
 }
 
 #[test]
 fn guard_is_lost_in_time_while_its_renewal_hangs() {
-    promises::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Mysql>();
+    behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Mysql>();
 }
 
 #[test]
 fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
-    promises::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
+    behaviour::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
         Mysql,
     >();
 }

@@ -12,7 +12,7 @@ use diesel::result::Error::DatabaseError;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::promises;
+use crate::behaviour;
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::{Postgres, knows_no_german, words};
@@ -105,7 +105,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
             "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
         );
         let waiter = meanwhile(move || {
-            promises::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
+            behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
                 &mut conn, &semaphore, limit, inside,
             );
             conn
@@ -122,8 +122,8 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
 #[test]
 fn limits_are_set_back_though_the_statement_is_cancelled() {
     for retention in [Retention::Kept, Retention::Transient] {
-        let lock = promises::session_state::limited(retention);
-        promises::session_state::a_statement_that_is_cancelled_leaves_nothing::<Postgres>(
+        let lock = behaviour::session_state::limited(retention);
+        behaviour::session_state::a_statement_that_is_cancelled_leaves_nothing::<Postgres>(
             "SELECT pg_backend_pid()",
             |session| format!("SELECT pg_cancel_backend({session})"),
             "diesel_locks.statement_timeout",
@@ -209,19 +209,19 @@ fn round_trips_of_a_transaction_are_diesels() {
 
 #[test]
 fn guard_is_lost_in_time_while_its_renewal_hangs() {
-    promises::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Postgres>();
+    behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Postgres>();
 }
 
 #[test]
 fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
-    promises::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
+    behaviour::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
         Postgres,
     >();
 }
 
 #[test]
 fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
-    promises::neighbours::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Postgres>(
+    behaviour::idle_sessions::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Postgres>(
         "SET idle_in_transaction_session_timeout = '100ms'",
     );
 }

@@ -8,7 +8,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::rights::{ApplicationUser, User, documented};
+use crate::support::privileges::{ApplicationUser, User, documented};
 use crate::support::threads::{Holder, LONG};
 
 /// Who change rights at the same time: the more, the longer a statement has to wait for them.

@@ -2,7 +2,7 @@
 
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, knows_no_german};
-use crate::support::rights::{ApplicationRole, Role, documented};
+use crate::support::privileges::{ApplicationRole, Role, documented};
 
 crate::core_promises!(ApplicationRole);
 crate::many_writers_promises!(ApplicationRole);

@@ -12,7 +12,7 @@ use crate::support::backend::counters;
 use crate::support::pgbouncer::{PgBouncer, Pooled};
 use crate::support::postgres::{Postgres, words};
 use crate::support::threads::{begin, roll_back};
-use crate::support::via::{Via, Way};
+use crate::support::wrapped_backend::{Via, Way};
 
 crate::core_promises!(Pooled);
 crate::many_writers_promises!(Pooled);
@@ -27,7 +27,7 @@ type Scarce = Via<PgBouncer<2>>;
 
 mod two_for_all {
     use super::Scarce;
-    use crate::promises as bodies;
+    use crate::behaviour as bodies;
 
     crate::tests_of!(Scarce:
         contention::{
@@ -38,7 +38,7 @@ mod two_for_all {
     );
     mod slots {
         use super::Scarce;
-        use crate::promises::slots as bodies;
+        use crate::behaviour::slots as bodies;
 
         crate::tests_of!(Scarce:
             capacity::{
@@ -57,10 +57,10 @@ mod two_for_all {
     }
     mod sequences {
         use super::Scarce;
-        use crate::promises::sequences as bodies;
+        use crate::behaviour::sequences as bodies;
 
         crate::tests_of!(Scarce:
-            draws::{
+            numbering::{
                 numbers_have_neither_gaps_nor_repeats,
                 a_new_sequence_is_used_by_thirty_two_at_once,
             },

@@ -13,7 +13,7 @@ use diesel::pg::PgConnection;
 
 use super::Backend;
 use super::postgres::Postgres;
-use super::via::{Via, Way};
+use super::wrapped_backend::{Via, Way};
 
 /// How long it may take to come up on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,21 @@
+//! The bodies.
+
+pub(crate) mod contention;
+pub(crate) mod errors;
+pub(crate) mod events;
+pub(crate) mod exclusion;
+pub(crate) mod idle_sessions;
+pub(crate) mod ids;
+pub(crate) mod large;
+pub(crate) mod multi_lock;
+pub(crate) mod nesting;
+pub(crate) mod properties;
+pub(crate) mod retention;
+pub(crate) mod semaphore_state_machine;
+pub(crate) mod sequences;
+pub(crate) mod session_state;
+pub(crate) mod slots;
+pub(crate) mod tables;
+pub(crate) mod transaction_end;
+pub(crate) mod transactions;
+pub(crate) mod waiting;

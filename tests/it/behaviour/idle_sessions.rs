@@ -1,0 +1,197 @@
+//! Neighbours that take what they can and sleep.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use super::exclusion::begin_fit;
+use super::sequences::fresh;
+use super::slots::{acquire, hour, is_full, one};
+use crate::subprocess::Peer;
+use crate::support::Backend;
+use crate::support::threads::{LONG, meanwhile, result_of};
+
+/// How long the others are ready to wait.
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// On a machine that does other things besides: more than `waiting` allows, as this is about waits that have
+/// no end.
+const AMPLE: Duration = Duration::from_secs(1);
+
+/// How many go on beside the neighbour.
+const OTHERS: usize = 50;
+
+/// A wait that ends without a result, in time.
+fn timeout_holds_through_a_stalled_connection<T: std::fmt::Debug>(
+    wait: impl FnOnce(Wait) -> Result<T, Error>,
+) {
+    let begun = Instant::now();
+    let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
+    let took = begun.elapsed();
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
+    assert!(took >= LIMIT, "{took:?} is too early");
+    assert!(took <= LIMIT + AMPLE, "{took:?} is too late");
+}
+
+fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = |wait| LockRequest::new(id).wait(wait).retention(retention);
+        timeout_holds_through_a_stalled_connection(|wait| {
+            conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(()))
+        });
+        timeout_holds_through_a_stalled_connection(|wait| {
+            B::in_transaction(conn, |conn| conn.lock_object(lock(wait)))
+        });
+    }
+}
+
+/// A transaction that has an object, a slot and a sequence, and sleeps; returns when it has them.
+fn sleeper<B: Backend>(
+    database: &Arc<B>,
+    retention: Retention,
+    theirs: &Sequence,
+) -> (Sender<()>, Receiver<Result<(), Error>>) {
+    let (has, it_has) = channel();
+    let (wake, woken) = channel();
+    let (database, theirs) = (Arc::clone(database), theirs.clone());
+    let sleeps = meanwhile(move || {
+        B::in_transaction(&mut database.connect(), |conn| {
+            conn.lock_object(LockRequest::new("theirs").retention(retention))?;
+            conn.with_slot(&one(), Wait::No, |conn| {
+                conn.next_number(&theirs)?;
+                has.send(()).expect("the test waits for it");
+                // Also when the test has failed.
+                let _ = woken.recv();
+                Ok(())
+            })
+        })
+    });
+    it_has.recv_timeout(LONG).expect("all is free");
+    (wake, sleeps)
+}
+
+/// Who waits for what the neighbour has, waits as long as asked for; all others do not notice. With one
+/// writer, all who write wait.
+pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let others = Semaphore::new("others", 3);
+    conn.register_semaphores([&one(), &others])
+        .expect("register");
+    let (theirs, ours) = (Sequence::new(fresh("theirs")), fresh("ours"));
+    for n in 0..OTHERS / 2 {
+        let drawn = conn.run_transaction(TransactionOptions::new(), |conn| {
+            conn.next_number(&Sequence::new(&ours).for_key(n))
+        });
+        assert_eq!(drawn.expect("new"), 1);
+    }
+    for retention in [Retention::Transient, Retention::Kept] {
+        let (wake, sleeps) = sleeper(&database, retention, &theirs);
+        lock_ends_in_time::<B>(&mut conn, "theirs");
+        timeout_holds_through_a_stalled_connection(|wait| {
+            conn.with_slot(&one(), wait, |_| Ok::<_, Error>(()))
+        });
+        if B::ONE_WRITER {
+            lock_ends_in_time::<B>(&mut conn, "another");
+            let nothing = conn.held_slots(&others).expect("who only reads goes on");
+            assert!(nothing.is_empty());
+        } else {
+            let others = others.clone();
+            let name = ours.clone();
+            // On a thread: who waits for the sleeper waits for the end of this test.
+            let go_on = meanwhile(move || {
+                timeout_holds_through_a_stalled_connection(|wait| {
+                    conn.acquire_slot(&one(), hour(), wait)
+                });
+                for n in 0..OTHERS {
+                    let kind = [Retention::Transient, Retention::Kept][n % 2];
+                    let lock = LockRequest::new(ObjectId::new("ours", n)).retention(kind);
+                    conn.with_object_lock(lock.wait(Wait::No), |conn| {
+                        // Some of them are new.
+                        conn.next_number(&Sequence::new(&name).for_key(n)).map(drop)
+                    })
+                    .expect("free");
+                    let mut slot = acquire::<B>(&mut conn, &others);
+                    conn.renew_slot(&mut slot, LONG).expect("ours");
+                    conn.release_slot(slot).expect("ours");
+                    conn.with_slot(&others, Wait::No, |_| Ok::<_, Error>(()))
+                        .expect("free");
+                }
+                conn
+            });
+            conn = result_of(&go_on);
+        }
+        wake.send(()).expect("it sleeps");
+        result_of(&sleeps).expect("commit");
+        conn.with_object_lock("theirs", |_| Ok::<_, Error>(()))
+            .expect("free again");
+    }
+    assert_eq!(conn.last_number(&theirs).expect("rows"), Some(2));
+}
+
+/// One that has leased all slots of a semaphore and does not work.
+pub(crate) fn holder_of_all_slots_does_not_block_other_semaphores<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let four = Semaphore::new("four", 4);
+    let mut neighbour = database.connect();
+    let slots: Vec<Slot> = (0..4)
+        .map(|_| acquire::<B>(&mut neighbour, &four))
+        .collect();
+    timeout_holds_through_a_stalled_connection(|wait| conn.acquire_slot(&four, hour(), wait));
+    timeout_holds_through_a_stalled_connection(|wait| {
+        conn.with_slot(&four, wait, |_| Ok::<_, Error>(()))
+    });
+    for n in 0..OTHERS {
+        let other = Semaphore::new(format!("other {n}"), 1);
+        let slot = acquire::<B>(&mut conn, &other);
+        assert!(is_full::<B>(&mut neighbour, &other));
+        conn.release_slot(slot).expect("ours");
+    }
+    assert_eq!(conn.force_release_all(&four).expect("the hammer"), 4);
+    conn.with_slot(&four, Wait::No, |_| Ok::<_, Error>(()))
+        .expect("free");
+    for slot in slots {
+        let error = neighbour.release_slot(slot).expect_err("taken away");
+        assert!(error.is_slot_lost(), "{error:?}");
+    }
+}
+
+/// A process that is stopped keeps its transaction, as the server does not know; killed, it does not. (What
+/// becomes of its lease: `paused_process_notices_the_lost_lease`.)
+pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    for retention in [Retention::Transient, Retention::Kept] {
+        let peer = Peer::holding::<B>(&database.url(), "theirs", retention);
+        peer.stop();
+        lock_ends_in_time::<B>(&mut conn, "theirs");
+        let tried = conn.try_with_object_lock("another", |_| Ok::<_, Error>(()));
+        assert_eq!(tried.expect("an answer").is_none(), B::ONE_WRITER);
+        peer.kill();
+        let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
+        conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
+            .expect("free");
+    }
+}
+
+/// The server ends a transaction that sleeps for longer than its session's limit, which `limit` sets to at most a
+/// second, inside the transaction too.
+pub(crate) fn a_limit_of_the_servers_ends_a_transaction_that_sleeps<B: Backend>(limit: &str) {
+    let database = B::new();
+    let mut neighbour = database.connect();
+    begin_fit::<B>(&mut neighbour);
+    neighbour.lock_object("theirs").expect("free");
+    // From here on it is idle. Set before, the limit would count while this test only waits for its turn.
+    B::sql(&mut neighbour, limit);
+    let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
+    database
+        .connect()
+        .with_object_lock(lock, |_| Ok::<_, Error>(()))
+        .expect("the server ends it");
+    let error = neighbour.lock_object("theirs").expect_err("it is gone");
+    assert!(matches!(error, Error::Database(_)), "{error:?}");
+}

@@ -1,0 +1,319 @@
+//! Slots that are renewed in the background.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
+
+use super::{HOUR, acquire, hour, is_full, one};
+use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer};
+use crate::support::Backend;
+use crate::support::threads::LONG;
+
+/// A renewer with a pool of its own.
+pub(super) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
+    SlotRenewer::new(database.pool(connections))
+}
+
+pub(super) fn short() -> LeaseOptions {
+    LeaseOptions::new(LEASE).holder("guard")
+}
+
+/// A guard of a slot that is free.
+pub(super) fn guarded<B: Backend>(
+    renewer: &SlotRenewer<B::Conn>,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+) -> SlotGuard {
+    renewer
+        .try_acquire(semaphore, lease)
+        .expect("an answer")
+        .expect("a free slot")
+}
+
+/// When the slot was granted and when it ends.
+fn times<B: Backend>(conn: &mut B::Conn) -> Option<(Duration, Duration)> {
+    let held = conn.held_slots(one()).expect("rows");
+    let held = held.first()?;
+    let lasts = (held.expires_at - held.acquired_at).to_std();
+    Some((lasts.expect("later"), held.remaining))
+}
+
+pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let guard = guarded::<B>(&renewer, &one(), &short());
+    let begun = Instant::now();
+    loop {
+        assert!(guard.is_held());
+        assert!(begun.elapsed() < LONG, "it is not renewed");
+        let (lasts, _) = times::<B>(&mut conn).expect("held");
+        if lasts > LEASE * 3 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(is_full::<B>(&mut conn, &one()));
+    assert!(guard.fence() > 0 && guard.remaining() <= LEASE);
+    let lost = guard.lost();
+    drop(guard);
+    assert!(!is_full::<B>(&mut conn, &one()), "dropping releases");
+    assert!(lost.recv().is_err(), "released is not lost");
+}
+
+pub(crate) fn guard_release_returns_the_lease_state<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let guard = guarded::<B>(&renewer, &one(), &hour());
+    assert!(
+        renewer
+            .try_acquire(&one(), &hour())
+            .expect("an answer")
+            .is_none()
+    );
+    let wait = Wait::AtMost(Duration::from_millis(60));
+    let error = renewer.acquire(&one(), &hour(), wait).expect_err("held");
+    assert!(error.is_timeout(), "{error:?}");
+    let error = renewer.acquire(&one(), &hour(), Wait::No);
+    assert!(error.expect_err("held").is_unavailable());
+    assert_eq!(guard.release().expect("ours"), LeaseState::Unexpired);
+    assert!(!is_full::<B>(&mut conn, &one()));
+
+    let guard = guarded::<B>(&renewer, &one(), &hour());
+    assert_eq!(conn.force_release_all(one()).expect("a count"), 1);
+    let next = acquire::<B>(&mut conn, &one());
+    assert!(guard.release().expect_err("another's").is_slot_lost());
+    conn.release_slot(next).expect("untouched");
+}
+
+pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let guard = guarded::<B>(&renewer, &one(), &short());
+    let called = Arc::new(AtomicUsize::new(0));
+    let lost = guard.lost();
+    for _ in 0..2 {
+        let called = Arc::clone(&called);
+        guard.on_lost(move || {
+            called.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    guard.on_lost(|| panic!("on purpose"));
+    conn.force_release_all(one()).expect("a count");
+    let next = acquire::<B>(&mut conn, &one());
+    lost.recv_timeout(LONG).expect("it is noticed");
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let begun = Instant::now();
+    while called.load(Ordering::SeqCst) < 2 {
+        assert!(begun.elapsed() < LONG, "callbacks are called");
+        std::thread::yield_now();
+    }
+    // Who asks late is told at once.
+    assert_eq!(guard.lost().try_recv(), Ok(()));
+    drop(guard);
+    assert_eq!(called.load(Ordering::SeqCst), 2, "once each");
+    conn.release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+/// A pool that is empty delays the renewal, and nothing else.
+pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
+    let database = B::new();
+    let pool = database.pool(1);
+    let renewer = SlotRenewer::new(pool.clone());
+    let guard = guarded::<B>(&renewer, &one(), &short());
+    let begun = Instant::now();
+    // A callback may drop another guard of the same renewer.
+    let other = guarded::<B>(&renewer, &Semaphore::new("other", 1), &short());
+    guard.on_lost(move || drop(other));
+    let busy = pool.get().expect("the only connection");
+    guard.lost().recv_timeout(LONG).expect("it is noticed");
+    // Not before: the first lease counts from before it was sent.
+    assert!(begun.elapsed() < LONG && !guard.is_held());
+    drop(busy);
+    let mut conn = pool.get().expect("free");
+    // Long enough for somebody who would go on renewing.
+    let waited = Wait::AtMost(LONG);
+    let next = conn
+        .acquire_slot(&one(), hour(), waited)
+        .expect("the lease ends");
+    assert!(!guard.is_held());
+    assert!(next.fence() > guard.fence());
+    drop(conn);
+    let begun = Instant::now();
+    drop(guard);
+    assert!(begun.elapsed() < Duration::from_secs(5), "no long block");
+    pool.get()
+        .expect("free")
+        .release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 3);
+    let guard = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    for _ in 0..3 {
+        database.cut();
+        let mut conn = database.connect();
+        let (before, _) = times::<B>(&mut conn).expect("held");
+        let begun = Instant::now();
+        while times::<B>(&mut conn).expect("held").0 <= before {
+            assert!(begun.elapsed() < LONG, "it is not renewed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(guard.is_held());
+    }
+    guard.release().expect("ours");
+}
+
+/// Counts the statements of this connection in which one of these texts is.
+pub(super) fn count_statements<C: Connection>(
+    conn: &mut C,
+    signs: &'static [&'static str],
+    count: &Arc<AtomicUsize>,
+) {
+    let count = Arc::clone(count);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let query = query.to_string();
+            if signs.iter().any(|sign| query.contains(sign)) {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+}
+
+/// Which statements renew, on each engine.
+const RENEWS: &[&str] = &["unnest", "JSON_TABLE", "json_each"];
+
+pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
+    const GUARDS: usize = 150;
+    let database = B::new();
+    let renewals = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&renewals);
+    let pool = B::pool_of(&database.url(), 2, move |conn| {
+        count_statements(conn, RENEWS, &counted);
+    });
+    let renewer = SlotRenewer::new(pool);
+    let many = Semaphore::new("many", 200);
+    let lease = Duration::from_secs(6);
+    let guards: Vec<_> = (0..GUARDS)
+        .map(|_| guarded::<B>(&renewer, &many, &LeaseOptions::new(lease)))
+        .collect();
+    let mut conn = database.connect();
+    let mut ends = || -> Vec<_> {
+        let held = conn.held_slots(&many).expect("rows");
+        assert_eq!(held.len(), GUARDS);
+        held.iter().map(|held| held.expires_at).collect()
+    };
+    let first = ends();
+    let (begun, before) = (Instant::now(), renewals.load(Ordering::SeqCst));
+    while ends().iter().zip(&first).any(|(now, first)| now <= first) {
+        assert!(begun.elapsed() < LONG, "all are renewed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ticks = begun.elapsed().as_millis() / (lease / 3).as_millis();
+    let statements = (renewals.load(Ordering::SeqCst) - before) as u128;
+    assert!(
+        (1..=ticks + 2).contains(&statements),
+        "{statements} statements in {ticks} ticks"
+    );
+    assert!(guards.iter().all(SlotGuard::is_held));
+    drop(guards);
+    // What is released has no token; a lease that has only ended has one.
+    let begun = Instant::now();
+    let with_token = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
+    while B::number(&mut conn, with_token) > 0 {
+        assert!(begun.elapsed() < LONG, "all are released");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(conn.held_slots(&many).expect("rows"), []);
+}
+
+/// Threads are counted where the system lists them by name: on Linux.
+pub(crate) fn many_guards_are_renewed_by_one_thread<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut peer = Peer::guarding_many::<B>(&database.url(), "many");
+    let many = Semaphore::new("many", GUARDS_OF_A_PEER);
+    let mut ends = || -> Vec<_> {
+        let held = conn.held_slots(&many).expect("rows");
+        assert_eq!(held.len(), GUARDS_OF_A_PEER as usize);
+        held.iter().map(|held| held.expires_at).collect()
+    };
+    let first = ends();
+    let begun = Instant::now();
+    // Then every thread that renews has had its turn.
+    while ends().iter().zip(&first).any(|(now, first)| now <= first) {
+        assert!(begun.elapsed() < LONG, "all are renewed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(peer.ask(), "1");
+    peer.kill();
+}
+
+pub(crate) fn slot_of_a_run_is_released_however_the_closure_ends<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let held = acquire::<B>(&mut conn, &one());
+    let ran: Result<Option<()>, Error> = renewer.run(&one(), &hour(), |_| panic!("it is full"));
+    assert_eq!(ran.expect("an answer"), None);
+    conn.release_slot(held).expect("ours");
+
+    let ran = renewer.run(&one(), &hour(), |guard| {
+        assert!(guard.is_held());
+        assert!(is_full::<B>(&mut conn, &one()));
+        Ok::<_, Error>(guard.slot().number())
+    });
+    assert_eq!(ran.expect("an answer"), Some(1));
+    assert!(!is_full::<B>(&mut conn, &one()));
+
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        renewer.run(&one(), &hour(), |_| -> Result<(), Error> {
+            panic!("on purpose")
+        })
+    }));
+    assert!(panicked.is_err(), "the panic goes on");
+    assert!(!is_full::<B>(&mut conn, &one()));
+
+    let failed = renewer.run(&one(), &hour(), |_| -> Result<(), Error> {
+        Err(diesel::result::Error::NotFound.into())
+    });
+    assert!(failed.is_err());
+    assert!(!is_full::<B>(&mut conn, &one()));
+}
+
+/// SIGSTOP, and SIGCONT when another has got the slot.
+pub(crate) fn paused_process_notices_the_lost_lease<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let mut peer = Peer::guarding::<B>(&database.url(), "one");
+    assert!(is_full::<B>(&mut conn, &one()));
+    peer.stop();
+    let slot = conn
+        .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
+        .expect("the lease ends");
+    peer.go_on();
+    assert_eq!(peer.ask(), "false true", "lost, and told so");
+    let mut slot = slot;
+    conn.renew_slot(&mut slot, HOUR)
+        .expect("the new holder is not touched");
+    conn.release_slot(slot)
+        .expect("the new holder is not touched");
+    assert_eq!(peer.ask(), "false true", "once lost for ever lost");
+    assert!(is_full::<B>(&mut conn, &one()));
+    // At a shutdown all guards that hold one: the lost one held none.
+    assert_eq!(peer.ask(), "1 false true");
+    assert!(!is_full::<B>(&mut conn, &one()));
+    peer.kill();
+}

@@ -1,0 +1,146 @@
+//! Renewers: which guards they renew, and how they end.
+
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::{Pool, R2D2Connection};
+use diesel_locks::prelude::*;
+use diesel_locks::{SlotGuard, SlotRenewer};
+
+use super::guards::{guarded, renewer, short};
+use super::{hour, one};
+use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer};
+use crate::support::Backend;
+use crate::support::stalling_proxy::Stalling;
+use crate::support::threads::LONG;
+
+/// Returns when the lease of each slot has been extended.
+fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
+    let mut ends = || -> Vec<_> {
+        let held = conn.held_slots(semaphore).expect("rows");
+        held.iter().map(|held| held.expires_at).collect()
+    };
+    let first = ends();
+    assert!(!first.is_empty());
+    let begun = Instant::now();
+    while ends().iter().zip(&first).any(|(now, first)| now <= first) {
+        assert!(begun.elapsed() < LONG, "not renewed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(ends().len(), first.len());
+}
+
+pub(crate) fn guards_of_two_databases_are_renewed<B: Backend>() {
+    let databases = [B::new(), B::new()];
+    let renewers = [
+        renewer::<B>(&databases[0], 2),
+        renewer::<B>(&databases[1], 1),
+    ];
+    let guards: Vec<_> = renewers
+        .iter()
+        .map(|renewer| guarded::<B>(renewer, &one(), &short()))
+        .collect();
+    for _ in 0..2 {
+        for database in &databases {
+            await_renewal::<B>(&mut database.connect(), &one());
+        }
+    }
+    assert!(guards.iter().all(SlotGuard::is_held));
+    for guard in guards {
+        guard.release().expect("ours");
+    }
+}
+
+pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let many = Semaphore::new("many", 5);
+    let [ours, others] = [(); 2].map(|()| renewer::<B>(&database, 2));
+    let other = guarded::<B>(&others, &many, &hour());
+    assert_eq!(ours.release_all(), 0);
+    let clone = ours.clone();
+    let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &hour()));
+    let lost = guards[0].lost();
+    assert_eq!(ours.release_all(), 3);
+    assert!(!guards.iter().any(SlotGuard::is_held));
+    assert!(lost.recv().is_err(), "released is not lost");
+    assert!(other.is_held());
+    let held = conn.held_slots(&many).expect("rows");
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].number, other.slot().number());
+    assert_eq!(ours.release_all(), 0);
+    for guard in guards {
+        assert!(guard.release().expect_err("released").is_slot_lost());
+    }
+    // The renewer goes on.
+    let next = guarded::<B>(&ours, &many, &hour());
+    assert!(next.is_held());
+    next.release().expect("ours");
+    other.release().expect("theirs");
+}
+
+/// Threads are counted where the system lists them by name: on Linux.
+pub(crate) fn renewer_stops_when_it_and_its_guards_are_dropped<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let many = Semaphore::new("many", GUARDS_OF_A_PEER);
+    let mut peer = Peer::guarding_many::<B>(&database.url(), "many");
+    assert_eq!(peer.ask(), "1");
+    assert_eq!(peer.ask(), "renewer dropped");
+    await_renewal::<B>(&mut conn, &many);
+    assert_eq!(peer.ask(), "0");
+    assert_eq!(conn.held_slots(&many).expect("rows"), []);
+    peer.kill();
+}
+
+/// Returns when this number of connections of the pool is idle.
+fn await_idle<C: R2D2Connection + 'static>(
+    pool: &Pool<diesel::r2d2::ConnectionManager<C>>,
+    idle: u32,
+) {
+    let begun = Instant::now();
+    while pool.state().idle_connections != idle {
+        assert!(begun.elapsed() < LONG, "not {idle}: {:?}", pool.state());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// And a renewal that is answered later does not bring the guard back.
+pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let (server, url) = Stalling::url(&database.url());
+    let pool = B::pool_to(&url, 2);
+    let renewer = SlotRenewer::new(pool.clone());
+    let guard = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    let lost = guard.lost();
+    server.stall();
+    await_idle(&pool, 1);
+    assert!(guard.is_held(), "the lease has not ended");
+    lost.recv_timeout(LONG).expect("the guard is lost");
+    let next = conn
+        .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
+        .expect("the lease ends");
+    assert_eq!(pool.state().idle_connections, 1, "the renewal hangs");
+    server.go_on();
+    await_idle(&pool, 2);
+    assert!(!guard.is_held());
+    drop(guard);
+    conn.release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+pub(crate) fn database_that_does_not_answer_delays_no_guard_of_another_renewer<B: Backend>() {
+    let databases = [B::new(), B::new()];
+    let (server, url) = Stalling::url(&databases[0].url());
+    let stalled_pool = B::pool_to(&url, 2);
+    let stalled = SlotRenewer::new(stalled_pool.clone());
+    let theirs = guarded::<B>(&stalled, &one(), &LeaseOptions::new(LEASE * 5));
+    server.stall();
+    await_idle(&stalled_pool, 1);
+    let renewer = renewer::<B>(&databases[1], 2);
+    let ours = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    await_renewal::<B>(&mut databases[1].connect(), &one());
+    ours.release().expect("ours");
+    theirs.lost().recv_timeout(LONG).expect("it is not renewed");
+    server.go_on();
+}

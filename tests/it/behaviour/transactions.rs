@@ -1,0 +1,6 @@
+//! Transactions with levels, modes and retries.
+
+pub(crate) mod aborted;
+pub(crate) mod isolation_levels;
+pub(crate) mod retries;
+pub(crate) mod upgrades;

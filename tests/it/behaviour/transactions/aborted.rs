@@ -1,0 +1,496 @@
+//! Transactions that end before their closure does, and closures that leave others open.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::behaviour::slots::{acquire, hour};
+use crate::support::Backend;
+use crate::support::threads::{begin, commit};
+
+/// How a transaction ends before its closure does.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The database gives it up.
+    GivenUp,
+    /// Statements that an application sends.
+    Sent(&'static [&'static str]),
+}
+
+const ENDS: [End; 5] = [
+    End::GivenUp,
+    End::Sent(&["ROLLBACK"]),
+    End::Sent(&["ROLLBACK; BEGIN"]),
+    End::Sent(&["COMMIT"]),
+    End::Sent(&["COMMIT", "BEGIN"]),
+];
+
+impl End {
+    fn come<B: Backend>(self, conn: &mut B::Conn, database: &B) {
+        match self {
+            Self::GivenUp => B::give_up(conn, database.connect()),
+            Self::Sent(statements) => {
+                for statement in statements {
+                    conn.batch_execute(statement).expect(statement);
+                }
+            }
+        }
+    }
+
+    fn commits(self) -> bool {
+        matches!(self, Self::Sent(["COMMIT", ..]))
+    }
+}
+
+fn pair() -> Semaphore {
+    Semaphore::new("pair", 2)
+}
+
+/// In which object locks can be had.
+fn fresh<B: Backend>() -> TransactionOptions {
+    TransactionOptions::new().isolation(if B::ONE_WRITER {
+        IsolationLevel::Serializable
+    } else {
+        IsolationLevel::ReadCommitted
+    })
+}
+
+/// A method that runs a closure.
+type Runner<C> = fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Result<(), Error>;
+
+/// All of them, in transactions of their own.
+fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
+    [
+        ("run_transaction", |conn, work| {
+            conn.run_transaction(fresh::<B>(), work)
+        }),
+        ("run_transaction, several times", |conn, work| {
+            conn.run_transaction(fresh::<B>().retry(RetryPolicy::max_attempts(3)), work)
+        }),
+        ("with_object_lock", |conn, work| {
+            conn.with_object_lock("a", work)
+        }),
+        ("with_object_locks, kept", |conn, work| {
+            let locks = LockRequest::all(["a", "b"]).retention(Retention::Kept);
+            conn.with_object_locks(locks, work)
+        }),
+        ("try_with_object_lock", |conn, work| {
+            conn.try_with_object_lock("a", work)
+                .map(|done| done.expect("free"))
+        }),
+        ("with_slot", |conn, work| {
+            conn.with_slot(&pair(), Wait::Forever, work)
+        }),
+        ("try_with_slot", |conn, work| {
+            conn.try_with_slot(&pair(), work)
+                .map(|done| done.expect("free"))
+        }),
+    ]
+}
+
+/// What the connection does from now on is committed, and nothing is locked.
+fn assert_usable<B: Backend>(conn: &mut B::Conn, database: &B) {
+    let before = B::counter(&mut database.connect(), 9);
+    B::count_up(conn, 9);
+    assert_eq!(B::counter(&mut database.connect(), 9), before + 1);
+    conn.with_object_lock("a", |conn| {
+        B::count_up(conn, 9);
+        Ok::<_, Error>(())
+    })
+    .expect("usable");
+    assert_eq!(B::counter(&mut database.connect(), 9), before + 2);
+    assert!(database.is_free("a") && database.is_free("b"));
+    for _ in 0..2 {
+        let free = database.connect().try_with_slot(&pair(), |other| {
+            other.try_with_slot(&pair(), |_| Ok::<_, Error>(()))
+        });
+        assert!(free.expect("an answer").is_some());
+    }
+}
+
+fn assert_aborted<T: std::fmt::Debug>(result: Result<T, Error>, what: impl std::fmt::Debug) {
+    let error = result.expect_err("not committed as a whole");
+    assert!(error.is_transaction_aborted(), "{what:?}: {error:?}");
+    assert!(!error.is_retryable());
+}
+
+fn prepared<B: Backend>() -> (B, B::Conn) {
+    let database = B::new();
+    let mut conn = database.connect();
+    conn.register_semaphores([pair()]).expect("register");
+    (database, conn)
+}
+
+pub(crate) fn closure_whose_transaction_has_ended_fails<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    let mut committed = 0;
+    for (runner, run) in runners::<B>() {
+        for end in ENDS {
+            let mut runs = 0;
+            let result = run(&mut conn, &mut |conn| {
+                runs += 1;
+                B::count_up(conn, 0);
+                end.come(conn, &database);
+                Ok(())
+            });
+            assert_aborted(result, (runner, end));
+            assert_eq!(runs, 1, "{runner}, {end:?}");
+            committed += i64::from(end.commits());
+            assert_eq!(
+                B::counter(&mut database.connect(), 0),
+                committed,
+                "{runner}, {end:?}"
+            );
+            assert_usable(&mut conn, &database);
+        }
+    }
+}
+
+/// On SQLite, where each statement after the end is committed by itself, it is at least not done twice.
+pub(crate) fn statements_after_the_end_of_a_transaction_are_not_committed<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    for (runner, run) in runners::<B>() {
+        for fails in [false, true] {
+            let before = B::counter(&mut database.connect(), 0);
+            let mut runs = 0;
+            let result = run(&mut conn, &mut |conn| {
+                runs += 1;
+                if runs == 1 {
+                    B::count_up(conn, 0);
+                    B::give_up(conn, database.connect());
+                    let _ = B::try_sql(conn, "UPDATE counters SET n = n + 1 WHERE id = 0");
+                    if fails {
+                        return Err(victim().into());
+                    }
+                }
+                Ok(())
+            });
+            let written = B::counter(&mut database.connect(), 0) - before;
+            if B::ONE_WRITER {
+                assert_eq!((runs, written), (1, 1), "{runner}");
+                assert!(result.is_err(), "{runner}");
+            } else {
+                assert_eq!(written, 0, "{runner}");
+                assert_eq!(result.is_ok(), runs == 2, "{runner}: {result:?}");
+            }
+            assert_usable(&mut conn, &database);
+        }
+    }
+}
+
+/// What it did would be done twice. On InnoDB the server itself ends transactions with the other errors that are
+/// tried again.
+pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    let ends: &[&[&str]] = if B::ONE_WRITER {
+        &[&["COMMIT"], &["COMMIT; BEGIN"], &["COMMIT", "BEGIN"]]
+    } else {
+        &[
+            &["COMMIT"],
+            &["COMMIT; BEGIN"],
+            &["COMMIT", "BEGIN"],
+            &["COMMIT AND CHAIN"],
+        ]
+    };
+    for (done, end) in (1..).zip(ends) {
+        let retry = RetryPolicy::max_attempts(3).retry_lock_timeouts();
+        let mut runs = 0;
+        let result: Result<(), _> = conn.run_transaction(fresh::<B>().retry(retry), |conn| {
+            runs += 1;
+            B::count_up(conn, 0);
+            End::Sent(end).come(conn, &database);
+            Err(Error::LockTimeout {
+                resource: "a".to_owned(),
+                waited: Duration::ZERO,
+                limit: None,
+                source: None,
+            })
+        });
+        assert_aborted(result, end);
+        assert_eq!(runs, 1, "{end:?}");
+        assert_eq!(B::counter(&mut database.connect(), 0), done, "{end:?}");
+        assert_usable(&mut conn, &database);
+    }
+}
+
+/// What Diesel makes of SQLSTATE 40001.
+fn victim() -> diesel::result::Error {
+    diesel::result::Error::DatabaseError(
+        diesel::result::DatabaseErrorKind::SerializationFailure,
+        Box::new("as told".to_owned()),
+    )
+}
+
+/// A method that locks or draws, and what it is.
+type Method<C> = fn(&mut C) -> Result<(), Error>;
+
+fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
+    fn kept() -> LockRequest {
+        LockRequest::new("kept").retention(Retention::Kept)
+    }
+    const SHORT: Wait = Wait::AtMost(Duration::from_millis(50));
+    vec![
+        ("lock_object", |conn| conn.lock_object("a")),
+        ("lock_object, kept", |conn| conn.lock_object(kept())),
+        ("lock_object, new and kept", |conn| {
+            conn.lock_object(LockRequest::new("new").retention(Retention::Kept))
+        }),
+        ("lock_object, at most", |conn| {
+            conn.lock_object(LockRequest::new("a").wait(SHORT))?;
+            conn.lock_object(kept().wait(SHORT))
+        }),
+        ("try_lock_object", |conn| {
+            conn.try_lock_object("a").map(|_| ())
+        }),
+        ("try_lock_object, kept", |conn| {
+            conn.try_lock_object(kept()).map(|_| ())
+        }),
+        ("with_object_lock", |conn| {
+            conn.with_object_lock("a", |_| Ok(()))
+        }),
+        ("with_object_locks", |conn| {
+            conn.with_object_locks(["a", "b"], |_| Ok(()))
+        }),
+        ("try_with_object_lock", |conn| {
+            conn.try_with_object_lock(kept(), |_| Ok(())).map(|_| ())
+        }),
+        ("next_number", |conn| {
+            conn.next_number(&Sequence::new("begun")).map(|_| ())
+        }),
+        ("next_number, new", |conn| {
+            conn.next_number(&Sequence::new("new")).map(|_| ())
+        }),
+        ("next_numbers", |conn| {
+            conn.next_numbers(&Sequence::new("begun"), 7).map(|_| ())
+        }),
+        ("try_acquire_slot", |conn| {
+            conn.try_acquire_slot(&pair(), hour()).map(|_| ())
+        }),
+        ("acquire_slot", |conn| {
+            conn.acquire_slot(&pair(), hour(), Wait::Forever)
+                .map(|_| ())
+        }),
+        ("try_with_slot", |conn| {
+            conn.try_with_slot(&pair(), |_| Ok(())).map(|_| ())
+        }),
+        ("with_slot", |conn| {
+            conn.with_slot(&pair(), Wait::Forever, |_| Ok(()))
+        }),
+    ]
+}
+
+pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    let begun = Sequence::new("begun");
+    for _ in 0..3 {
+        conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&begun))
+            .expect("free");
+    }
+    conn.with_object_lock(LockRequest::new("kept").retention(Retention::Kept), |_| {
+        Ok::<_, Error>(())
+    })
+    .expect("free");
+    let slot = acquire::<B>(&mut conn, &Semaphore::new("another", 1));
+    let before = B::tables(&mut database.connect());
+
+    let try_all = |conn: &mut B::Conn| {
+        B::give_up(conn, database.connect());
+        for (method, call) in methods::<B>() {
+            assert_aborted(call(conn), method);
+        }
+        assert_aborted(conn.pin_slot(&slot), "pin_slot");
+        let refreshed = conn.renew_slot(&mut slot.clone(), Duration::from_secs(60));
+        assert_aborted(refreshed, "renew_slot");
+        assert_aborted(conn.release_slot(&slot), "release_slot");
+        assert_aborted(conn.force_release_all("another"), "force_release_all");
+        Ok::<_, Error>(())
+    };
+    assert_aborted(conn.run_transaction(fresh::<B>(), try_all), "the end");
+    let _ = conn.run_transaction(TransactionOptions::new(), |conn| {
+        B::give_up(conn, database.connect());
+        assert_aborted(conn.next_number(&begun), "at the session's level");
+        Ok::<_, Error>(())
+    });
+    // A savepoint of Diesel's outside of a transaction begins one on SQLite.
+    for (method, call) in methods::<B>() {
+        let result = conn.run_transaction(fresh::<B>(), |conn| {
+            B::give_up(conn, database.connect());
+            let nested = conn.transaction(|conn| {
+                assert_aborted(call(conn), method);
+                Ok::<_, Error>(())
+            });
+            // On InnoDB and PostgreSQL there is no such savepoint.
+            assert!(nested.is_ok() || !B::ONE_WRITER, "{method}: {nested:?}");
+            Ok::<_, Error>(())
+        });
+        assert_aborted(result, method);
+    }
+    // In Diesel's own, whose end is Diesel's.
+    let _ = B::in_transaction(&mut conn, try_all);
+    // Nested in one of Diesel's.
+    let _ = B::in_transaction(&mut conn, |conn| {
+        let result = conn.with_object_lock("a", |conn| {
+            B::give_up(conn, database.connect());
+            Ok::<_, Error>(())
+        });
+        assert_aborted(result, "a savepoint");
+        Ok(())
+    });
+
+    assert_eq!(B::tables(&mut database.connect()), before);
+    assert_usable(&mut conn, &database);
+}
+
+/// A closure that leaves transactions of Diesel's open.
+type Leaves<C> = fn(&mut C);
+
+fn nested_panics<B: Backend>() -> [(&'static str, Leaves<B::Conn>); 3] {
+    fn in_one<B: Backend>(conn: &mut B::Conn) {
+        let _ = conn.transaction(|conn| -> Result<(), Error> {
+            B::count_up(conn, 1);
+            std::panic::panic_any("nested");
+        });
+    }
+    fn in_two<B: Backend>(conn: &mut B::Conn) {
+        let _ = conn.transaction(|conn| -> Result<(), Error> {
+            in_one::<B>(conn);
+            Ok(())
+        });
+    }
+    fn in_a_lock<B: Backend>(conn: &mut B::Conn) {
+        let _ = conn.with_object_lock("b", |conn| -> Result<(), Error> {
+            in_two::<B>(conn);
+            Ok(())
+        });
+    }
+    [
+        ("in one", in_one::<B>),
+        ("in two", in_two::<B>),
+        ("in a lock", in_a_lock::<B>),
+    ]
+}
+
+fn caught(work: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"nested"));
+}
+
+pub(crate) fn a_panic_in_a_nested_transaction_rolls_back_all<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    for (runner, run) in runners::<B>() {
+        for (_, panics) in nested_panics::<B>() {
+            caught(|| {
+                let _ = run(&mut conn, &mut |conn| {
+                    B::count_up(conn, 0);
+                    panics(conn);
+                    Ok(())
+                });
+            });
+            for id in [0, 1] {
+                assert_eq!(B::counter(&mut database.connect(), id), 0, "{runner}");
+            }
+            assert_usable(&mut conn, &database);
+        }
+    }
+}
+
+/// In a transaction of the application's, which goes on.
+pub(crate) fn a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    for (rounds, (_, panics)) in (1..).zip(nested_panics::<B>()) {
+        B::in_transaction(&mut conn, |conn| {
+            B::count_up(conn, 0);
+            caught(|| {
+                let _ = conn.with_object_lock("a", |conn| {
+                    B::count_up(conn, 2);
+                    panics(conn);
+                    Ok::<_, Error>(())
+                });
+            });
+            caught(|| {
+                let _ = conn.with_slot(&pair(), Wait::Forever, |conn| {
+                    B::count_up(conn, 2);
+                    panics(conn);
+                    Ok::<_, Error>(())
+                });
+            });
+            Ok(())
+        })
+        .expect("the transaction goes on");
+        let counters = [0, 1, 2].map(|id| B::counter(&mut database.connect(), id));
+        assert_eq!(counters, [rounds, 0, 0]);
+        assert_usable(&mut conn, &database);
+    }
+}
+
+pub(crate) fn ok_at_another_depth_is_an_error_and_rolls_back<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    for (runner, run) in runners::<B>() {
+        for (_, panics) in nested_panics::<B>() {
+            let result = run(&mut conn, &mut |conn| {
+                B::count_up(conn, 0);
+                caught(|| panics(conn));
+                // One that panicked in with_object_lock has been rolled back, and counts are as before.
+                begin(conn);
+                Ok(())
+            });
+            assert_aborted(result, runner);
+            assert_eq!(B::counter(&mut database.connect(), 0), 0, "{runner}");
+            assert_usable(&mut conn, &database);
+        }
+        // Ended by Diesel's means.
+        let result = run(&mut conn, &mut |conn| {
+            AnsiTransactionManager::rollback_transaction(conn)?;
+            Ok(())
+        });
+        assert_aborted(result, runner);
+        assert_usable(&mut conn, &database);
+    }
+    let result = B::in_transaction(&mut conn, |conn| {
+        B::count_up(conn, 0);
+        let result = conn.with_object_lock("a", |conn| {
+            B::count_up(conn, 1);
+            begin(conn);
+            Ok::<_, Error>(())
+        });
+        assert_aborted(result, "a savepoint");
+        let result = conn.with_object_lock("a", |conn| {
+            commit(conn);
+            Ok::<_, Error>(())
+        });
+        assert_aborted(result, "a savepoint that was released");
+        Ok(())
+    });
+    result.expect("the transaction goes on");
+    assert_eq!(B::counter(&mut database.connect(), 0), 1);
+    assert_eq!(B::counter(&mut database.connect(), 1), 0);
+    assert_usable(&mut conn, &database);
+}
+
+pub(crate) fn an_error_at_another_depth_rolls_back_all<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    for (runner, run) in runners::<B>() {
+        let result = run(&mut conn, &mut |conn| {
+            B::count_up(conn, 0);
+            begin(conn);
+            begin(conn);
+            B::count_up(conn, 1);
+            Err(diesel::result::Error::NotFound.into())
+        });
+        assert!(
+            matches!(
+                result,
+                Err(Error::Database(diesel::result::Error::NotFound))
+            ),
+            "{runner}: {result:?}"
+        );
+        for id in [0, 1] {
+            assert_eq!(B::counter(&mut database.connect(), id), 0, "{runner}");
+        }
+        assert_usable(&mut conn, &database);
+    }
+}

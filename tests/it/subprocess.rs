@@ -1,0 +1,264 @@
+//! Another process that holds a lock: this test binary, started again for the one test below.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use diesel_locks::SlotRenewer;
+use diesel_locks::prelude::*;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::support::pgbouncer::Pooled;
+use crate::support::privileges::{ApplicationRole, ApplicationUser};
+use crate::support::threads::LONG;
+use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
+
+const URL: &str = "DIESEL_LOCKS_PEER_URL";
+const LOCK: &str = "DIESEL_LOCKS_PEER_LOCK";
+
+/// Of a guard's slot.
+pub(crate) const LEASE: Duration = Duration::from_millis(400);
+
+/// How many guards a peer has that has many.
+pub(crate) const GUARDS_OF_A_PEER: u32 = 40;
+
+pub(crate) struct Peer(Child, BufReader<ChildStdout>);
+
+impl Peer {
+    /// Returns when the process holds the lock.
+    pub(crate) fn holding<B: Backend>(url: &str, id: &str, retention: Retention) -> Self {
+        Self::told(url, &format!("{} {retention:?} {id}", B::NAME))
+    }
+
+    /// Returns when the process holds the slot, of one permit, by a transaction.
+    pub(crate) fn holding_a_slot<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Slot {semaphore}", B::NAME))
+    }
+
+    /// Returns when the process holds the slot, of one permit, by a guard with a lease so short.
+    pub(crate) fn guarding<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Guard {semaphore}", B::NAME))
+    }
+
+    /// Returns when the process holds [`GUARDS_OF_A_PEER`] slots by guards of one renewer. Asked, it says
+    /// how many of its threads renew; then it drops the renewer; then it drops the guards, and says how many
+    /// threads are left when one has had time to end.
+    pub(crate) fn guarding_many<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::told(url, &format!("{} Guards {semaphore}", B::NAME))
+    }
+
+    /// Returns when none of its threads runs any more.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        // Told when its last thread has stopped.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(Pid::from_child(&self.0)), stopped).expect("our child");
+        assert!(
+            status.is_some_and(|status| status.stopped()),
+            "it has ended"
+        );
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    /// Tells it to go on, and returns what it says next.
+    pub(crate) fn ask(&mut self) -> String {
+        use std::io::Write;
+
+        let input = self.0.stdin.as_mut().expect("piped");
+        input.write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line.trim().to_owned()
+    }
+
+    fn told(url: &str, told: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+            .args([
+                "subprocess::holds_a_lock_until_it_is_killed",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(URL, url)
+            .env(LOCK, told)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the peer");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut peer = Self(child, output);
+        let held = peer
+            .1
+            .by_ref()
+            .lines()
+            .map(|line| line.expect("text"))
+            .any(|line| line.ends_with("held"));
+        assert!(held, "the peer ended without the lock");
+        peer
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it is gone");
+    }
+}
+
+/// Also when the test has failed, and when it is stopped: a database is not dropped while a transaction in it
+/// is open.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn obey<B: Backend>(url: &str, what: &str, id: &str) {
+    match what {
+        "Guard" => guard::<B>(url, id),
+        "Guards" => guards::<B>(url, id),
+        _ => hold::<B>(url, what, id),
+    }
+}
+
+fn hold<B: Backend>(url: &str, what: &str, id: &str) {
+    let mut conn = B::connect_to(url);
+    let work = |conn: &mut B::Conn| {
+        B::count_up(conn, 9);
+        println!("held");
+        // Until the end of the test, should that not kill it.
+        std::io::stdin()
+            .read_to_end(&mut Vec::new())
+            .expect("an end");
+        Ok::<_, diesel_locks::Error>(())
+    };
+    let done = match what {
+        "Slot" => conn.with_slot(&Semaphore::new(id, 1), Wait::No, work),
+        "Kept" => conn.with_object_lock(LockRequest::new(id).retention(Retention::Kept), work),
+        _ => conn.with_object_lock(id, work),
+    };
+    done.expect("it is free");
+}
+
+/// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.
+fn guard<B: Backend>(url: &str, semaphore: &str) {
+    let renewer = SlotRenewer::new(B::pool_to(url, 2));
+    let acquire = |lease, wait| {
+        let lease = LeaseOptions::new(lease).holder("peer");
+        let guard = renewer.acquire(&Semaphore::new(semaphore, 1), &lease, wait);
+        guard.expect("it comes free")
+    };
+    let guard = acquire(LEASE, Wait::No);
+    let lost = guard.lost();
+    println!("held");
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    println!(
+        "{} {:?}",
+        guard.is_held(),
+        lost.recv_timeout(LEASE * 9).is_ok()
+    );
+    lines.next();
+    let second = acquire(LEASE * 9, Wait::Forever);
+    println!("{} {}", guard.is_held(), second.is_held());
+    lines.next();
+    let released = renewer.release_all();
+    println!(
+        "{released} {} {}",
+        second.is_held(),
+        second.release().is_err()
+    );
+    lines.next();
+}
+
+/// Many guards, acquired with clones of one renewer by more threads than the pool has connections.
+fn guards<B: Backend>(url: &str, semaphore: &str) {
+    let renewer = SlotRenewer::new(B::pool_to(url, 4));
+    let lease = LeaseOptions::new(LEASE * 25);
+    let together = Arc::new(Barrier::new(8));
+    let semaphore = Semaphore::new(semaphore, GUARDS_OF_A_PEER);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (renewer, semaphore) = (renewer.clone(), semaphore.clone());
+            let (together, lease) = (Arc::clone(&together), lease.clone());
+            std::thread::spawn(move || {
+                together.wait();
+                let acquire = |_| renewer.acquire(&semaphore, &lease, Wait::No).expect("free");
+                (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let guards: Vec<_> = threads
+        .into_iter()
+        .flat_map(|thread| thread.join().expect("guards"))
+        .collect();
+    println!("held");
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    println!("{}", renewing_threads());
+    lines.next();
+    drop(renewer);
+    println!("renewer dropped");
+    lines.next();
+    drop(guards);
+    let begun = Instant::now();
+    while renewing_threads() > 0 && begun.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{}", renewing_threads());
+    lines.next();
+}
+
+/// Threads of this process with the name of a renewer's, which the system cuts.
+fn renewing_threads() -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .expect("a list of threads")
+        .filter(|thread| {
+            let thread = thread.as_ref().expect("a thread");
+            // It may have ended.
+            let name = std::fs::read_to_string(thread.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with("diesel-locks re"))
+        })
+        .count()
+}
+
+/// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
+/// is killed, with SQLite.
+#[test]
+fn holds_a_lock_until_it_is_killed() {
+    if let (Ok(url), Ok(told)) = (std::env::var(URL), std::env::var(LOCK)) {
+        let mut told = told.splitn(3, ' ');
+        let mut next = || told.next().expect("backend, retention and id");
+        let backend = next();
+        let (what, id) = (next(), next());
+        return match backend {
+            Postgres::NAME => obey::<Postgres>(&url, what, id),
+            Mysql::NAME => obey::<Mysql>(&url, what, id),
+            ApplicationRole::NAME => obey::<ApplicationRole>(&url, what, id),
+            Pooled::NAME => obey::<Pooled>(&url, what, id),
+            ApplicationUser::NAME => obey::<ApplicationUser>(&url, what, id),
+            Sqlite::NAME => obey::<Sqlite>(&url, what, id),
+            other => panic!("a peer of {other}?"),
+        };
+    }
+    let database = Sqlite::new();
+    let peer = Peer::holding::<Sqlite>(&database.url(), "a", Retention::Kept);
+    let mut conn = database.connect();
+    let tried = conn
+        .try_with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+        .expect("an answer");
+    assert_eq!(tried, None);
+    peer.kill();
+    conn.with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
+        .expect("free");
+    assert_eq!(Sqlite::counter(&mut conn, 9), 0, "undone");
+    assert_eq!(database.rows(), 0, "undone");
+}
