@@ -1,18 +1,18 @@
 //! A worker process: threads that do one task after the other until standard input ends.
 
+mod contending_session;
 mod errors;
+mod ignored_faults;
 mod leases;
 mod locks;
 mod operation;
 mod panics;
-mod partner;
 mod pool;
 mod purges;
 mod requests;
 mod retry;
 mod sequences;
 mod slots;
-mod swallows;
 mod transfers;
 mod workload;
 
@@ -175,14 +175,14 @@ impl<C: Store> WorkerContext<C> {
                 ask,
                 counters,
             } => {
-                let plan = swallows::Plan {
+                let plan = ignored_faults::Plan {
                     form: *form,
                     mishap: *mishap,
                     nested: *nested,
                     ask: *ask,
                     counters: *counters,
                 };
-                swallows::swallow(self, operation, workload, &plan)
+                ignored_faults::swallow(self, operation, workload, &plan)
             }
             Task::Panic {
                 form,

@@ -10,8 +10,8 @@ use torture_history::{ErrorKind, Form, Outcome, Row, workload_spec};
 
 use super::WorkerContext;
 use super::errors::{Failure, FailureExt, classify_result};
+use super::ignored_faults;
 use super::operation::Operation;
-use super::swallows;
 use super::workload::Workload;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
@@ -39,13 +39,13 @@ pub(crate) fn panic<C: Store>(
             conn.lock_object(locks())?;
         }
         operation.entered(None)?;
-        swallows::count(conn, operation, workload, counter)?;
+        ignored_faults::count(conn, operation, workload, counter)?;
         conn.insert_step(op, workload_spec::STEP_BEFORE)?;
         inside(conn, operation, depth)
     };
     let is_sabotaged = context.job.sabotage == Some(Sabotage::LockAfterPanic);
     let caught = catch_unwind(AssertUnwindSafe(|| match form {
-        _ if is_sabotaged => swallows::in_diesel_transaction(conn, |conn| {
+        _ if is_sabotaged => ignored_faults::in_diesel_transaction(conn, |conn| {
             one_level(conn, |conn| {
                 if form == Form::Locked {
                     conn.lock_object(locks())?;
@@ -55,7 +55,7 @@ pub(crate) fn panic<C: Store>(
         }),
         Form::Locked => conn.with_object_locks(locks(), section),
         Form::Transaction | Form::Diesel => {
-            conn.run_transaction(swallows::transaction(context), section)
+            conn.run_transaction(ignored_faults::transaction(context), section)
         }
     }));
     match caught {

@@ -8,9 +8,9 @@ use diesel_locks::prelude::*;
 use torture_history::{Ask, ErrorKind, Form, Mishap, Outcome, Row, workload_spec};
 
 use super::WorkerContext;
+use super::contending_session::Partner;
 use super::errors::{Failure, FailureExt, IntentionalRollback, classify_on, classify_result};
 use super::operation::Operation;
-use super::partner::Partner;
 use super::workload::Workload;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
