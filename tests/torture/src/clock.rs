@@ -12,7 +12,7 @@ use diesel::sql_types::Integer;
 use torture_history::Moment;
 
 /// How long a server that was killed, or has no connection left, is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// `FAKETIME_CACHE_DURATION` is 1 second, which it counts in whole ones.
 const LAG: Duration = Duration::from_millis(2200);
 /// Between two attempts.
@@ -68,7 +68,7 @@ impl Clock {
             Self::Postgres(url) => {
                 let started = Instant::now();
                 while let Err(error) = set_row(url, seconds) {
-                    if started.elapsed() > PATIENCE {
+                    if started.elapsed() > TIMEOUT {
                         return Err(error.context("can't set the clock"));
                     }
                     sleep(PAUSE);

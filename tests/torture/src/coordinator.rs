@@ -23,12 +23,9 @@ use crate::nemesis;
 use crate::proxy::Proxy;
 use crate::run_context::{RunContext, Targets};
 use crate::store::Store;
-use crate::verdict;
+use crate::verdict::{self, OPERATION_LIMIT};
 use crate::worker_pool::{FakeClock, WorkerPool};
 
-/// How long an operation may take. The longest of the limits that workers and servers have is 10 s, and an operation has
-/// several statements, some of which meet one of them each.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// How often is looked whether all workers are there.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -51,7 +48,7 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         }
     };
     if let Some(clock) = &clock {
-        follows(&database, clock)?;
+        ensure_clock_is_followed(&database, clock)?;
     }
     let kinds = kinds(arguments, &database, clock.is_some())?;
     eprintln!(
@@ -103,15 +100,15 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let watched = watch(&context, &kinds, seed, &interrupted);
     let faults = std::mem::take(&mut *context.faults());
     let written = directory.write("faults.json", &faults);
-    let told = watched.and(written).and_then(|()| {
-        let killed = context.into_worker_pool().stop(LIMIT)?;
+    let reported = watched.and(written).and_then(|()| {
+        let killed = context.into_worker_pool().stop(OPERATION_LIMIT)?;
         let histories = Histories {
             processes: torture_history::read_all(directory.path())?,
             faults,
         };
-        verdict::tell(arguments, &database, &histories, killed, seed)
+        verdict::report(arguments, &database, &histories, killed, seed)
     });
-    if matches!(told, Ok(true)) {
+    if matches!(reported, Ok(true)) {
         return Ok(ExitCode::SUCCESS);
     }
     // What happened will not happen again in the same way, whether it was a violation or the end of the run.
@@ -119,11 +116,11 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
         "torture: the histories stay in {}",
         directory.keep().display()
     );
-    told.map(|_| ExitCode::FAILURE)
+    reported.map(|_| ExitCode::FAILURE)
 }
 
 /// An error when the database does not follow the clock, so that nothing would come of setting it.
-fn follows(database: &Database, clock: &Clock) -> Result<()> {
+fn ensure_clock_is_followed(database: &Database, clock: &Clock) -> Result<()> {
     const FAR: i64 = 3600;
     clock.set(0)?;
     // The clock of SQLite's databases is that of the workers.
@@ -205,7 +202,7 @@ fn watch(
         let (over, is_over) = channel();
         scope.spawn(move || {
             // Nobody listens any more when a worker has failed.
-            let _ = over.send(nemesis::torment(context, kinds, seed));
+            let _ = over.send(nemesis::inject_faults(context, kinds, seed));
         });
         let check = || {
             if interrupted.load(Ordering::SeqCst) {
@@ -214,7 +211,7 @@ fn watch(
             }
             context.worker_pool.check().inspect_err(|_| context.abort())
         };
-        let tormented = loop {
+        let injected = loop {
             check()?;
             if let Ok(result) = is_over.recv_timeout(PAUSE) {
                 break result;
@@ -224,6 +221,6 @@ fn watch(
             check()?;
             context.sleep(PAUSE);
         }
-        tormented
+        injected
     })
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::engine::{Engine, with_connection};
 
 /// How long a server that was killed, or has no connection left, is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -138,7 +138,7 @@ fn connect<C: Connection>(url: &str) -> Result<C> {
     let started = Instant::now();
     loop {
         match C::establish(url) {
-            Err(_) if started.elapsed() < PATIENCE => sleep(PAUSE),
+            Err(_) if started.elapsed() < TIMEOUT => sleep(PAUSE),
             established => return Ok(established?),
         }
     }

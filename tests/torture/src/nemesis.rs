@@ -2,8 +2,9 @@
 //! one fault after the other.
 
 mod clock;
+mod hit;
 mod idle_sessions;
-pub(crate) mod network;
+mod network;
 mod processes;
 mod rng;
 mod server;
@@ -37,28 +38,6 @@ const LANES: [&[FaultKind]; 5] = [
     &[FaultKind::ClockAhead, FaultKind::ClockBack],
 ];
 
-/// What a fault was, if it took place.
-struct Hit {
-    /// The worker it was for; none, when it was for all.
-    worker: Option<usize>,
-    /// When the database's clock jumped ahead.
-    ahead: Option<(Moment, Moment)>,
-}
-
-impl Hit {
-    const ALL: Self = Self {
-        worker: None,
-        ahead: None,
-    };
-
-    fn one(worker: usize) -> Self {
-        Self {
-            worker: Some(worker),
-            ..Self::ALL
-        }
-    }
-}
-
 /// What this engine, and this server, can be made to suffer.
 pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<FaultKind> {
     let is_possible = |kind: &FaultKind| match kind {
@@ -77,7 +56,7 @@ pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<F
 }
 
 /// Goes on until the run's end, and leaves everything as it was.
-pub(crate) fn torment(context: &RunContext, kinds: &[FaultKind], seed: u64) -> Result<()> {
+pub(crate) fn inject_faults(context: &RunContext, kinds: &[FaultKind], seed: u64) -> Result<()> {
     thread::scope(|scope| {
         let lanes: Vec<_> = LANES
             .iter()
@@ -126,12 +105,12 @@ fn walk(context: &RunContext, lane: &[FaultKind], mut rng: NemesisRng) -> Result
             if context.is_over() {
                 return Ok(());
             }
-            inflict(context, kind, &mut rng)?;
+            inject(context, kind, &mut rng)?;
         }
     }
 }
 
-fn inflict(context: &RunContext, kind: FaultKind, rng: &mut NemesisRng) -> Result<()> {
+fn inject(context: &RunContext, kind: FaultKind, rng: &mut NemesisRng) -> Result<()> {
     let from = Moment::now();
     let hit = match kind {
         FaultKind::Kill => Some(processes::kill(context, rng)?),

@@ -1,31 +1,32 @@
 //! Between a worker and the server: a proxy that loses, delays and refuses.
 
+mod delivery;
 mod link;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use delivery::Delivery;
 use link::Link;
 
 /// How long a connection to the server may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A proxy to one server.
 pub(crate) struct Proxy {
     port: u16,
-    weather: Arc<Weather>,
+    shared: Arc<Shared>,
 }
 
-/// What happens to what is sent, on all connections.
-pub(crate) struct Weather {
-    delay_ms: AtomicU64,
+/// What the proxy shares with the thread that accepts connections.
+#[derive(Default)]
+struct Shared {
     is_refusing: AtomicBool,
-    is_silent: Mutex<bool>,
-    cleared: Condvar,
+    delivery: Arc<Delivery>,
     links: Mutex<Vec<Link>>,
 }
 
@@ -33,22 +34,16 @@ impl Proxy {
     pub(crate) fn to(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let weather = Arc::new(Weather {
-            delay_ms: AtomicU64::new(0),
-            is_refusing: AtomicBool::new(false),
-            is_silent: Mutex::new(false),
-            cleared: Condvar::new(),
-            links: Mutex::new(Vec::new()),
-        });
-        let shared = Arc::clone(&weather);
+        let shared = Arc::new(Shared::default());
+        let accepting = Arc::clone(&shared);
         // It ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // A connection that can't be had, on either side, is one that is refused.
-                let _ = shared.accept(client, server);
+                let _ = accepting.accept(client, server);
             }
         });
-        Ok(Self { port, weather })
+        Ok(Self { port, shared })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -57,7 +52,7 @@ impl Proxy {
 
     /// Resets connections: each one for which `chosen` says so.
     pub(crate) fn reset(&self, mut chosen: impl FnMut() -> bool) {
-        self.weather.links().retain(|link| {
+        self.shared.links().retain(|link| {
             let is_reset = chosen();
             if is_reset {
                 link.reset();
@@ -68,71 +63,54 @@ impl Proxy {
 
     /// What is sent arrives so much later.
     pub(crate) fn delay(&self, delay: Duration) {
-        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        self.weather.delay_ms.store(delay, Ordering::SeqCst);
+        self.shared.delivery.set_delay(delay);
     }
 
     /// Whether connections are refused from now on.
     pub(crate) fn refuse(&self, refuse: bool) {
-        self.weather.is_refusing.store(refuse, Ordering::SeqCst);
+        self.shared.is_refusing.store(refuse, Ordering::SeqCst);
     }
 
     /// Gives up the connections that there are: nothing is ever heard of them again, at either end.
     pub(crate) fn abandon(&self) {
-        for link in self.weather.links().drain(..) {
+        for link in self.shared.links().drain(..) {
             link.abandon();
         }
     }
 
     /// Whether nothing arrives any more, not even an acknowledgement; what was sent meanwhile arrives afterwards.
     pub(crate) fn silence(&self, silent: bool) {
-        let links = self.weather.links();
-        *self.weather.silence() = silent;
-        for link in &*links {
-            link.be_deaf(silent);
+        let links = self.shared.links();
+        // A waiter is not woken before its links take packets again.
+        if silent {
+            self.shared.delivery.set_silent(true);
         }
-        self.weather.cleared.notify_all();
+        for link in &*links {
+            link.drop_packets(silent);
+        }
+        if !silent {
+            self.shared.delivery.set_silent(false);
+        }
     }
 }
 
-impl Weather {
-    fn accept(self: &Arc<Self>, client: TcpStream, server: SocketAddr) -> io::Result<()> {
+impl Shared {
+    fn accept(&self, client: TcpStream, server: SocketAddr) -> io::Result<()> {
         if self.is_refusing.load(Ordering::SeqCst) {
             return link::refuse(client);
         }
         // Not for as long as the system tries: others wait to be accepted.
-        let server = TcpStream::connect_timeout(&server, PATIENCE)?;
+        let server = TcpStream::connect_timeout(&server, TIMEOUT)?;
         let mut link = Link::between(client, server)?;
         // Silence does not begin or end in between.
         let mut links = self.links();
-        if *self.silence() {
-            link.be_deaf(true);
+        if self.delivery.is_silent() {
+            link.drop_packets(true);
         }
-        link.serve(self);
+        link.serve(&self.delivery);
         links.retain(Link::is_alive);
         links.push(link);
         Ok(())
-    }
-
-    /// Returns when what was received may be passed on.
-    fn pass(&self) {
-        let delay = self.delay_ms.load(Ordering::SeqCst);
-        if delay > 0 {
-            thread::sleep(Duration::from_millis(delay));
-        }
-        let mut is_silent = self.silence();
-        while *is_silent {
-            is_silent = self
-                .cleared
-                .wait(is_silent)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn silence(&self) -> MutexGuard<'_, bool> {
-        self.is_silent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {
@@ -186,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_are_chosen_are_reset() {
+    fn only_the_chosen_connections_are_reset() {
         let (proxy, mut client) = client_of_an_echo();
         proxy.reset(|| false);
         said_back(&mut client);
@@ -220,7 +198,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn nothing_is_heard_of_what_was_abandoned() {
+    fn abandoned_connections_stay_silent() {
         let (proxy, mut client) = client_of_an_echo();
         proxy.silence(true);
         client.write_all(b"b").expect("in the system's buffer");
@@ -235,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_killed_in_silence_is_found_to_be_gone() {
+    fn client_notices_a_server_that_was_killed_in_silence() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let proxy = Proxy::to(server.local_addr().expect("bound")).expect("a port");
         let mut client = connect(&proxy);

@@ -48,7 +48,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    torture_visits (op) {
+    torture_slot_uses (op) {
         op -> BigInt,
         semaphore -> Text,
     }
@@ -92,11 +92,11 @@ pub(crate) trait Store:
     fn write_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool>;
 
     /// The same at a resource that forgot to look at the fence.
-    fn write_careless_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool>;
+    fn write_unfenced_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool>;
 
     fn insert_pass(&mut self, op: Op, sequence: u32, number: i64) -> QueryResult<()>;
 
-    fn insert_visit(&mut self, op: Op, semaphore: &str) -> QueryResult<()>;
+    fn insert_slot_use(&mut self, op: Op, semaphore: &str) -> QueryResult<()>;
 
     /// A row of an operation's that nothing protects.
     fn insert_step(&mut self, op: Op, step: u32) -> QueryResult<()>;
@@ -114,10 +114,10 @@ pub(crate) trait Store:
     const BEGIN: &str;
 
     /// Before a statement that is to wait for a row for a short time, in a transaction.
-    const BE_IMPATIENT: &str;
+    const SHORT_LOCK_TIMEOUT: &str;
 
     /// After it.
-    const BE_PATIENT: &str;
+    const DEFAULT_LOCK_TIMEOUT: &str;
 }
 
 fn key(id: u32) -> i32 {
@@ -144,13 +144,13 @@ macro_rules! insert_write {
 }
 
 macro_rules! store {
-    ($connection:ty, $($locked:ident)?, $settings:expr, $begin:expr, $patience:expr $(,)?) => {
+    ($connection:ty, $($locked:ident)?, $settings:expr, $begin:expr, $timeout:expr $(,)?) => {
         impl Store for $connection {
             const BEFORE_TRANSACTION: &str = $begin.0;
             const AFTER_TRANSACTION: &str = $begin.1;
             const BEGIN: &str = $begin.2;
-            const BE_IMPATIENT: &str = $patience.0;
-            const BE_PATIENT: &str = $patience.1;
+            const SHORT_LOCK_TIMEOUT: &str = $timeout.0;
+            const DEFAULT_LOCK_TIMEOUT: &str = $timeout.1;
 
             fn settings() -> String {
                 $settings
@@ -161,7 +161,7 @@ macro_rules! store {
                 let counters = (0..workload_spec::LOCKED_COUNTERS)
                     .chain(workload_spec::ACCOUNTS)
                     .chain(workload_spec::PINNED_COUNTERS)
-                    .chain(workload_spec::SPOILED_COUNTERS);
+                    .chain(workload_spec::FAULT_COUNTERS);
                 for id in counters {
                     let row = (
                         torture_counters::id.eq(key(id)),
@@ -230,7 +230,7 @@ macro_rules! store {
                 Ok(written == 1)
             }
 
-            fn write_careless_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool> {
+            fn write_unfenced_resource(&mut self, op: Op, id: u32, fence: i64) -> QueryResult<bool> {
                 diesel::update(torture_resources::table.find(key(id)))
                     .set((
                         torture_resources::fence.eq(fence),
@@ -251,12 +251,12 @@ macro_rules! store {
                 Ok(())
             }
 
-            fn insert_visit(&mut self, op: Op, semaphore: &str) -> QueryResult<()> {
+            fn insert_slot_use(&mut self, op: Op, semaphore: &str) -> QueryResult<()> {
                 let row = (
-                    torture_visits::op.eq(op.0),
-                    torture_visits::semaphore.eq(semaphore),
+                    torture_slot_uses::op.eq(op.0),
+                    torture_slot_uses::semaphore.eq(semaphore),
                 );
-                diesel::insert_into(torture_visits::table).values(row).execute(self)?;
+                diesel::insert_into(torture_slot_uses::table).values(row).execute(self)?;
                 Ok(())
             }
 

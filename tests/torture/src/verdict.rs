@@ -1,4 +1,4 @@
-//! What is said at the end.
+//! The report at the end of a run.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -10,28 +10,30 @@ use torture_checker::{Evidence, Limits, Verdict};
 use torture_history::Histories;
 
 use crate::arguments::Run;
-use crate::coordinator::LIMIT;
 use crate::database::Database;
 use crate::engine::{Engine, with_connection};
 use crate::sessions::Sessions;
 
+/// How long an operation may take. The longest of the limits that workers and servers have is 10 s, and an operation has
+/// several statements, some of which meet one of them each.
+pub(crate) const OPERATION_LIMIT: Duration = Duration::from_secs(60);
 /// How long leases may take to end when nobody is left to renew them, and sessions when nobody is left to use them: the
 /// longest lease and as long as a clock that was set right again had been ahead; the server's limits on silent clients.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often is looked whether they have.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Checks what the workers did, and prints it: whether nothing was violated.
-pub(crate) fn tell(
+pub(crate) fn report(
     arguments: &Run,
     database: &Database,
     histories: &Histories,
     killed: BTreeSet<u32>,
     seed: u64,
 ) -> Result<bool> {
-    let evidence = at_rest(database)?;
+    let evidence = evidence_at_rest(database)?;
     let limits = Limits {
-        longest: LIMIT,
+        longest: OPERATION_LIMIT,
         killed,
         // `innodb_lock_wait_timeout` is: see `store.rs`.
         statements_are_limited: database.engine == Engine::Mysql,
@@ -49,7 +51,7 @@ pub(crate) fn tell(
 }
 
 /// What the database says when nobody holds anything any more, or when it is time that nobody did.
-fn at_rest(database: &Database) -> Result<Evidence> {
+fn evidence_at_rest(database: &Database) -> Result<Evidence> {
     let started = Instant::now();
     loop {
         let (others, evidence) = with_connection!(database.engine, C => {
@@ -61,7 +63,7 @@ fn at_rest(database: &Database) -> Result<Evidence> {
         let is_held = |slot: &torture_checker::Slot| slot.expires_us > evidence.now_us;
         let is_at_rest =
             others == 0 && evidence.locked_slots.is_empty() && !evidence.slots.iter().any(is_held);
-        if is_at_rest || started.elapsed() > PATIENCE {
+        if is_at_rest || started.elapsed() > TIMEOUT {
             return Ok(evidence);
         }
         sleep(PAUSE);

@@ -1,6 +1,7 @@
 //! A worker process: threads that do one task after the other until standard input ends.
 
 mod contending_session;
+mod context;
 mod errors;
 mod ignored_faults;
 mod leases;
@@ -32,19 +33,10 @@ use crate::engine::with_connection;
 use crate::job::Job;
 use crate::store::Store;
 
+use context::WorkerContext;
 use operation::Operation;
-use pool::{Connections, pool};
+use pool::pool;
 use workload::Workload;
-
-/// What the threads of a worker share.
-pub(crate) struct WorkerContext<C: Store> {
-    pub(crate) job: Job,
-    pub(crate) pool: Connections<C>,
-    pub(crate) renewer: SlotRenewer<C>,
-    pub(crate) history: Writer,
-    operations: AtomicU32,
-    is_over: AtomicBool,
-}
 
 /// The process. However it ends, it ends without the exit handlers of C libraries: those of OpenSSL and Kerberos destroy
 /// what another thread of the pool may be using to open a connection to PostgreSQL, and the process would crash.
@@ -154,41 +146,41 @@ impl<C: Store> WorkerContext<C> {
                 renewed: true,
                 lease_ms,
                 wait,
-            } => leases::renewed(self, operation, workload, semaphore, *lease_ms, *wait),
+            } => leases::with_guard(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Lease {
                 semaphore,
                 renewed: false,
                 lease_ms,
                 wait,
-            } => leases::plain(self, operation, workload, semaphore, *lease_ms, *wait),
+            } => leases::without_guard(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
-            Task::Slot { wait } => slots::visit(self, operation, workload, *wait),
+            Task::Slot { wait } => slots::use_slot(self, operation, workload, *wait),
             Task::Pass { sequence } => sequences::issue(self, operation, workload, *sequence),
             Task::Transfer { from, to } => {
                 transfers::transfer(self, operation, workload, *from, *to)
             }
             Task::Purge => purges::purge(self),
-            Task::Swallow {
-                form,
-                mishap,
+            Task::IgnoreFault {
+                method,
+                injected,
                 nested,
-                ask,
+                request,
                 counters,
             } => {
                 let plan = ignored_faults::Plan {
-                    form: *form,
-                    mishap: *mishap,
+                    method: *method,
+                    injected: *injected,
                     nested: *nested,
-                    ask: *ask,
+                    request: *request,
                     counters: *counters,
                 };
-                ignored_faults::swallow(self, operation, workload, &plan)
+                ignored_faults::ignore_fault(self, operation, workload, &plan)
             }
             Task::Panic {
-                form,
+                method,
                 counter,
                 depth,
-            } => panics::panic(self, operation, workload, *form, *counter, *depth),
+            } => panics::panic(self, operation, workload, *method, *counter, *depth),
         }
     }
 }

@@ -109,7 +109,7 @@ impl WorkerPool {
 
     /// Tells all to stop, and waits. Those that do not within this time are killed, and are not among those that the
     /// nemesis killed, which are returned: whatever they were at has not come back.
-    pub(crate) fn stop(self, patience: Duration) -> Result<BTreeSet<u32>> {
+    pub(crate) fn stop(self, timeout: Duration) -> Result<BTreeSet<u32>> {
         let mut inner = self
             .inner
             .into_inner()
@@ -120,7 +120,7 @@ impl WorkerPool {
         let started = Instant::now();
         for worker in &mut inner.workers {
             while worker.child.try_wait()?.is_none() {
-                if started.elapsed() > patience {
+                if started.elapsed() > timeout {
                     eprintln!("torture: {worker} does not stop");
                     worker.child.kill()?;
                     break;
@@ -128,7 +128,7 @@ impl WorkerPool {
                 sleep(PAUSE);
             }
             let status = worker.child.wait()?;
-            let was_told = started.elapsed() <= patience;
+            let was_told = started.elapsed() <= timeout;
             let was_killed = inner.killed.contains(&worker.job.process);
             if was_told && !was_killed && !status.success() {
                 bail!("{worker} has ended by itself: {status}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_alive_is_killed() {
+    fn only_running_workers_are_killed() {
         let mut alive = shell("exec sleep 60");
         assert_eq!(kill(&mut alive).expect("it is killed"), Ok(()));
 

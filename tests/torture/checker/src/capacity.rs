@@ -60,7 +60,7 @@ fn check_one(
 ) {
     let permits = usize::try_from(semaphore.permits).unwrap_or(usize::MAX);
     // Two transactions that pinned the same slot are overlapping holders already; here they count as one.
-    let same_is_told = semaphore == workload_spec::PINNED;
+    let is_counted_as_holders = semaphore == workload_spec::PINNED;
     let mut holders: BinaryHeap<Reverse<(Moment, usize)>> = BinaryHeap::new();
     let mut by_slot: HashMap<u32, usize> = HashMap::new();
     for (index, new) in ascending.iter().enumerate() {
@@ -77,13 +77,13 @@ fn check_one(
         }
         let name = semaphore.name;
         let same = new.slot.and_then(|slot| by_slot.get(&slot)).copied();
-        let count = if same_is_told {
+        let count = if is_counted_as_holders {
             by_slot.len() + usize::from(same.is_none())
         } else {
             holders.len() + 1
         };
         if let Some(holder) = same
-            && !same_is_told
+            && !is_counted_as_holders
         {
             findings.add(Violation::OverCapacity, || {
                 let slot = new.slot.unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What took place, by the rows that operations left; and whether that is what their workers were told.
 
-use torture_history::{Ask, Mishap, Op, Outcome, Row, Task, workload_spec};
+use torture_history::{InjectedFault, Op, Outcome, Request, Row, Task, workload_spec};
 
 use crate::findings::Findings;
 use crate::operation::Operation;
@@ -25,7 +25,7 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
     let mut judged = Vec::new();
     for (index, operation) in operations.iter_mut().enumerate() {
         let foreign = rest.partition_point(|(op, _)| *op < operation.op);
-        judged.extend(rest[..foreign].iter().map(|row| Judged::Nobody(row.0)));
+        judged.extend(rest[..foreign].iter().map(|row| Judged::NeverBegan(row.0)));
         rest = &rest[foreign..];
         let (own, after) = rest.split_at(rest.partition_point(|(op, _)| *op == operation.op));
         rest = after;
@@ -38,18 +38,19 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
             .iter()
             .filter(|place| own.iter().any(|row| row.1 == **place));
         let there = there.count();
-        operation.committed = there > 0 && there == expected.len() && !operation.is_spoiled();
-        if operation.is_spoiled() && operation.done().is_some() {
+        operation.committed =
+            there > 0 && there == expected.len() && !operation.has_injected_fault();
+        if operation.has_injected_fault() && operation.done().is_some() {
             // For `losses.rs`.
         } else if let Task::Panic { .. } = operation.task {
             judged.extend(judge_panic(operation, index, &own));
         } else if own.len() > there {
-            judged.push(Judged::Strange(index));
+            judged.push(Judged::UnexpectedRow(index));
         } else if let Some(judgement) = judge(operation, index, there) {
             judged.push(judgement);
         }
     }
-    judged.extend(rest.iter().map(|row| Judged::Nobody(row.0)));
+    judged.extend(rest.iter().map(|row| Judged::NeverBegan(row.0)));
     run.operations = operations;
     for judgement in judged {
         judgement.report(run, findings);
@@ -58,27 +59,27 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
 
 /// What is wrong with an operation.
 enum Judged {
-    Nobody(Op),
-    Strange(usize),
-    Part(usize),
-    Lost(usize),
-    Ghost(usize),
+    NeverBegan(Op),
+    UnexpectedRow(usize),
+    PartialCommit(usize),
+    LostCommit(usize),
+    GhostCommit(usize),
 }
 
 fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged> {
-    if there > 0 && operation.is_spoiled() {
-        return Some(Judged::Ghost(index));
+    if there > 0 && operation.has_injected_fault() {
+        return Some(Judged::GhostCommit(index));
     }
     if there > 0 && !operation.committed {
-        return Some(Judged::Part(index));
+        return Some(Judged::PartialCommit(index));
     }
     match operation.end?.outcome {
         // A purge leaves nothing.
         Outcome::Done if *operation.task == Task::Purge => None,
-        Outcome::Done => (there == 0).then_some(Judged::Lost(index)),
-        Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::Ghost(index)),
+        Outcome::Done => (there == 0).then_some(Judged::LostCommit(index)),
+        Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::GhostCommit(index)),
         Outcome::Failed { kind, .. } => {
-            (there > 0 && !kind.may_have_happened()).then_some(Judged::Ghost(index))
+            (there > 0 && !kind.may_have_happened()).then_some(Judged::GhostCommit(index))
         }
     }
 }
@@ -95,34 +96,34 @@ fn judge_panic(
             .wrote
             .contains(&Row::Step(workload_spec::STEP_OUTSIDE));
     if own.iter().any(|row| row.1 != outside) {
-        return Some(Judged::Ghost(index));
+        return Some(Judged::GhostCommit(index));
     }
-    (is_told && own.is_empty()).then_some(Judged::Lost(index))
+    (is_told && own.is_empty()).then_some(Judged::LostCommit(index))
 }
 
 impl Judged {
     fn report(&self, run: &Run<'_>, findings: &mut Findings) {
         let describe = |index: &usize| run.describe_operation(&run.operations[*index]);
         match self {
-            Self::Nobody(op) => findings.add(Violation::GhostCommits, || {
+            Self::NeverBegan(op) => findings.add(Violation::GhostCommits, || {
                 format!("there is a row of {}", run.describe(op.0))
             }),
-            Self::Strange(index) => findings.add(Violation::GhostCommits, || {
+            Self::UnexpectedRow(index) => findings.add(Violation::GhostCommits, || {
                 format!(
                     "{} left a row that it had not set out to write",
                     describe(index)
                 )
             }),
-            Self::Part(index) => findings.add(Violation::LostCommits, || {
+            Self::PartialCommit(index) => findings.add(Violation::LostCommits, || {
                 format!("only a part of {} is there", describe(index))
             }),
-            Self::Lost(index) => findings.add(Violation::LostCommits, || {
+            Self::LostCommit(index) => findings.add(Violation::LostCommits, || {
                 format!(
                     "{} was told that it is done, and is not there",
                     describe(index)
                 )
             }),
-            Self::Ghost(index) => findings.add(Violation::GhostCommits, || {
+            Self::GhostCommit(index) => findings.add(Violation::GhostCommits, || {
                 let outcome = run.operations[*index].end.map(|end| end.outcome);
                 format!("{} was told {outcome:?}, and is there", describe(index))
             }),
@@ -142,8 +143,8 @@ fn rows(evidence: &Evidence) -> Vec<(Op, Place<'_>)> {
     }));
     let passes = evidence.passes.iter();
     rows.extend(passes.map(|row| (Op(row.op), Place::Sequence(row.sequence.into()))));
-    let visits = evidence.visits.iter();
-    rows.extend(visits.map(|row| (Op(row.op), Place::Semaphore(&row.semaphore))));
+    let slot_uses = evidence.slot_uses.iter();
+    rows.extend(slot_uses.map(|row| (Op(row.op), Place::Semaphore(&row.semaphore))));
     let steps = evidence.steps.iter();
     rows.extend(steps.map(|row| (Op(row.op), Place::Step(row.step.into()))));
     rows.sort_by_key(|row| row.0);
@@ -181,7 +182,7 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             accounts.dedup();
             accounts
         }
-        Task::Swallow { .. } | Task::Panic { .. } => {
+        Task::IgnoreFault { .. } | Task::Panic { .. } => {
             let rows = operation.wrote.iter();
             rows.map(|row| match *row {
                 Row::Counter(id) => Place::Counter(id.into()),
@@ -197,10 +198,10 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
 /// What an operation has committed by statements of its own, or may have, whose transaction was gone: the row that it
 /// writes then without asking for anything, and what was in the transaction when it sent COMMIT.
 fn free_places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
-    let Task::Swallow {
-        mishap,
+    let Task::IgnoreFault {
+        injected,
         counters,
-        ask,
+        request,
         ..
     } = operation.task
     else {
@@ -210,11 +211,11 @@ fn free_places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
         return Vec::new();
     }
     let mut places = vec![Place::Step(workload_spec::STEP_AFTER.into())];
-    if *mishap == Mishap::Commit {
+    if *injected == InjectedFault::Commit {
         places.push(Place::Counter(counters[0].into()));
         places.push(Place::Step(workload_spec::STEP_BEFORE.into()));
-        if *ask == Ask::NumberBefore {
-            places.push(Place::Sequence(workload_spec::SPOILED_SEQUENCE.into()));
+        if *request == Request::NumberBefore {
+            places.push(Place::Sequence(workload_spec::FAULT_SEQUENCE.into()));
         }
     }
     places

@@ -1,6 +1,6 @@
 //! Which errors are expected, of whom, and why.
 
-use torture_history::{ErrorKind, Moment, Outcome, Release, Task, Waiting};
+use torture_history::{ErrorKind, Moment, Outcome, Release, Task, WaitLimit};
 
 use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
@@ -20,7 +20,7 @@ enum Expected {
     /// The same, of the statements that come after what it asked for was had.
     WhenLimitedInside,
     /// When its transaction could not be committed as a whole.
-    WhenSpoiled,
+    AfterInjectedFault,
     /// Never.
     Never,
 }
@@ -31,22 +31,22 @@ enum Expected {
     reason = "a line for each, with its own reason"
 )]
 fn expected(task: &Task, kind: ErrorKind) -> Expected {
-    let wait = task.waiting();
+    let wait = task.wait_limit();
     match (kind, task) {
         // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
         // not waited for by the crate.
-        (ErrorKind::TimedOut, _) if matches!(wait, Some(Waiting::AtMost(_))) => Expected::Always,
+        (ErrorKind::TimedOut, _) if matches!(wait, Some(WaitLimit::AtMost(_))) => Expected::Always,
         // The application's own statements may wait for a row. What the crate waits for has its own limit, or none,
         // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
         (
             ErrorKind::StatementTimedOut,
-            Task::Pass { .. } | Task::Transfer { .. } | Task::Purge | Task::Swallow { .. },
+            Task::Pass { .. } | Task::Transfer { .. } | Task::Purge | Task::IgnoreFault { .. },
         ) => Expected::WhenLimited,
-        // It has swallowed the error that says why.
-        (ErrorKind::Aborted, Task::Swallow { .. }) => Expected::WhenSpoiled,
+        // It has ignored the error that says why.
+        (ErrorKind::Aborted, Task::IgnoreFault { .. }) => Expected::AfterInjectedFault,
         (ErrorKind::StatementTimedOut, _) => Expected::WhenLimitedInside,
         // Locks that are taken in an open transaction, where nothing can be tried again.
-        (ErrorKind::Deadlock, Task::Swallow { .. } | Task::Panic { .. }) => Expected::Always,
+        (ErrorKind::Deadlock, Task::IgnoreFault { .. } | Task::Panic { .. }) => Expected::Always,
         // Two rows in any order, and higher isolation levels: tried again, but not for ever. All others take one
         // row, or several in the order of their ids, at READ COMMITTED.
         (
@@ -59,7 +59,7 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
         // A guard takes no longer for a connection than for its slot.
         (ErrorKind::Pool, Task::Lease { renewed: true, .. })
-            if matches!(wait, Some(Waiting::AtMost(_))) =>
+            if matches!(wait, Some(WaitLimit::AtMost(_))) =>
         {
             Expected::Always
         }
@@ -71,7 +71,7 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
 
 /// Whether a task may be refused: when it does not wait. Whoever waits for some time is told that it is over.
 fn may_be_refused(task: &Task) -> bool {
-    task.waiting() == Some(Waiting::No)
+    task.wait_limit() == Some(WaitLimit::No)
 }
 
 /// Looks for errors that nothing explains.
@@ -88,7 +88,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         let unexpected = [
             expectations.of_end(operation),
             expectations.of_release(operation),
-            expectations.of_asked(operation),
+            expectations.of_requested(operation),
         ];
         for what in unexpected.into_iter().flatten() {
             findings.add(Violation::UnexpectedErrors, || {
@@ -146,13 +146,13 @@ impl Expectations {
     }
 
     /// What is wrong with how it was refused what it asked for after something had gone wrong.
-    fn of_asked(&self, operation: &Operation<'_>) -> Option<String> {
-        operation.asked.iter().find_map(|asked| {
-            let kind = asked.refused?;
+    fn of_requested(&self, operation: &Operation<'_>) -> Option<String> {
+        operation.requested.iter().find_map(|requested| {
+            let kind = requested.refused?;
             // For `losses.rs`.
             let is_left =
                 kind == ErrorKind::TimedOut && matches!(operation.task, Task::Panic { .. });
-            let is_explained = is_left || self.explains(operation, kind, asked.at);
+            let is_explained = is_left || self.explains(operation, kind, requested.at);
             (!is_explained).then(|| format!("asked for something, {kind:?}"))
         })
     }
@@ -168,7 +168,7 @@ impl Expectations {
             Expected::WhenLimitedInside => {
                 self.statements_are_limited && operation.entered().is_some()
             }
-            Expected::WhenSpoiled => operation.is_spoiled(),
+            Expected::AfterInjectedFault => operation.has_injected_fault(),
             Expected::Never => false,
         }
     }

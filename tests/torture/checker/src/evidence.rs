@@ -3,7 +3,6 @@
 mod engines;
 mod sqlite_writer;
 
-use anyhow::Result;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
@@ -82,9 +81,9 @@ pub struct Pass {
     pub number: i64,
 }
 
-/// A row of `torture_visits`: a committed transaction that held a slot.
+/// A row of `torture_slot_uses`: a committed transaction that held a slot.
 #[derive(Clone, Debug, QueryableByName)]
-pub struct Visit {
+pub struct SlotUse {
     /// Which operation.
     #[diesel(sql_type = BigInt)]
     pub op: i64,
@@ -149,7 +148,7 @@ pub struct Evidence {
     /// Passes.
     pub passes: Vec<Pass>,
     /// Transactions that held slots.
-    pub visits: Vec<Visit>,
+    pub slot_uses: Vec<SlotUse>,
     /// Rows of operations in which something goes wrong.
     pub steps: Vec<Step>,
     /// Sequences.
@@ -166,11 +165,4 @@ pub struct Evidence {
     pub has_server: bool,
     /// The database's clock: microseconds since 1970.
     pub now_us: i64,
-}
-
-impl Evidence {
-    /// Reads it. Leases of workers that were killed must have had the time to end.
-    pub fn read<C: ReadEvidence>(conn: &mut C) -> Result<Self> {
-        conn.read_evidence()
-    }
 }

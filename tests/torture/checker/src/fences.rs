@@ -12,7 +12,7 @@ use crate::{Evidence, Violation, Write};
 /// A grant: it took place after the one moment and before the other.
 #[derive(Clone, Copy)]
 struct Grant<'r, 'a> {
-    asked: Moment,
+    requested: Moment,
     answered: Moment,
     slot: SlotHeld,
     operation: &'r Operation<'a>,
@@ -36,7 +36,7 @@ pub(crate) fn check_grants(run: &Run<'_>, findings: &mut Findings) {
 
 /// An operation that enters again with the same slot has it from the same grant.
 fn grants_of<'r, 'a>(operation: &'r Operation<'a>, all: &mut Vec<Grant<'r, 'a>>) {
-    let mut asked = operation.began;
+    let mut requested = operation.began;
     let mut before = None;
     for entered in &operation.entered {
         if let Some(slot) = entered.slot
@@ -44,13 +44,13 @@ fn grants_of<'r, 'a>(operation: &'r Operation<'a>, all: &mut Vec<Grant<'r, 'a>>)
         {
             before = Some(slot);
             all.push(Grant {
-                asked,
+                requested,
                 answered: entered.at,
                 slot,
                 operation,
             });
         }
-        asked = entered.at;
+        requested = entered.at;
     }
 }
 
@@ -81,12 +81,12 @@ fn check_twice(
 fn check_order(semaphore: &str, run: &Run<'_>, grants: &[Grant<'_, '_>], findings: &mut Findings) {
     let mut answered = grants.to_vec();
     answered.sort_unstable_by_key(|grant| (grant.answered, grant.operation.op));
-    let mut asked = grants.to_vec();
-    asked.sort_unstable_by_key(|grant| (grant.asked, grant.operation.op));
+    let mut requested = grants.to_vec();
+    requested.sort_unstable_by_key(|grant| (grant.requested, grant.operation.op));
     let mut answered = answered.into_iter().peekable();
     let mut largest: Option<Grant<'_, '_>> = None;
-    for grant in asked {
-        while let Some(earlier) = answered.next_if(|earlier| earlier.answered < grant.asked) {
+    for grant in requested {
+        while let Some(earlier) = answered.next_if(|earlier| earlier.answered < grant.requested) {
             if largest.is_none_or(|largest| largest.slot.fence < earlier.slot.fence) {
                 largest = Some(earlier);
             }

@@ -30,7 +30,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, findings: &mut Findings)
                     locks.entry(*counter).or_default().push(held);
                 }
             }
-            Task::Swallow { counters, .. } => {
+            Task::IgnoreFault { counters, .. } => {
                 locks.entry(counters[0]).or_default().push(held);
             }
             Task::Pinned { .. } => {

@@ -2,7 +2,7 @@
 //!
 //! A lease that is renewed in the background is lost when its process, its connections, the server or the clock fail
 //! for long enough. When none of them did, it has to be there until it is given back. One that is not renewed can't
-//! have ended before its length has passed since it, or its last refresh, was asked for, unless the clock jumped ahead,
+//! have ended before its length has passed since it, or its last renewal, was asked for, unless the clock jumped ahead,
 //! whatever else failed.
 
 use std::time::Duration;
@@ -71,10 +71,10 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
 
 /// How it learned that it had lost its slot, each time that it did, and when.
 fn losses(operation: &Operation<'_>) -> impl Iterator<Item = (&'static str, Moment)> {
-    let refreshed = operation.refreshed.iter().filter(|one| one.expired);
-    let refreshed = refreshed.map(|one| ("the lease had ended when it was refreshed", one.at));
+    let renewed = operation.renewed.iter().filter(|one| one.expired);
+    let renewed = renewed.map(|one| ("the lease had ended when it was renewed", one.at));
     let last = lost_in_the_end(operation);
-    refreshed.chain(last)
+    renewed.chain(last)
 }
 
 fn lost_in_the_end(operation: &Operation<'_>) -> Option<(&'static str, Moment)> {
@@ -118,7 +118,7 @@ fn lost_renewed(operation: &Operation<'_>) -> Option<&'static str> {
     (!released.is_held).then_some("its guard was lost")
 }
 
-/// A lease that was another's, or had ended, before it can have. A refresh that was confirmed is a lease from when it
+/// A lease that was another's, or had ended, before it can have. A renewal that was confirmed is a lease from when it
 /// was asked for, whether the one before had ended or not.
 fn lost_early(
     operation: &Operation<'_>,
@@ -126,9 +126,11 @@ fn lost_early(
     jumps: &ClockJumps,
 ) -> Option<&'static str> {
     let is_early = |at: Moment| {
-        let mut before = operation.refreshed.iter().filter(|one| one.at < at);
-        let asked = before.next_back().map_or(operation.began, |one| one.asked);
-        at < asked.plus(lease) && !jumps.overlaps(asked, at)
+        let mut before = operation.renewed.iter().filter(|one| one.at < at);
+        let requested = before
+            .next_back()
+            .map_or(operation.began, |one| one.requested);
+        at < requested.plus(lease) && !jumps.overlaps(requested, at)
     };
     let mut early = losses(operation).filter(|(_, at)| is_early(*at));
     early.next().map(|(lost, _)| lost)
@@ -139,7 +141,7 @@ fn believed_late(operation: &Operation<'_>, lease: Duration) -> Option<&'static 
     let held_until = operation.end?.held_until?;
     // Each entry of an pinned operation is an attempt at its transaction: the lease is that of the first.
     let granted = operation.entered.first()?.at;
-    let refreshed = operation.refreshed.last().map(|refreshed| refreshed.at);
-    let last = refreshed.unwrap_or(granted).plus(lease);
+    let renewed = operation.renewed.last().map(|renewed| renewed.at);
+    let last = renewed.unwrap_or(granted).plus(lease);
     (held_until > last).then_some("it believed in its lease after the end of it")
 }

@@ -66,7 +66,8 @@ use anyhow::Result;
 use torture_history::Histories;
 
 pub use evidence::{
-    Counter, Evidence, LedgerRow, Pass, ReadEvidence, Resource, Sequence, Slot, Step, Visit, Write,
+    Counter, Evidence, LedgerRow, Pass, ReadEvidence, Resource, Sequence, Slot, SlotUse, Step,
+    Write,
 };
 pub use limits::Limits;
 pub use phases::{Phase, Phases, Waits};

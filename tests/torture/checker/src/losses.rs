@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, FaultKind, Form, Mishap, Task};
+use torture_history::{ErrorKind, FaultKind, InjectedFault, Task, TransactionMethod};
 
 use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
 use crate::findings::Findings;
@@ -19,14 +19,15 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         _ => Some(Duration::ZERO),
     });
     for operation in &run.operations {
-        if !operation.is_spoiled() {
+        if !operation.has_injected_fault() {
             continue;
         }
         let is_rolled_back = limits.one_more_transaction && is_in_one_more(operation);
-        let granted = operation.asked.iter();
-        let granted =
-            granted.filter(|asked| asked.after_loss && asked.refused.is_none() && !is_rolled_back);
-        if let Some(granted) = granted.min_by_key(|asked| asked.at) {
+        let granted = operation.requested.iter();
+        let granted = granted.filter(|requested| {
+            requested.after_loss && requested.refused.is_none() && !is_rolled_back
+        });
+        if let Some(granted) = granted.min_by_key(|requested| requested.at) {
             findings.add(Violation::UnreportedLosses, || {
                 let (told, at) = (run.describe_operation(operation), run.clock(granted.at));
                 format!("{told} was granted something at {at}, when its transaction was gone")
@@ -43,9 +44,9 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         if !matches!(operation.task, Task::Panic { .. }) {
             continue;
         }
-        for asked in &operation.asked {
-            if asked.refused == Some(ErrorKind::TimedOut)
-                && !fault_windows.overlaps(operation.worker, operation.began, asked.at)
+        for requested in &operation.requested {
+            if requested.refused == Some(ErrorKind::TimedOut)
+                && !fault_windows.overlaps(operation.worker, operation.began, requested.at)
             {
                 findings.add(Violation::LeftLocks, || {
                     format!(
@@ -63,9 +64,9 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
 fn is_in_one_more(operation: &Operation<'_>) -> bool {
     matches!(
         operation.task,
-        Task::Swallow {
-            form: Form::Locked | Form::Transaction,
-            mishap: Mishap::Commit | Mishap::Rollback,
+        Task::IgnoreFault {
+            method: TransactionMethod::Locked | TransactionMethod::Transaction,
+            injected: InjectedFault::Commit | InjectedFault::Rollback,
             ..
         }
     )

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use torture_history::{
-    ErrorKind, Mishap, Moment, Op, Outcome, Release, Row, SlotHeld, Task, workload_spec,
+    ErrorKind, InjectedFault, Moment, Op, Outcome, Release, Row, SlotHeld, Task, workload_spec,
 };
 
 /// It got what it had asked for.
@@ -12,11 +12,11 @@ pub(crate) struct Entered {
     pub(crate) at: Moment,
 }
 
-/// It refreshed its lease.
+/// It renewed its lease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refreshed {
+pub(crate) struct Renewed {
     pub(crate) expired: bool,
-    pub(crate) asked: Moment,
+    pub(crate) requested: Moment,
     pub(crate) at: Moment,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Released<'a> {
 
 /// It asked for something after something had gone wrong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Requested {
     /// `None` when it was granted.
     pub(crate) refused: Option<ErrorKind>,
     /// Whether its transaction was gone before.
@@ -58,13 +58,13 @@ pub(crate) struct Operation<'a> {
     /// Once for each attempt that got so far.
     pub(crate) entered: Vec<Entered>,
     /// Each time, in order.
-    pub(crate) refreshed: Vec<Refreshed>,
+    pub(crate) renewed: Vec<Renewed>,
     pub(crate) released: Option<Released<'a>>,
     /// Rows that the database took, where something goes wrong.
     pub(crate) wrote: Vec<Row>,
     /// Whether its transaction was gone before its closure returned.
     pub(crate) lost: bool,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requested: Vec<Requested>,
     pub(crate) end: Option<End<'a>>,
     /// Whether all of it is in the database.
     pub(crate) committed: bool,
@@ -87,11 +87,11 @@ impl Operation<'_> {
     }
 
     /// Whether its transaction can't be committed as the whole that it should be.
-    pub(crate) fn is_spoiled(&self) -> bool {
-        let Task::Swallow { mishap, .. } = self.task else {
+    pub(crate) fn has_injected_fault(&self) -> bool {
+        let Task::IgnoreFault { injected, .. } = self.task else {
             return false;
         };
-        self.lost || *mishap == Mishap::LeftOpen && !self.entered.is_empty()
+        self.lost || *injected == InjectedFault::LeftOpen && !self.entered.is_empty()
     }
 
     /// From when until when the transaction that was committed held what it had asked for, for certain. When the
@@ -115,26 +115,26 @@ impl Operation<'_> {
             | Task::Pass { .. }
             | Task::Transfer { .. }
             | Task::Purge
-            | Task::Swallow { .. }
+            | Task::IgnoreFault { .. }
             | Task::Panic { .. } => None,
         }
     }
 
     /// Time goes one way, and who is done had what it needed.
     pub(crate) fn verify(&self) -> Result<()> {
-        for refreshed in &self.refreshed {
-            let (asked, at) = (refreshed.asked, refreshed.at);
+        for renewed in &self.renewed {
+            let (requested, at) = (renewed.requested, renewed.at);
             ensure!(
-                self.began <= asked && asked <= at,
-                "it refreshed before it had asked to"
+                self.began <= requested && requested <= at,
+                "it renewed before it had asked to"
             );
         }
         let mut last = self.began;
         let entered = self.entered.iter().map(|entered| entered.at);
-        let refreshed = self.refreshed.iter().map(|refreshed| refreshed.at);
+        let renewed = self.renewed.iter().map(|renewed| renewed.at);
         let released = self.released.iter().map(|released| released.at);
         let ends = self.end.iter().map(|end| end.at);
-        for at in entered.chain(refreshed).chain(released).chain(ends) {
+        for at in entered.chain(renewed).chain(released).chain(ends) {
             ensure!(at >= last, "its records are not in the order of time");
             last = at;
         }
@@ -154,26 +154,28 @@ impl Operation<'_> {
                 "there is no semaphore {name:?} to lease"
             );
         }
-        let goes_wrong = matches!(self.task, Task::Swallow { .. } | Task::Panic { .. });
+        let goes_wrong = matches!(self.task, Task::IgnoreFault { .. } | Task::Panic { .. });
         ensure!(
-            goes_wrong || self.wrote.is_empty() && !self.lost && self.asked.is_empty(),
+            goes_wrong || self.wrote.is_empty() && !self.lost && self.requested.is_empty(),
             "nothing was to go wrong in it"
         );
-        for asked in &self.asked {
-            ensure!(asked.at >= self.began, "it asked before it began");
+        for requested in &self.requested {
+            ensure!(requested.at >= self.began, "it asked before it began");
         }
         let slots = matches!(self.task, Task::Lease { .. } | Task::Pinned { .. });
         ensure!(
-            slots && !self.entered.is_empty()
-                || self.refreshed.is_empty() && self.released.is_none(),
-            "it refreshed or gave back what it had not leased"
+            slots && !self.entered.is_empty() || self.renewed.is_empty() && self.released.is_none(),
+            "it renewed or gave back what it had not leased"
         );
         let without = self.entered.iter().any(|entered| entered.slot.is_none());
         ensure!(!slots || !without, "it leased a slot without a number");
         if let Some(end) = self.done() {
             let locks = matches!(
                 self.task,
-                Task::Lock { .. } | Task::Slot { .. } | Task::Swallow { .. } | Task::Panic { .. }
+                Task::Lock { .. }
+                    | Task::Slot { .. }
+                    | Task::IgnoreFault { .. }
+                    | Task::Panic { .. }
             );
             let enters = slots || locks;
             ensure!(

@@ -59,7 +59,7 @@ impl Phases {
         let calm = run.until.since(run.from);
         let calm = calm.saturating_sub(any.within(run.from, run.until));
         let calm = phase(run, calm, |at| !any.overlaps(at, at));
-        let waiting = Waiting::of(run);
+        let wait_times = WaitTimes::of(run);
         let mut faults = BTreeMap::new();
         for kind in FaultKind::ALL {
             let of_kind: Vec<_> = run
@@ -73,7 +73,10 @@ impl Phases {
             let intervals =
                 Intervals::covering(of_kind.iter().map(|fault| (fault.from, fault.until)));
             let time = intervals.within(run.from, run.until);
-            let mut longest: Vec<_> = of_kind.iter().map(|fault| waiting.longest(fault)).collect();
+            let mut longest: Vec<_> = of_kind
+                .iter()
+                .map(|fault| wait_times.longest(fault))
+                .collect();
             longest.sort_unstable();
             let waits = Waits {
                 faults: u64::try_from(longest.len()).unwrap_or(u64::MAX),
@@ -113,13 +116,13 @@ fn waits(operation: &Operation<'_>) -> bool {
 }
 
 /// Operations in the order of their beginnings.
-struct Waiting<'r, 'a> {
+struct WaitTimes<'r, 'a> {
     run: &'r Run<'a>,
     by_beginning: Vec<&'r Operation<'a>>,
     longest: Duration,
 }
 
-impl<'r, 'a> Waiting<'r, 'a> {
+impl<'r, 'a> WaitTimes<'r, 'a> {
     fn of(run: &'r Run<'a>) -> Self {
         let all = run.operations.iter();
         let mut by_beginning: Vec<_> = all.filter(|one| waits(one)).collect();

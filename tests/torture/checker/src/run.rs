@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
 use crate::intervals::Intervals;
-use crate::operation::{Asked, End, Entered, Operation, Refreshed, Released};
+use crate::operation::{End, Entered, Operation, Released, Renewed, Requested};
 
 /// A process of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -221,16 +221,16 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.entered.push(Entered { slot, at });
                 at
             }
-            Record::Refreshed {
+            Record::Renewed {
                 op,
                 expired,
-                asked,
+                requested,
                 at,
             } => {
                 let at = *at;
-                self.open(*op)?.refreshed.push(Refreshed {
+                self.open(*op)?.renewed.push(Renewed {
                     expired: *expired,
-                    asked: *asked,
+                    requested: *requested,
                     at,
                 });
                 at
@@ -258,17 +258,17 @@ impl<'a> Reading<'a> {
                 self.open(*op)?.wrote.push(*row);
                 *at
             }
-            Record::Swallowed {
+            Record::FaultIgnored {
                 op, is_lost, at, ..
             } => {
                 self.open(*op)?.lost |= is_lost;
                 *at
             }
-            Record::Asked { op, refused, at } => {
+            Record::Requested { op, refused, at } => {
                 let (refused, at) = (*refused, *at);
                 let operation = self.open(*op)?;
                 let after_loss = operation.lost;
-                operation.asked.push(Asked {
+                operation.requested.push(Requested {
                     refused,
                     after_loss,
                     at,
@@ -321,11 +321,11 @@ impl<'a> Reading<'a> {
             task,
             began,
             entered: Vec::new(),
-            refreshed: Vec::new(),
+            renewed: Vec::new(),
             released: None,
             wrote: Vec::new(),
             lost: false,
-            asked: Vec::new(),
+            requested: Vec::new(),
             end: None,
             committed: false,
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use torture_history::{ErrorKind, FaultKind, Moment, Outcome, Waiting, workload_spec};
+use torture_history::{ErrorKind, FaultKind, Moment, Outcome, WaitLimit, workload_spec};
 
 use crate::believed_holds::ClockJumps;
 use crate::fault_windows::{FaultWindows, RECOVERY_TIME};
@@ -84,10 +84,10 @@ struct Waited {
 
 impl Waited {
     fn of(operation: &Operation<'_>) -> Option<Self> {
-        let (limit, waits) = match operation.task.waiting()? {
-            Waiting::Forever => return None,
-            Waiting::No => (0, false),
-            Waiting::AtMost(limit) => (limit, true),
+        let (limit, waits) = match operation.task.wait_limit()? {
+            WaitLimit::Forever => return None,
+            WaitLimit::No => (0, false),
+            WaitLimit::AtMost(limit) => (limit, true),
         };
         let limit = Duration::from_millis(limit);
         // Each further entry is another attempt at its transaction, with what it had got before.

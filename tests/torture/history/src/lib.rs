@@ -21,4 +21,4 @@ pub use files::{Histories, Writer, read_all};
 pub use moment::Moment;
 pub use outcome::{ErrorKind, Outcome, Release};
 pub use record::{Op, Record, Row, SlotHeld};
-pub use task::{Ask, Form, Mishap, Task, Waiting};
+pub use task::{InjectedFault, Request, Task, TransactionMethod, WaitLimit};

@@ -20,7 +20,7 @@ pub enum Outcome {
     },
 }
 
-/// What the database said when a slot was refreshed or given back.
+/// What the database said when a slot was renewed or given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Release {
     /// The lease had not ended.

@@ -74,14 +74,14 @@ pub enum Record {
         /// When.
         at: Moment,
     },
-    /// It has refreshed its lease, by its own call.
-    Refreshed {
+    /// It has renewed its lease, by its own call.
+    Renewed {
         /// Which operation.
         op: Op,
-        /// Whether the lease had ended; a refresh that failed ends the operation.
+        /// Whether the lease had ended; a renewal that failed ends the operation.
         expired: bool,
         /// Before it was sent.
-        asked: Moment,
+        requested: Moment,
         /// When, after the answer.
         at: Moment,
     },
@@ -106,7 +106,7 @@ pub enum Record {
         at: Moment,
     },
     /// Something went wrong in its transaction, and it goes on. Before a statement that ends the transaction by intent.
-    Swallowed {
+    FaultIgnored {
         /// Which operation.
         op: Op,
         /// What the statement failed with.
@@ -117,7 +117,7 @@ pub enum Record {
         at: Moment,
     },
     /// It asked for another lock or a number, after something had gone wrong.
-    Asked {
+    Requested {
         /// Which operation.
         op: Op,
         /// `None` when it was granted.

@@ -6,7 +6,7 @@ use crate::workload_spec;
 
 /// How long a worker is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Waiting {
+pub enum WaitLimit {
     /// As long as it takes.
     Forever,
     /// Not at all.
@@ -17,7 +17,7 @@ pub enum Waiting {
 
 /// How the transaction is run in which something goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Form {
+pub enum TransactionMethod {
     /// By the method that takes the lock.
     Locked,
     /// By the method that runs a transaction; its closure takes the lock.
@@ -28,7 +28,7 @@ pub enum Form {
 
 /// What goes wrong in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mishap {
+pub enum InjectedFault {
     /// It is the victim of a deadlock, most of the time.
     Deadlock,
     /// It waits for a row for too long.
@@ -47,7 +47,7 @@ pub enum Mishap {
 
 /// What a transaction asks for in which something goes wrong, beside its first lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum Request {
     /// A number before.
     NumberBefore,
     /// A number after.
@@ -68,7 +68,7 @@ pub enum Task {
         /// Whether the lock's row is kept.
         kept: bool,
         /// How long the lock is waited for.
-        wait: Waiting,
+        wait: WaitLimit,
     },
     /// Lease a slot, and write its fence to the slot's resource.
     Lease {
@@ -79,7 +79,7 @@ pub enum Task {
         /// How long the lease is.
         lease_ms: u64,
         /// How long the slot is waited for.
-        wait: Waiting,
+        wait: WaitLimit,
     },
     /// Lease a slot, and add one to the slot's counter in a transaction that makes sure of the slot.
     Pinned {
@@ -89,7 +89,7 @@ pub enum Task {
     /// Hold a slot for one transaction.
     Slot {
         /// How long the slot is waited for.
-        wait: Waiting,
+        wait: WaitLimit,
     },
     /// Draw a number of a sequence, and insert a pass with it.
     Pass {
@@ -105,23 +105,23 @@ pub enum Task {
     },
     /// Remove what nobody holds: kept rows of locks, and free slots.
     Purge,
-    /// Lock an object, swallow an error of the database's, go on, and return `Ok` or another error.
-    Swallow {
+    /// Lock an object, ignore an error of the database's, go on, and return `Ok` or another error.
+    IgnoreFault {
         /// How the transaction is run.
-        form: Form,
+        method: TransactionMethod,
         /// What goes wrong.
-        mishap: Mishap,
+        injected: InjectedFault,
         /// Whether it goes wrong in a nested transaction.
         nested: bool,
         /// What is asked for beside the lock.
-        ask: Ask,
+        request: Request,
         /// The counters of the first lock, and of the other.
         counters: [u32; 2],
     },
     /// Panic while an object is locked, and go on with the connection.
     Panic {
         /// How the transaction is run.
-        form: Form,
+        method: TransactionMethod,
         /// The counter.
         counter: u32,
         /// In how many transactions inside of the first.
@@ -140,19 +140,19 @@ impl Task {
         "pass",
         "transfer",
         "purge",
-        "swallow",
+        "ignored fault",
         "panic",
     ];
 
     /// How long what it asks for is waited for; numbers, accounts and purges have no such limit.
-    pub fn waiting(&self) -> Option<Waiting> {
+    pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
-            Self::Pinned { .. } => Some(Waiting::AtMost(workload_spec::PINNED_WAIT_MS)),
+            Self::Pinned { .. } => Some(WaitLimit::AtMost(workload_spec::PINNED_WAIT_MS)),
             Self::Pass { .. }
             | Self::Transfer { .. }
             | Self::Purge
-            | Self::Swallow { .. }
+            | Self::IgnoreFault { .. }
             | Self::Panic { .. } => None,
         }
     }
@@ -168,7 +168,7 @@ impl Task {
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",
             Self::Purge => "purge",
-            Self::Swallow { .. } => "swallow",
+            Self::IgnoreFault { .. } => "ignored fault",
             Self::Panic { .. } => "panic",
         }
     }

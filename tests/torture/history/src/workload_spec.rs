@@ -18,13 +18,13 @@ pub const ACCOUNTS: std::ops::Range<u32> = 100..104;
 pub const PINNED_COUNTERS: std::ops::Range<u32> = 200..204;
 
 /// Counters whose locks are taken by transactions in which something goes wrong: nobody else's wait depends on them.
-pub const SPOILED_COUNTERS: std::ops::Range<u32> = 300..308;
+pub const FAULT_COUNTERS: std::ops::Range<u32> = 300..308;
 
 /// Sequences of passes, by number.
 pub const SEQUENCES: u32 = 3;
 
 /// The sequence that transactions draw from in which something goes wrong.
-pub const SPOILED_SEQUENCE: u32 = SEQUENCES;
+pub const FAULT_SEQUENCE: u32 = SEQUENCES;
 
 /// The row that an operation writes before something goes wrong.
 pub const STEP_BEFORE: u32 = 1;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use torture_history::FaultKind;
 
-use super::Hit;
+use super::hit::Hit;
 use super::rng::NemesisRng;
 use crate::run_context::RunContext;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use diesel::{Connection, QueryResult};
 
-use super::Hit;
+use super::hit::Hit;
 use super::rng::NemesisRng;
 use crate::engine::with_connection;
 use crate::run_context::RunContext;

@@ -1,12 +1,26 @@
 //! The network between a worker and the server.
 
-use super::Hit;
+use torture_history::workload_spec;
+
+use super::hit::Hit;
 use super::rng::NemesisRng;
 use crate::engine::Engine;
-use crate::run_context::RunContext;
+use crate::run_context::{FAULT_FREE_WINDOW, RunContext};
 
-/// The longest fault of all, in milliseconds, and longer than a server's patience with silent clients.
-pub(crate) const LONGEST_SILENCE_MS: u64 = 9000;
+/// The longest fault of all, in milliseconds, and longer than servers wait for silent clients.
+const LONGEST_SILENCE_MS: u64 = 9000;
+
+/// A fault that began before the window lasts into it, and excuses operations for some time after its end. The rest of
+/// the window has to be long enough.
+const _: () = {
+    let fault = LONGEST_SILENCE_MS / 1000;
+    let aftermath =
+        workload_spec::SILENT_CLIENT_TIMEOUT.as_secs() + workload_spec::POOL_TIMEOUT.as_secs();
+    assert!(
+        FAULT_FREE_WINDOW.0 - FAULT_FREE_WINDOW.1 > fault + aftermath + 5,
+        "no time is free of faults"
+    );
+};
 
 /// Resets some of a worker's connections, or of everybody's.
 pub(super) fn reset(context: &RunContext, rng: &mut NemesisRng) -> Hit {

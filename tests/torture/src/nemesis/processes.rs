@@ -3,7 +3,7 @@
 use anyhow::Result;
 use torture_history::workload_spec;
 
-use super::Hit;
+use super::hit::Hit;
 use super::rng::NemesisRng;
 use crate::run_context::RunContext;
 

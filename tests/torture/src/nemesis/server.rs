@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use diesel::Connection;
 
-use super::Hit;
+use super::hit::Hit;
 use super::rng::NemesisRng;
 use crate::engine::with_connection;
 use crate::run_context::RunContext;
 use crate::sessions::Sessions;
 
 /// The longest that a server may take to come back.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// More connections than a server has that may be exhausted.
 const MANY: usize = 1000;
@@ -54,7 +54,7 @@ pub(super) fn crash(context: &RunContext) -> Result<Hit> {
     ensure!(status.success(), "{}: {status}", program.display());
     let started = Instant::now();
     with_connection!(context.engine, C => while C::establish(&context.url).is_err() {
-        ensure!(started.elapsed() < PATIENCE, "the server does not come back");
+        ensure!(started.elapsed() < TIMEOUT, "the server does not come back");
         sleep(Duration::from_millis(50));
     });
     Ok(Hit::ALL)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-use super::Weather;
+use super::delivery::Delivery;
 
 /// A client's connection and the server's behind it, as long as somebody reads from one of them.
 pub(super) struct Link {
@@ -83,30 +83,30 @@ impl Link {
         if let Some(ends) = self.ends.upgrade() {
             ends.is_abandoned.store(true, Ordering::SeqCst);
         }
-        self.be_deaf(true);
+        self.drop_packets(true);
     }
 
     /// Whether what arrives is dropped by the system before TCP has seen it: nothing is acknowledged, as when the other
     /// machine has vanished.
-    pub(super) fn be_deaf(&self, deaf: bool) {
+    pub(super) fn drop_packets(&self, drop: bool) {
         let Some(ends) = self.ends.upgrade() else {
             return;
         };
         for end in [&ends.client, &ends.server] {
             // An error means that it has ended by itself.
-            let _ = filter(end, deaf);
+            let _ = filter(end, drop);
         }
     }
 
     /// Passes on what is sent, in both directions, until an end is closed.
-    pub(super) fn serve(&mut self, weather: &Arc<Weather>) {
+    pub(super) fn serve(&mut self, delivery: &Arc<Delivery>) {
         let Some(ends) = self.strong.take() else {
             return;
         };
         let (there, back) = (Arc::clone(&ends), ends);
-        let (weather_there, weather_back) = (Arc::clone(weather), Arc::clone(weather));
-        thread::spawn(move || there.pump(&there.client, &there.server, &weather_there));
-        thread::spawn(move || back.pump(&back.server, &back.client, &weather_back));
+        let (delivery_there, delivery_back) = (Arc::clone(delivery), Arc::clone(delivery));
+        thread::spawn(move || there.pump(&there.client, &there.server, &delivery_there));
+        thread::spawn(move || back.pump(&back.server, &back.client, &delivery_back));
     }
 }
 
@@ -118,16 +118,16 @@ impl Ends {
         }
     }
 
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, weather: &Weather) {
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, delivery: &Delivery) {
         let mut buffer = [0; 16 * 1024];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
-            weather.pass();
+            delivery.wait();
             self.park_if_abandoned();
             if to.write_all(&buffer[..read]).is_err() {
                 break;
             }
         }
-        weather.pass();
+        delivery.wait();
         self.park_if_abandoned();
         if !self.is_reset.load(Ordering::SeqCst) {
             // The other side learns that there is nothing more to come.
@@ -137,11 +137,11 @@ impl Ends {
 }
 
 #[cfg(target_os = "linux")]
-fn filter(end: &TcpStream, deaf: bool) -> io::Result<()> {
+fn filter(end: &TcpStream, drop: bool) -> io::Result<()> {
     /// `BPF_RET | BPF_K`: how many bytes of a packet are let through.
     const RETURN: u16 = 0x06;
     let end = SockRef::from(end);
-    if deaf {
+    if drop {
         end.attach_filter(&[socket2::SockFilter::new(RETURN, 0, 0, 0)])
     } else {
         end.detach_filter()
@@ -150,6 +150,6 @@ fn filter(end: &TcpStream, deaf: bool) -> io::Result<()> {
 
 /// Elsewhere the system acknowledges what is sent, and passes it on when the silence ends.
 #[cfg(not(target_os = "linux"))]
-fn filter(_end: &TcpStream, _deaf: bool) -> io::Result<()> {
+fn filter(_end: &TcpStream, _drop: bool) -> io::Result<()> {
     Ok(())
 }

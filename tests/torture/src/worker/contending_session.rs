@@ -8,7 +8,7 @@ use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use torture_history::{Op, workload_spec};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use crate::store::Store;
 
 /// More rows than the other session writes: InnoDB ends the one that has changed less.
@@ -17,12 +17,12 @@ const ROWS: std::ops::Range<u32> = 1000..1040;
 const AHEAD: Duration = Duration::from_millis(30);
 
 /// A second session. One that does not wait itself goes on until this is dropped.
-pub(crate) struct Partner {
+pub(crate) struct ContendingSession {
     has_row: Receiver<()>,
     _until: Sender<()>,
 }
 
-impl Partner {
+impl ContendingSession {
     /// It takes the row. Then, if it is to, it waits for the row that this operation has written.
     pub(crate) fn start<'scope, C: Store>(
         scope: &'scope Scope<'scope, '_>,

@@ -5,10 +5,12 @@ use std::thread;
 use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::prelude::*;
-use torture_history::{Ask, ErrorKind, Form, Mishap, Outcome, Row, workload_spec};
+use torture_history::{
+    ErrorKind, InjectedFault, Outcome, Request, Row, TransactionMethod, workload_spec,
+};
 
-use super::WorkerContext;
-use super::contending_session::Partner;
+use super::contending_session::ContendingSession;
+use super::context::WorkerContext;
 use super::errors::{Failure, FailureExt, IntentionalRollback, classify_on, classify_result};
 use super::operation::Operation;
 use super::workload::Workload;
@@ -18,16 +20,16 @@ use crate::store::Store;
 
 /// As in the task.
 pub(crate) struct Plan {
-    pub(crate) form: Form,
-    pub(crate) mishap: Mishap,
+    pub(crate) method: TransactionMethod,
+    pub(crate) injected: InjectedFault,
     pub(crate) nested: bool,
-    pub(crate) ask: Ask,
+    pub(crate) request: Request,
     pub(crate) counters: [u32; 2],
 }
 
 /// The lock on a counter of those that only transactions take in which something goes wrong.
 pub(crate) fn lock(counter: u32) -> LockRequest {
-    LockRequest::new(ObjectId::new("Spoiled", counter))
+    LockRequest::new(ObjectId::new("Fault", counter))
 }
 
 /// A transaction in which objects can be locked.
@@ -40,8 +42,8 @@ pub(crate) fn transaction<C: Store>(context: &WorkerContext<C>) -> TransactionOp
     }
 }
 
-/// Locks, writes, swallows an error, goes on, and returns `Ok`, most of the time.
-pub(crate) fn swallow<C: Store>(
+/// Locks, writes, ignores an error, goes on, and returns `Ok`, most of the time.
+pub(crate) fn ignore_fault<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
@@ -50,20 +52,24 @@ pub(crate) fn swallow<C: Store>(
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let result = thread::scope(|scope| {
-        let mut partner = None;
-        let start = |waits| Partner::start(scope, context, operation.op, waits);
+        let mut contending_session = None;
+        let start = |waits| ContendingSession::start(scope, context, operation.op, waits);
         let mut section = |conn: &mut C| -> Result<(), Failure> {
             let mut closure = Closure {
                 operation,
                 workload,
                 plan,
             };
-            closure.run(conn, |waits| partner.insert(start(waits)).wait())
+            closure.run(conn, |waits| contending_session.insert(start(waits)).wait())
         };
-        let result = match plan.form {
-            Form::Locked => conn.with_object_lock(lock(plan.counters[0]), &mut section),
-            Form::Transaction => conn.run_transaction(transaction(context), &mut section),
-            Form::Diesel => in_diesel_transaction(conn, |conn| {
+        let result = match plan.method {
+            TransactionMethod::Locked => {
+                conn.with_object_lock(lock(plan.counters[0]), &mut section)
+            }
+            TransactionMethod::Transaction => {
+                conn.run_transaction(transaction(context), &mut section)
+            }
+            TransactionMethod::Diesel => in_diesel_transaction(conn, |conn| {
                 // Diesel's ROLLBACK fails where there is nothing to roll back, and that is what it tells.
                 let mut first = None;
                 let result = conn.transaction(|conn| {
@@ -76,7 +82,7 @@ pub(crate) fn swallow<C: Store>(
             }),
         };
         // The second session waits for it.
-        drop(partner);
+        drop(contending_session);
         result
     });
     let result = classify_result(conn, result);
@@ -112,20 +118,22 @@ struct Closure<'a, 'o> {
 impl Closure<'_, '_> {
     /// `invite`: a second session takes the row that will be wanted, and then waits for what was written, or not.
     fn run<C: Store>(&mut self, conn: &mut C, invite: impl FnOnce(bool)) -> Result<(), Failure> {
-        let Plan { form, ask, .. } = *self.plan;
+        let Plan {
+            method, request, ..
+        } = *self.plan;
         let [first, second] = self.plan.counters;
-        if form != Form::Locked {
+        if method != TransactionMethod::Locked {
             conn.lock_object(lock(first))?;
         }
         self.operation.entered(None)?;
         self.count(conn, first)?;
         self.step(conn, workload_spec::STEP_BEFORE)?;
-        if ask == Ask::NumberBefore {
+        if request == Request::NumberBefore {
             self.draw(conn)?;
         }
-        match self.plan.mishap {
-            Mishap::Deadlock => invite(true),
-            Mishap::LockTimeout => invite(false),
+        match self.plan.injected {
+            InjectedFault::Deadlock => invite(true),
+            InjectedFault::LockTimeout => invite(false),
             _ => {}
         }
         self.go_wrong(conn)?;
@@ -134,14 +142,14 @@ impl Closure<'_, '_> {
             let kind = classify_on(conn, error).error_kind();
             self.note(conn, kind)?;
         }
-        if matches!(ask, Ask::Lock | Ask::LockAndNumber) {
+        if matches!(request, Request::Lock | Request::LockAndNumber) {
             let granted = conn.lock_object(lock(second)).map_err(Failure::from);
             if self.granted(conn, granted)? {
                 let counted = self.count(conn, second);
                 self.went_on(conn, counted)?;
             }
         }
-        if matches!(ask, Ask::Number | Ask::LockAndNumber) {
+        if matches!(request, Request::Number | Request::LockAndNumber) {
             let granted = conn.next_number(&sequence()).map_err(Failure::from);
             let number = granted.as_ref().ok().copied();
             if self.granted(conn, granted)?
@@ -158,82 +166,90 @@ impl Closure<'_, '_> {
         Ok(())
     }
 
-    /// What is to go wrong does, in a nested transaction or not; and is swallowed.
+    /// What is to go wrong does, in a nested transaction or not; and is ignored.
     fn go_wrong<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
-        if matches!(self.plan.mishap, Mishap::Commit | Mishap::Rollback) {
+        if matches!(
+            self.plan.injected,
+            InjectedFault::Commit | InjectedFault::Rollback
+        ) {
             // Before: whoever is killed after it has ended its transaction.
-            self.operation.swallowed(None, true)?;
+            self.operation.fault_ignored(None, true)?;
         }
         let gone_wrong = if self.plan.nested {
-            conn.transaction(|conn| self.mishap(conn))
+            conn.transaction(|conn| self.injected(conn))
         } else {
-            self.mishap(conn)
+            self.injected(conn)
         };
-        if self.plan.mishap == Mishap::LockTimeout {
+        if self.plan.injected == InjectedFault::LockTimeout {
             // Not where the transaction can't go on.
-            let _ = conn.batch_execute(C::BE_PATIENT);
+            let _ = conn.batch_execute(C::DEFAULT_LOCK_TIMEOUT);
         }
         match gone_wrong {
             Err(error) => {
                 let kind = classify_on(conn, error).error_kind();
                 self.note(conn, kind)
             }
-            Ok(()) if matches!(self.plan.mishap, Mishap::Deadlock | Mishap::LockTimeout) => {
+            Ok(())
+                if matches!(
+                    self.plan.injected,
+                    InjectedFault::Deadlock | InjectedFault::LockTimeout
+                ) =>
+            {
                 self.operation.wrote(Row::Step(workload_spec::STEP_WANTED))
             }
             Ok(()) => Ok(()),
         }
     }
 
-    fn mishap<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
+    fn injected<C: Store>(&mut self, conn: &mut C) -> Result<(), Failure> {
         let op = self.operation.op;
-        match self.plan.mishap {
-            Mishap::Deadlock => conn.insert_step(op, workload_spec::STEP_WANTED)?,
-            Mishap::LockTimeout => {
-                conn.batch_execute(C::BE_IMPATIENT)?;
+        match self.plan.injected {
+            InjectedFault::Deadlock => conn.insert_step(op, workload_spec::STEP_WANTED)?,
+            InjectedFault::LockTimeout => {
+                conn.batch_execute(C::SHORT_LOCK_TIMEOUT)?;
                 conn.insert_step(op, workload_spec::STEP_WANTED)?;
             }
-            Mishap::Duplicate => conn.insert_step(op, workload_spec::STEP_BEFORE)?,
-            Mishap::DuplicateOrRollback => or_rollback(conn, op.0)?,
-            Mishap::Commit => conn.batch_execute("COMMIT")?,
-            Mishap::Rollback => conn.batch_execute("ROLLBACK")?,
-            Mishap::LeftOpen => AnsiTransactionManager::begin_transaction(conn)?,
+            InjectedFault::Duplicate => conn.insert_step(op, workload_spec::STEP_BEFORE)?,
+            InjectedFault::DuplicateOrRollback => or_rollback(conn, op.0)?,
+            InjectedFault::Commit => conn.batch_execute("COMMIT")?,
+            InjectedFault::Rollback => conn.batch_execute("ROLLBACK")?,
+            InjectedFault::LeftOpen => AnsiTransactionManager::begin_transaction(conn)?,
         }
         Ok(())
     }
 
-    /// Notes an error that is swallowed, and whether the transaction is still there.
+    /// Notes an error that is ignored, and whether the transaction is still there.
     fn note<C: Store>(&self, conn: &mut C, kind: ErrorKind) -> Result<(), Failure> {
         let there = conn.has_step(self.operation.op, workload_spec::STEP_BEFORE);
         let is_lost = !matches!(there, Ok(true));
-        self.operation.swallowed(Some(kind), is_lost)
+        self.operation.fault_ignored(Some(kind), is_lost)
     }
 
-    /// Swallows an error of what came last, too, unless nobody but its caller tells whether that was committed.
+    /// Ignores an error of what came last, too, unless nobody but its caller tells whether that was committed.
     fn went_on<C: Store>(&self, conn: &mut C, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(error) = result.map_err(|error| classify_on(conn, error)) else {
             return Ok(());
         };
         self.note(conn, error.error_kind())?;
-        if self.plan.form == Form::Diesel {
+        if self.plan.method == TransactionMethod::Diesel {
             return Err(error);
         }
         Ok(())
     }
 
-    /// Whether what was asked for was granted. What the library says is swallowed too, if not always.
+    /// Whether what was asked for was granted. What the library says is ignored too, if not always.
     fn granted<C: Store, T>(
         &mut self,
         conn: &mut C,
         granted: Result<T, Failure>,
     ) -> Result<bool, Failure> {
         let Err(error) = granted.map_err(|error| classify_on(conn, error)) else {
-            self.operation.asked(None)?;
+            self.operation.requested(None)?;
             return Ok(true);
         };
-        self.operation.asked(Some(error.error_kind()))?;
+        self.operation.requested(Some(error.error_kind()))?;
         self.note(conn, error.error_kind())?;
-        if self.plan.form == Form::Diesel || self.workload.percent(30) {
+        if self.plan.method == TransactionMethod::Diesel || self.workload.percent(30) {
             return Err(error);
         }
         Ok(false)
@@ -254,7 +270,7 @@ impl Closure<'_, '_> {
     }
 
     fn insert_pass<C: Store>(&mut self, conn: &mut C, number: i64) -> Result<(), Failure> {
-        let sequence = workload_spec::SPOILED_SEQUENCE;
+        let sequence = workload_spec::FAULT_SEQUENCE;
         conn.insert_pass(self.operation.op, sequence, number)?;
         self.operation.wrote(Row::Pass(sequence))
     }
@@ -274,7 +290,7 @@ pub(crate) fn count<C: Store>(
 }
 
 fn sequence() -> Sequence {
-    Sequence::new(workload_spec::SEQUENCES_NAME).for_key(workload_spec::SPOILED_SEQUENCE)
+    Sequence::new(workload_spec::SEQUENCES_NAME).for_key(workload_spec::FAULT_SEQUENCE)
 }
 
 /// Inserts a row that is there, by a statement that rolls the transaction back. Digits: Diesel does not write it.

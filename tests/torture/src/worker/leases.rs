@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use diesel_locks::prelude::*;
 use diesel_locks::{LeaseState, SlotGuard};
-use torture_history::{Moment, Outcome, SlotHeld, Waiting, workload_spec};
+use torture_history::{Moment, Outcome, SlotHeld, WaitLimit, workload_spec};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, Fenced, classify_result, classify_without_connection};
 use super::operation::Operation;
 use super::requests::{semaphore, wait};
@@ -49,26 +49,26 @@ fn look(operation: &Operation, slot: &Slot) -> bool {
 }
 
 /// What renews a slot, or does not.
-enum Grip {
+enum LeasedSlot {
     Guard(SlotGuard),
     /// Sabotage: nobody does.
-    Bare(Slot),
+    Unguarded(Slot),
 }
 
-impl Grip {
+impl LeasedSlot {
     fn acquire<C: Store>(
         context: &WorkerContext<C>,
         semaphore: &Semaphore,
         lease: LeaseOptions,
-        waiting: Waiting,
+        wait_limit: WaitLimit,
     ) -> Result<Option<Self>, Failure> {
         if context.job.sabotage == Some(Sabotage::NoRenewal) {
-            return Ok(acquired(context, semaphore, lease, waiting)?.map(Self::Bare));
+            return Ok(acquired(context, semaphore, lease, wait_limit)?.map(Self::Unguarded));
         }
-        let guard = if waiting == Waiting::No {
+        let guard = if wait_limit == WaitLimit::No {
             context.renewer.try_acquire(semaphore, &lease)
         } else {
-            let wait = wait(waiting);
+            let wait = wait(wait_limit);
             context.renewer.acquire(semaphore, &lease, wait).map(Some)
         };
         Ok(guard.map_err(classify_without_connection)?.map(Self::Guard))
@@ -77,7 +77,7 @@ impl Grip {
     fn slot(&self) -> &Slot {
         match self {
             Self::Guard(guard) => guard.slot(),
-            Self::Bare(slot) => slot,
+            Self::Unguarded(slot) => slot,
         }
     }
 
@@ -91,33 +91,33 @@ impl Grip {
                 }
                 is_held
             }
-            Self::Bare(slot) => look(operation, slot),
+            Self::Unguarded(slot) => look(operation, slot),
         }
     }
 
     fn release<C: Store>(self, context: &WorkerContext<C>) -> Result<LeaseState, Failure> {
         match self {
             Self::Guard(guard) => guard.release().map_err(classify_without_connection),
-            Self::Bare(slot) => release(context, &slot),
+            Self::Unguarded(slot) => release(context, &slot),
         }
     }
 }
 
 /// A slot with a guard, which renews it.
-pub(crate) fn renewed<C: Store>(
+pub(crate) fn with_guard<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
     name: &str,
     lease_ms: u64,
-    waiting: Waiting,
+    wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
     let lease = lease(context, lease_ms);
-    let Some(grip) = Grip::acquire(context, &semaphore, lease, waiting)? else {
+    let Some(leased_slot) = LeasedSlot::acquire(context, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
-    operation.entered(Some(held(context, grip.slot())))?;
+    operation.entered(Some(held(context, leased_slot.slot())))?;
     // One of twenty is at it for about two leases.
     let steps = if workload.percent(5) {
         lease_ms / 5 * 2
@@ -126,22 +126,23 @@ pub(crate) fn renewed<C: Store>(
     };
     for _ in 0..steps {
         workload.pause(10);
-        grip.look(operation);
+        leased_slot.look(operation);
     }
-    finish(context, operation, workload, name, grip)
+    finish(context, operation, workload, name, leased_slot)
 }
 
 /// A slot that is renewed by hand, or not, and held beyond its lease at times.
-pub(crate) fn plain<C: Store>(
+pub(crate) fn without_guard<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
     name: &str,
     lease_ms: u64,
-    waiting: Waiting,
+    wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let semaphore = semaphore(context, name);
-    let Some(mut slot) = acquired(context, &semaphore, lease(context, lease_ms), waiting)? else {
+    let Some(mut slot) = acquired(context, &semaphore, lease(context, lease_ms), wait_limit)?
+    else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;
@@ -153,16 +154,22 @@ pub(crate) fn plain<C: Store>(
     look(operation, &slot);
     if workload.percent(30) {
         let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
-        let asked = Moment::now();
-        let refreshed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
+        let requested = Moment::now();
+        let renewed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before this: then nobody else had the slot between.
-        let state = classify_result(&mut *conn, refreshed.map_err(Failure::from))?;
-        operation.refreshed(asked, state)?;
+        let state = classify_result(&mut *conn, renewed.map_err(Failure::from))?;
+        operation.renewed(requested, state)?;
         look(operation, &slot);
         workload.pause(20);
         look(operation, &slot);
     }
-    finish(context, operation, workload, name, Grip::Bare(slot))
+    finish(
+        context,
+        operation,
+        workload,
+        name,
+        LeasedSlot::Unguarded(slot),
+    )
 }
 
 /// Writes at the slot's resource, and gives the slot back whether that was accepted or not. One of four is only
@@ -172,12 +179,12 @@ fn finish<C: Store>(
     operation: &Operation,
     workload: &mut Workload,
     name: &str,
-    grip: Grip,
+    leased_slot: LeasedSlot,
 ) -> Result<Outcome, Failure> {
-    let written = write(context, operation, name, held(context, grip.slot()));
-    let is_held = grip.look(operation);
+    let written = write(context, operation, name, held(context, leased_slot.slot()));
+    let is_held = leased_slot.look(operation);
     if !workload.percent(25) {
-        let released = grip.release(context);
+        let released = leased_slot.release(context);
         operation.released(is_held, released)?;
     }
     written?;
@@ -199,8 +206,8 @@ pub(crate) fn pinned<C: Store>(
 ) -> Result<Outcome, Failure> {
     let semaphore = Semaphore::new(workload_spec::PINNED.name, workload_spec::PINNED.permits);
     let lease = lease(context, lease_ms);
-    let waiting = Waiting::AtMost(workload_spec::PINNED_WAIT_MS);
-    let Some(slot) = acquired(context, &semaphore, lease, waiting)? else {
+    let wait_limit = WaitLimit::AtMost(workload_spec::PINNED_WAIT_MS);
+    let Some(slot) = acquired(context, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;
@@ -233,13 +240,14 @@ fn acquired<C: Store>(
     context: &WorkerContext<C>,
     semaphore: &Semaphore,
     lease: LeaseOptions,
-    waiting: Waiting,
+    wait_limit: WaitLimit,
 ) -> Result<Option<Slot>, Failure> {
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
-    let slot = if waiting == Waiting::No {
+    let slot = if wait_limit == WaitLimit::No {
         conn.try_acquire_slot(semaphore, lease)
     } else {
-        conn.acquire_slot(semaphore, lease, wait(waiting)).map(Some)
+        conn.acquire_slot(semaphore, lease, wait(wait_limit))
+            .map(Some)
     };
     classify_result(&mut *conn, slot.map_err(Failure::from))
 }
@@ -252,12 +260,12 @@ fn write<C: Store>(
     slot: SlotHeld,
 ) -> Result<(), Failure> {
     let resource = workload_spec::resource(name, slot.number);
-    let is_careless = context.job.sabotage == Some(Sabotage::NoFence);
+    let is_unfenced = context.job.sabotage == Some(Sabotage::NoFence);
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let accepted = conn.run_transaction(retry_options(), |conn| -> Result<bool, Failure> {
-        Ok(if is_careless {
-            conn.write_careless_resource(operation.op, resource, slot.fence)?
+        Ok(if is_unfenced {
+            conn.write_unfenced_resource(operation.op, resource, slot.fence)?
         } else {
             conn.write_resource(operation.op, resource, slot.fence)?
         })

@@ -1,9 +1,9 @@
 //! Object locks around a counter that is read and written.
 
 use diesel_locks::prelude::*;
-use torture_history::{Outcome, Waiting};
+use torture_history::{Outcome, WaitLimit};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use super::operation::Operation;
 use super::requests::wait;
@@ -18,7 +18,7 @@ pub(crate) fn count_up<C: Store>(
     workload: &mut Workload,
     counters: &[u32],
     kept: bool,
-    waiting: Waiting,
+    wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
@@ -45,7 +45,7 @@ pub(crate) fn count_up<C: Store>(
     };
     let lock = LockRequest::all(ids)
         .retention(retention)
-        .wait(wait(waiting));
+        .wait(wait(wait_limit));
     let result = match context.job.sabotage {
         // Each statement by itself: SQLite would not let two transactions do that.
         Some(Sabotage::NoLock) => section(conn, None),
@@ -54,7 +54,7 @@ pub(crate) fn count_up<C: Store>(
             let read = read.collect::<Result<_, _>>()?;
             conn.with_object_locks(lock, |conn| section(conn, Some(read)))
         }
-        _ if waiting == Waiting::No => conn
+        _ if wait_limit == WaitLimit::No => conn
             .try_with_object_locks(lock, |conn| section(conn, None))
             .map(|done| done.unwrap_or(())),
         _ => conn.with_object_locks(lock, |conn| section(conn, None)),

@@ -42,14 +42,14 @@ impl<'a> Operation<'a> {
         self.still_held(Moment::now());
     }
 
-    /// Its lease was refreshed, as it had asked for at this moment.
-    pub(crate) fn refreshed(&self, asked: Moment, state: LeaseState) -> Result<(), Failure> {
+    /// Its lease was renewed, as it had asked for at this moment.
+    pub(crate) fn renewed(&self, requested: Moment, state: LeaseState) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());
         let expired = state.is_expired();
-        self.history.write(&Record::Refreshed {
+        self.history.write(&Record::Renewed {
             op,
             expired,
-            asked,
+            requested,
             at,
         })
     }
@@ -93,9 +93,13 @@ impl<'a> Operation<'a> {
     }
 
     /// Something goes wrong in its transaction.
-    pub(crate) fn swallowed(&self, kind: Option<ErrorKind>, is_lost: bool) -> Result<(), Failure> {
+    pub(crate) fn fault_ignored(
+        &self,
+        kind: Option<ErrorKind>,
+        is_lost: bool,
+    ) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());
-        self.history.write(&Record::Swallowed {
+        self.history.write(&Record::FaultIgnored {
             op,
             kind,
             is_lost,
@@ -104,9 +108,9 @@ impl<'a> Operation<'a> {
     }
 
     /// It asked for something after that.
-    pub(crate) fn asked(&self, refused: Option<ErrorKind>) -> Result<(), Failure> {
+    pub(crate) fn requested(&self, refused: Option<ErrorKind>) -> Result<(), Failure> {
         let (op, at) = (self.op, Moment::now());
-        self.history.write(&Record::Asked { op, refused, at })
+        self.history.write(&Record::Requested { op, refused, at })
     }
 
     pub(crate) fn held_until(&self) -> Option<Moment> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::prelude::*;
-use torture_history::{ErrorKind, Form, Outcome, Row, workload_spec};
+use torture_history::{ErrorKind, Outcome, Row, TransactionMethod, workload_spec};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, FailureExt, classify_result};
 use super::ignored_faults;
 use super::operation::Operation;
@@ -25,17 +25,17 @@ pub(crate) fn panic<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
-    form: Form,
+    method: TransactionMethod,
     counter: u32,
     depth: u32,
 ) -> Result<Outcome, Failure> {
     let op = operation.op;
     let own = ObjectId::new("Panic", op.0);
-    let locks = || LockRequest::all([ObjectId::new("Spoiled", counter), own.clone()]);
+    let locks = || LockRequest::all([ObjectId::new("Fault", counter), own.clone()]);
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {
-        if form != Form::Locked {
+        if method != TransactionMethod::Locked {
             conn.lock_object(locks())?;
         }
         operation.entered(None)?;
@@ -44,17 +44,17 @@ pub(crate) fn panic<C: Store>(
         inside(conn, operation, depth)
     };
     let is_sabotaged = context.job.sabotage == Some(Sabotage::LockAfterPanic);
-    let caught = catch_unwind(AssertUnwindSafe(|| match form {
+    let caught = catch_unwind(AssertUnwindSafe(|| match method {
         _ if is_sabotaged => ignored_faults::in_diesel_transaction(conn, |conn| {
             one_level(conn, |conn| {
-                if form == Form::Locked {
+                if method == TransactionMethod::Locked {
                     conn.lock_object(locks())?;
                 }
                 section(conn)
             })
         }),
-        Form::Locked => conn.with_object_locks(locks(), section),
-        Form::Transaction | Form::Diesel => {
+        TransactionMethod::Locked => conn.with_object_locks(locks(), section),
+        TransactionMethod::Transaction | TransactionMethod::Diesel => {
             conn.run_transaction(ignored_faults::transaction(context), section)
         }
     }));
@@ -71,14 +71,14 @@ pub(crate) fn panic<C: Store>(
     }
 
     let written = conn.insert_step(op, workload_spec::STEP_OUTSIDE);
-    let mut asked = Ok(());
+    let mut requested = Ok(());
     if written.is_ok() {
         operation.wrote(Row::Step(workload_spec::STEP_OUTSIDE))?;
         // SQLite's lock is the right to write, which this connection has had since: whether it has it still, the row
         // tells.
         if context.job.engine != Engine::Sqlite {
-            asked = is_free(context, own);
-            operation.asked(asked.as_ref().err().map(FailureExt::error_kind))?;
+            requested = is_free(context, own);
+            operation.requested(requested.as_ref().err().map(FailureExt::error_kind))?;
         }
     }
     let written = written.map_err(Failure::from);
@@ -88,7 +88,7 @@ pub(crate) fn panic<C: Store>(
     } else {
         classify_result(conn, written)?;
     }
-    match asked {
+    match requested {
         Err(failure) if failure.error_kind() != ErrorKind::TimedOut => Err(failure),
         _ => Ok(Outcome::Done),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use torture_history::Outcome;
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use crate::store::Store;
 

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use diesel_locks::{Semaphore, Wait};
-use torture_history::{Waiting, workload_spec};
+use torture_history::{WaitLimit, workload_spec};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
 /// How long is waited.
-pub(crate) fn wait(waiting: Waiting) -> Wait {
-    match waiting {
-        Waiting::Forever => Wait::Forever,
-        Waiting::No => Wait::No,
-        Waiting::AtMost(milliseconds) => Wait::AtMost(Duration::from_millis(milliseconds)),
+pub(crate) fn wait(wait_limit: WaitLimit) -> Wait {
+    match wait_limit {
+        WaitLimit::Forever => Wait::Forever,
+        WaitLimit::No => Wait::No,
+        WaitLimit::AtMost(milliseconds) => Wait::AtMost(Duration::from_millis(milliseconds)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Slots that are held by a transaction.
 
-use torture_history::{Outcome, Waiting, workload_spec};
+use torture_history::{Outcome, WaitLimit, workload_spec};
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use super::operation::Operation;
 use super::requests::{semaphore, wait};
@@ -10,11 +10,11 @@ use super::workload::Workload;
 use crate::store::Store;
 
 /// Notes its visit while it holds a slot.
-pub(crate) fn visit<C: Store>(
+pub(crate) fn use_slot<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
     workload: &mut Workload,
-    waiting: Waiting,
+    wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let gate = workload_spec::HELD_BY_TRANSACTIONS;
     let semaphore = semaphore(context, gate.name);
@@ -24,15 +24,15 @@ pub(crate) fn visit<C: Store>(
         operation.entered(None)?;
         // Long enough for all permits to be in use at times.
         workload.pause(15);
-        conn.insert_visit(operation.op, gate.name)?;
+        conn.insert_slot_use(operation.op, gate.name)?;
         operation.leaves();
         Ok(())
     };
-    let result = if waiting == Waiting::No {
+    let result = if wait_limit == WaitLimit::No {
         conn.try_with_slot(&semaphore, section)
             .map(|done| done.is_some())
     } else {
-        conn.with_slot(&semaphore, wait(waiting), &mut section)
+        conn.with_slot(&semaphore, wait(wait_limit), &mut section)
             .map(|()| true)
     };
     Ok(if classify_result(conn, result)? {

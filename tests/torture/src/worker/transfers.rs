@@ -3,7 +3,7 @@
 use diesel_locks::prelude::*;
 use torture_history::Outcome;
 
-use super::WorkerContext;
+use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use super::operation::Operation;
 use super::retry::retry_options;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use torture_history::{Ask, Form, Mishap, Task, Waiting, workload_spec};
+use torture_history::{InjectedFault, Request, Task, TransactionMethod, WaitLimit, workload_spec};
 
 use crate::engine::Engine;
 use crate::job::Job;
@@ -55,7 +55,7 @@ impl Workload {
                 sequence: self.0.random_range(0..workload_spec::SEQUENCES),
             },
             82..90 => self.transfer(),
-            90..97 => self.swallow(),
+            90..97 => self.ignore_fault(),
             _ => self.panic(),
         }
     }
@@ -106,57 +106,71 @@ impl Workload {
         }
     }
 
-    fn swallow(&mut self) -> Task {
-        const COMMON: [Mishap; 4] = [
-            Mishap::Duplicate,
-            Mishap::Commit,
-            Mishap::Rollback,
-            Mishap::LeftOpen,
+    fn ignore_fault(&mut self) -> Task {
+        const COMMON: [InjectedFault; 4] = [
+            InjectedFault::Duplicate,
+            InjectedFault::Commit,
+            InjectedFault::Rollback,
+            InjectedFault::LeftOpen,
         ];
         // One writer waits for no row.
         let engines = match self.1 {
-            Engine::Sqlite => [Mishap::DuplicateOrRollback; 2],
-            Engine::Postgres | Engine::Mysql => [Mishap::Deadlock, Mishap::LockTimeout],
+            Engine::Sqlite => [InjectedFault::DuplicateOrRollback; 2],
+            Engine::Postgres | Engine::Mysql => {
+                [InjectedFault::Deadlock, InjectedFault::LockTimeout]
+            }
         };
-        let mishap = if self.percent(40) {
+        let injected = if self.percent(40) {
             // InnoDB's shortest time-out is a second.
             engines[usize::from(self.percent(20))]
         } else {
             self.one_of(&COMMON)
         };
-        let forms = [Form::Locked, Form::Transaction, Form::Diesel];
-        // What Diesel says of its own transaction is its own; what is asked for in it is not.
-        let forms = &forms[..if mishap == Mishap::LeftOpen { 2 } else { 3 }];
-        let form = self.one_of(forms);
-        let asks = [
-            Ask::Number,
-            Ask::Lock,
-            Ask::LockAndNumber,
-            Ask::NumberBefore,
+        let methods = [
+            TransactionMethod::Locked,
+            TransactionMethod::Transaction,
+            TransactionMethod::Diesel,
         ];
-        let asks = &asks[..if form == Form::Diesel { 3 } else { 4 }];
+        // What Diesel says of its own transaction is its own; what is asked for in it is not.
+        let methods = &methods[..if injected == InjectedFault::LeftOpen {
+            2
+        } else {
+            3
+        }];
+        let method = self.one_of(methods);
+        let requests = [
+            Request::Number,
+            Request::Lock,
+            Request::LockAndNumber,
+            Request::NumberBefore,
+        ];
+        let requests = &requests[..if method == TransactionMethod::Diesel {
+            3
+        } else {
+            4
+        }];
         let first = self.0.random_range(
-            workload_spec::SPOILED_COUNTERS.start..workload_spec::SPOILED_COUNTERS.end - 1,
+            workload_spec::FAULT_COUNTERS.start..workload_spec::FAULT_COUNTERS.end - 1,
         );
-        Task::Swallow {
-            form,
-            mishap,
+        Task::IgnoreFault {
+            method,
+            injected,
             // Diesel's does not come back from a nested one that is gone.
-            nested: form != Form::Diesel && self.percent(40),
-            ask: self.one_of(asks),
+            nested: method != TransactionMethod::Diesel && self.percent(40),
+            request: self.one_of(requests),
             // In one order.
             counters: [
                 first,
                 self.0
-                    .random_range(first + 1..workload_spec::SPOILED_COUNTERS.end),
+                    .random_range(first + 1..workload_spec::FAULT_COUNTERS.end),
             ],
         }
     }
 
     fn panic(&mut self) -> Task {
         Task::Panic {
-            form: self.one_of(&[Form::Locked, Form::Transaction]),
-            counter: self.0.random_range(workload_spec::SPOILED_COUNTERS),
+            method: self.one_of(&[TransactionMethod::Locked, TransactionMethod::Transaction]),
+            counter: self.0.random_range(workload_spec::FAULT_COUNTERS),
             depth: self.0.random_range(0..3),
         }
     }
@@ -166,19 +180,19 @@ impl Workload {
     }
 
     /// For what others hold for long at times: not everybody is to queue there.
-    fn short_wait(&mut self) -> Waiting {
+    fn short_wait(&mut self) -> WaitLimit {
         match self.0.random_range(0..20) {
-            0 => Waiting::Forever,
-            1..13 => Waiting::AtMost(self.0.random_range(10..100)),
-            _ => Waiting::No,
+            0 => WaitLimit::Forever,
+            1..13 => WaitLimit::AtMost(self.0.random_range(10..100)),
+            _ => WaitLimit::No,
         }
     }
 
-    fn wait(&mut self) -> Waiting {
+    fn wait(&mut self) -> WaitLimit {
         match self.0.random_range(0..10) {
-            0..5 => Waiting::Forever,
-            5..8 => Waiting::AtMost(self.0.random_range(20..1500)),
-            _ => Waiting::No,
+            0..5 => WaitLimit::Forever,
+            5..8 => WaitLimit::AtMost(self.0.random_range(20..1500)),
+            _ => WaitLimit::No,
         }
     }
 }

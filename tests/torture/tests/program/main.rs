@@ -295,12 +295,12 @@ macro_rules! tests_on {
             }
 
             #[test]
-            fn a_lease_that_nobody_renews_is_found() {
+            fn an_unrenewed_lease_is_found() {
                 is_found(VARIABLE, "no-renewal", &["lost_leases"]);
             }
 
             #[test]
-            fn a_loss_told_as_success_is_found() {
+            fn a_loss_reported_as_success_is_found() {
                 is_found(VARIABLE, "loss-as-success", &["unreported_losses"]);
             }
 

@@ -16,6 +16,13 @@ pub trait ReadEvidence: Connection + SimpleConnection {
     fn read_evidence(&mut self) -> Result<Evidence>;
 }
 
+impl Evidence {
+    /// Reads it. Leases of workers that were killed must have had the time to end.
+    pub fn read<C: ReadEvidence>(conn: &mut C) -> Result<Self> {
+        conn.read_evidence()
+    }
+}
+
 #[derive(QueryableByName)]
 struct Id {
     #[diesel(sql_type = Text)]
@@ -63,7 +70,8 @@ macro_rules! read_evidence {
                         .load(self)?,
                     passes: sql_query("SELECT op, sequence, number FROM torture_passes")
                         .load(self)?,
-                    visits: sql_query("SELECT op, semaphore FROM torture_visits").load(self)?,
+                    slot_uses: sql_query("SELECT op, semaphore FROM torture_slot_uses")
+                        .load(self)?,
                     steps: sql_query("SELECT op, step FROM torture_steps").load(self)?,
                     sequences: sql_query(sequences).load(self)?,
                     transient_locks: sql_query(locks)

@@ -1,8 +1,8 @@
 //! What is in the database and what the workers were told.
 
 use torture_checker::Violation::{GhostCommits, LostCommits};
-use torture_checker::{LedgerRow, Visit};
-use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting, workload_spec};
+use torture_checker::{LedgerRow, SlotUse};
+use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit, workload_spec};
 
 use crate::history_builder::{failed, leasing, locking};
 use crate::valid_history::valid_history;
@@ -13,7 +13,7 @@ fn done_and_not_there() {
     let times = [1000, 1001, 1002, 1003];
     builder.whole(1, locking(&[3]), None, Outcome::Done, times);
     builder.whole(1, leasing("leader"), Some((1, 300)), Outcome::Done, times);
-    let wait = Waiting::Forever;
+    let wait = WaitLimit::Forever;
     builder.whole(1, Task::Slot { wait }, None, Outcome::Done, times);
     let pass = builder.begin(1, Task::Pass { sequence: 0 }, 1000);
     builder.end(pass, Outcome::Done, None, 1003);
@@ -55,7 +55,7 @@ fn a_part_of_a_transaction_whose_process_was_killed() {
 #[test]
 fn refused_and_there() {
     let mut builder = valid_history();
-    let wait = Waiting::No;
+    let wait = WaitLimit::No;
     let (counters, kept) = (vec![3], true);
     let op = builder.begin(
         1,
@@ -111,7 +111,7 @@ fn a_write_with_a_fence_that_was_not_granted() {
 }
 
 #[test]
-fn a_row_that_nobody_set_out_to_write() {
+fn a_row_that_the_operation_was_not_to_write() {
     let mut builder = valid_history();
     let op = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
     builder.count(op, &[4]);
@@ -128,7 +128,7 @@ fn a_purge_that_wrote() {
 }
 
 #[test]
-fn a_row_at_another_slot_s_counter_says_nothing_of_that_slot() {
+fn a_row_at_the_counter_of_another_slot_is_no_evidence() {
     let mut builder = valid_history();
     let op = builder.begin(11, Task::Pinned { lease_ms: 1000 }, 1000);
     builder.enter(op, Some((4, 350)), 1001);
@@ -138,11 +138,14 @@ fn a_row_at_another_slot_s_counter_says_nothing_of_that_slot() {
 }
 
 #[test]
-fn rows_of_operations_that_nobody_began() {
+fn rows_of_operations_that_never_began() {
     let mut builder = valid_history();
     // Before all others, in between, and after them.
     let semaphore = "gate".to_owned();
-    builder.evidence.visits.push(Visit { op: 5, semaphore });
+    builder
+        .evidence
+        .slot_uses
+        .push(SlotUse { op: 5, semaphore });
     let n = builder.counter(3).n + 1;
     builder.counter(3).n = n;
     let op = (2 << 32) + 999_999;

@@ -52,7 +52,7 @@ fn an_operation_without_an_end_in_a_process_that_stopped() {
 }
 
 #[test]
-fn an_operation_without_an_end_in_a_process_that_nobody_killed() {
+fn an_operation_without_an_end_in_a_process_that_was_not_killed() {
     let mut builder = valid_history();
     builder.begin(11, locking(&[3]), 1000);
     builder.vanished.insert(11);

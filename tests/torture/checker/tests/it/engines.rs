@@ -15,14 +15,14 @@ const APPLICATION: &str = "
         fence BIGINT NOT NULL);
     CREATE TABLE torture_passes (op BIGINT PRIMARY KEY, sequence INTEGER NOT NULL, number BIGINT NOT NULL);
     CREATE TABLE torture_steps (op BIGINT, step INTEGER, PRIMARY KEY (op, step));
-    CREATE TABLE torture_visits (op BIGINT PRIMARY KEY, semaphore VARCHAR(255) NOT NULL);
+    CREATE TABLE torture_slot_uses (op BIGINT PRIMARY KEY, semaphore VARCHAR(255) NOT NULL);
     INSERT INTO torture_counters VALUES (3, 1, -7);
     INSERT INTO torture_ledger VALUES (4294967297, 3, 1);
     INSERT INTO torture_resources VALUES (11, 228698418577408001, 2);
     INSERT INTO torture_writes VALUES (4294967298, 11, 2, 228698418577408001);
     INSERT INTO torture_passes VALUES (4294967299, 1, 5);
     INSERT INTO torture_steps VALUES (4294967301, 2);
-    INSERT INTO torture_visits VALUES (4294967300, 'gate');
+    INSERT INTO torture_slot_uses VALUES (4294967300, 'gate');
     INSERT INTO diesel_locks_objects (id, kept) VALUES ('left: é', FALSE), ('kept', TRUE);
     INSERT INTO diesel_locks_sequences (name, scope, last) VALUES ('pass', '1', 5);
     INSERT INTO diesel_locks_slots (name, number, token, holder, fence, acquired_us, expires_us, hold_until_us) VALUES
@@ -67,7 +67,7 @@ fn all_is_read<C: ReadEvidence>(conn: &mut C) {
         resources,
         writes,
         passes,
-        visits,
+        slot_uses,
         steps,
         ..
     } = &evidence;
@@ -86,9 +86,9 @@ fn all_is_read<C: ReadEvidence>(conn: &mut C) {
     assert_eq!((write.version, write.fence), (2, fence));
     let pass = &passes[0];
     assert_eq!((pass.op, pass.sequence, pass.number), (4_294_967_299, 1, 5));
-    let visit = &visits[0];
+    let slot_use = &slot_uses[0];
     assert_eq!(
-        (visit.op, visit.semaphore.as_str()),
+        (slot_use.op, slot_use.semaphore.as_str()),
         (4_294_967_300, "gate")
     );
     assert_eq!((steps[0].op, steps[0].step), (4_294_967_301, 2));

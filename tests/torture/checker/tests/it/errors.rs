@@ -1,7 +1,7 @@
 //! Which errors are expected.
 
 use torture_checker::Violation::UnexpectedErrors;
-use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, Waiting};
+use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, WaitLimit};
 
 use crate::history_builder::{HistoryBuilder, failed};
 
@@ -18,7 +18,7 @@ const KINDS: [ErrorKind; 10] = [
     ErrorKind::Other,
 ];
 
-fn lock(wait: Waiting) -> Task {
+fn lock(wait: WaitLimit) -> Task {
     let (counters, kept) = (vec![1], true);
     Task::Lock {
         counters,
@@ -27,7 +27,7 @@ fn lock(wait: Waiting) -> Task {
     }
 }
 
-fn lease(wait: Waiting) -> Task {
+fn lease(wait: WaitLimit) -> Task {
     let (semaphore, renewed, lease_ms) = ("leader".to_owned(), true, 1000);
     Task::Lease {
         semaphore,
@@ -67,20 +67,20 @@ fn is_explained(builder: &HistoryBuilder) -> bool {
 }
 
 #[test]
-fn in_calm_time() {
+fn errors_while_no_fault_is_injected() {
     use ErrorKind::{Deadlock, Fenced, Pool, Serialization, SlotLost, TimedOut};
 
     let calm = |task| expected(&task, |_| ());
-    assert_eq!(calm(lock(Waiting::Forever)), []);
+    assert_eq!(calm(lock(WaitLimit::Forever)), []);
     // A refusal is no error.
-    assert_eq!(calm(lock(Waiting::No)), []);
-    assert_eq!(calm(lock(Waiting::AtMost(10))), [TimedOut]);
-    assert_eq!(calm(lease(Waiting::Forever)), [SlotLost, Fenced]);
+    assert_eq!(calm(lock(WaitLimit::No)), []);
+    assert_eq!(calm(lock(WaitLimit::AtMost(10))), [TimedOut]);
+    assert_eq!(calm(lease(WaitLimit::Forever)), [SlotLost, Fenced]);
     assert_eq!(
-        calm(lease(Waiting::AtMost(10))),
+        calm(lease(WaitLimit::AtMost(10))),
         [TimedOut, SlotLost, Fenced, Pool]
     );
-    let wait = Waiting::No;
+    let wait = WaitLimit::No;
     assert_eq!(calm(Task::Slot { wait }), []);
     assert_eq!(calm(Task::Pinned { lease_ms: 9 }), [TimedOut, SlotLost]);
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
@@ -92,12 +92,12 @@ fn in_calm_time() {
 
 /// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.
 fn with_fault(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> Vec<ErrorKind> {
-    let task = lock(Waiting::Forever);
+    let task = lock(WaitLimit::Forever);
     expected(&task, |builder| builder.fault(kind, worker, from, until))
 }
 
 #[test]
-fn when_something_was_cut() {
+fn errors_while_connections_are_cut() {
     use ErrorKind::{Connection, Pool};
 
     for kind in FaultKind::ALL {
@@ -123,7 +123,7 @@ fn when_something_was_cut() {
 
 #[test]
 fn without_a_server_no_connection_is_lost() {
-    let task = lock(Waiting::Forever);
+    let task = lock(WaitLimit::Forever);
     let file = |prepare: fn(&mut HistoryBuilder)| {
         expected(&task, |builder| {
             builder.evidence.has_server = false;
@@ -136,14 +136,14 @@ fn without_a_server_no_connection_is_lost() {
 }
 
 #[test]
-fn of_a_release() {
+fn errors_of_a_release() {
     use ErrorKind::{Connection, Fenced, Pool, SlotLost, StatementTimedOut};
 
     let expected_at_release = |prepare: fn(&mut HistoryBuilder)| -> Vec<ErrorKind> {
         let is_expected = |kind: &ErrorKind| {
             let mut builder = HistoryBuilder::new();
             prepare(&mut builder);
-            let task = lease(Waiting::Forever);
+            let task = lease(WaitLimit::Forever);
             let op = builder.begin(1, task, 20_000);
             builder.enter(op, Some((1, 100)), 20_001);
             let (kind, text) = (*kind, String::new());
@@ -167,7 +167,7 @@ fn of_a_release() {
 }
 
 #[test]
-fn when_statements_are_limited() {
+fn statement_timeouts() {
     use ErrorKind::{Deadlock, Serialization, StatementTimedOut};
 
     let limited =
@@ -182,12 +182,14 @@ fn when_statements_are_limited() {
         is_explained(&builder)
     };
     for task in [
-        lock(Waiting::Forever),
-        lock(Waiting::No),
-        lock(Waiting::AtMost(10)),
-        lease(Waiting::Forever),
-        lease(Waiting::No),
-        Task::Slot { wait: Waiting::No },
+        lock(WaitLimit::Forever),
+        lock(WaitLimit::No),
+        lock(WaitLimit::AtMost(10)),
+        lease(WaitLimit::Forever),
+        lease(WaitLimit::No),
+        Task::Slot {
+            wait: WaitLimit::No,
+        },
         Task::Pinned { lease_ms: 1000 },
     ] {
         // The crate's own wait has another limit, or none.
@@ -206,13 +208,18 @@ fn when_statements_are_limited() {
 fn refusals() {
     let (from, to) = (100, 101);
     for (task, allowed) in [
-        (lock(Waiting::No), true),
-        (lock(Waiting::AtMost(7)), false),
-        (lock(Waiting::Forever), false),
-        (lease(Waiting::No), true),
-        (lease(Waiting::AtMost(7)), false),
-        (lease(Waiting::Forever), false),
-        (Task::Slot { wait: Waiting::No }, true),
+        (lock(WaitLimit::No), true),
+        (lock(WaitLimit::AtMost(7)), false),
+        (lock(WaitLimit::Forever), false),
+        (lease(WaitLimit::No), true),
+        (lease(WaitLimit::AtMost(7)), false),
+        (lease(WaitLimit::Forever), false),
+        (
+            Task::Slot {
+                wait: WaitLimit::No,
+            },
+            true,
+        ),
         (Task::Pinned { lease_ms: 9 }, false),
         (Task::Pass { sequence: 1 }, false),
         (Task::Transfer { from, to }, false),

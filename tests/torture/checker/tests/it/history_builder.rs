@@ -9,8 +9,8 @@ use torture_checker::{
     Counter, Evidence, LedgerRow, Limits, Resource, Sequence, Slot, Verdict, Violation, check,
 };
 use torture_history::{
-    Ask, ErrorKind, Fault, FaultKind, Form, Histories, Mishap, Moment, Op, Outcome, Record,
-    SlotHeld, Task, Waiting, workload_spec,
+    ErrorKind, Fault, FaultKind, Histories, InjectedFault, Moment, Op, Outcome, Record, Request,
+    SlotHeld, Task, TransactionMethod, WaitLimit, workload_spec,
 };
 
 /// When the run begins, in nanoseconds.
@@ -35,7 +35,7 @@ pub(crate) fn locking(counters: &[u32]) -> Task {
     Task::Lock {
         counters: counters.to_vec(),
         kept: false,
-        wait: Waiting::Forever,
+        wait: WaitLimit::Forever,
     }
 }
 
@@ -45,18 +45,18 @@ pub(crate) fn leasing(semaphore: &str) -> Task {
         semaphore: semaphore.to_owned(),
         renewed: false,
         lease_ms: 1000,
-        wait: Waiting::No,
+        wait: WaitLimit::No,
     }
 }
 
 /// A task of the kind in which something goes wrong.
-pub(crate) fn swallowing(form: Form, mishap: Mishap) -> Task {
-    let first = workload_spec::SPOILED_COUNTERS.start;
-    Task::Swallow {
-        form,
-        mishap,
+pub(crate) fn ignoring_fault(method: TransactionMethod, injected: InjectedFault) -> Task {
+    let first = workload_spec::FAULT_COUNTERS.start;
+    Task::IgnoreFault {
+        method,
+        injected,
         nested: false,
-        ask: Ask::LockAndNumber,
+        request: Request::LockAndNumber,
         counters: [first, first + 1],
     }
 }
@@ -64,8 +64,8 @@ pub(crate) fn swallowing(form: Form, mishap: Mishap) -> Task {
 /// A task of the kind that panics.
 pub(crate) fn panicking() -> Task {
     Task::Panic {
-        form: Form::Locked,
-        counter: workload_spec::SPOILED_COUNTERS.start + 2,
+        method: TransactionMethod::Locked,
+        counter: workload_spec::FAULT_COUNTERS.start + 2,
         depth: 1,
     }
 }
@@ -87,7 +87,7 @@ impl HistoryBuilder {
         let counters = (0..workload_spec::LOCKED_COUNTERS)
             .chain(workload_spec::ACCOUNTS)
             .chain(workload_spec::PINNED_COUNTERS)
-            .chain(workload_spec::SPOILED_COUNTERS);
+            .chain(workload_spec::FAULT_COUNTERS);
         let counters = counters.map(|id| Counter {
             id: i32::try_from(id).unwrap(),
             n: 0,

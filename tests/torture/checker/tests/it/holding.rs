@@ -1,13 +1,13 @@
 //! Who held what at the same time.
 
 use torture_checker::Violation::{OverCapacity, OverlappingHolders};
-use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting, workload_spec};
+use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit, workload_spec};
 
 use crate::history_builder::{failed, leasing, locking};
 use crate::valid_history::valid_history;
 
 #[test]
-fn two_hold_a_lock() {
+fn overlapping_holders_of_a_lock() {
     let mut builder = valid_history();
     builder.lock(1, &[3], [1000, 1001, 1010, 1011]);
     builder.lock(2, &[3], [1000, 1009, 1020, 1021]);
@@ -15,7 +15,7 @@ fn two_hold_a_lock() {
 }
 
 #[test]
-fn one_within_another_and_a_third_after_it() {
+fn a_hold_within_another_and_a_third_after_it() {
     let mut builder = valid_history();
     builder.lock(1, &[3], [1000, 1001, 1050, 1051]);
     builder.lock(2, &[3], [1000, 1010, 1020, 1060]);
@@ -24,7 +24,7 @@ fn one_within_another_and_a_third_after_it() {
 }
 
 #[test]
-fn two_who_overlap_in_two_locks_overlap_once() {
+fn operations_overlapping_in_two_locks_are_counted_once() {
     let mut builder = valid_history();
     builder.lock(1, &[3, 4], [1000, 1001, 1010, 1011]);
     builder.lock(2, &[4, 3, 2], [1000, 1009, 1020, 1021]);
@@ -32,7 +32,7 @@ fn two_who_overlap_in_two_locks_overlap_once() {
 }
 
 #[test]
-fn one_who_was_killed_held_the_lock_when_it_entered() {
+fn killed_operation_held_the_lock_when_it_entered() {
     let mut builder = valid_history();
     builder.lock(1, &[3], [1000, 1001, 1010, 1030]);
     let killed = builder.begin(12, locking(&[3]), 1000);
@@ -43,7 +43,7 @@ fn one_who_was_killed_held_the_lock_when_it_entered() {
 }
 
 #[test]
-fn one_whose_transaction_was_rolled_back_held_nothing_for_certain() {
+fn rolled_back_operation_is_not_a_certain_holder() {
     let mut builder = valid_history();
     builder.fault(FaultKind::Reset, None, 1000, 1001);
     let lost = failed(ErrorKind::Connection);
@@ -98,7 +98,7 @@ fn more_holders_than_permits() {
 }
 
 #[test]
-fn two_hold_the_same_slot_while_others_are_free() {
+fn overlapping_holders_of_a_slot_while_others_are_free() {
     let mut builder = valid_history();
     builder.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
     builder.lease(2, "collate", (2, 301), [1000, 1009, 1020, 1021]);
@@ -106,7 +106,7 @@ fn two_hold_the_same_slot_while_others_are_free() {
 }
 
 #[test]
-fn the_second_of_two_in_a_slot_is_still_there_when_the_first_has_left() {
+fn second_holder_of_a_slot_counts_after_the_first_has_left() {
     let mut builder = valid_history();
     builder.lease(1, "collate", (2, 300), [1000, 1001, 1010, 1011]);
     builder.lease(2, "collate", (2, 301), [1000, 1009, 1030, 1031]);
@@ -124,16 +124,16 @@ fn more_transactions_with_a_slot_than_permits() {
 }
 
 #[test]
-fn a_killed_process_whose_transaction_was_committed_had_its_slot_too() {
+fn killed_process_with_a_committed_transaction_held_its_slot() {
     for (committed, found) in [(true, &[(OverCapacity, 1)][..]), (false, &[])] {
         let mut builder = valid_history();
         builder.slot(1, [1000, 1001, 1010, 1011]);
         builder.slot(2, [1000, 1002, 1010, 1011]);
-        let wait = Waiting::Forever;
+        let wait = WaitLimit::Forever;
         let killed = builder.begin(13, Task::Slot { wait }, 1000);
         builder.enter(killed, None, 1003);
         if committed {
-            builder.visit(killed);
+            builder.use_slot(killed);
         }
         builder.kill(13);
         builder.finds(found);
@@ -170,7 +170,7 @@ fn more_pinned_slots_than_permits() {
 }
 
 #[test]
-fn one_who_was_killed_believed_when_it_entered() {
+fn killed_operation_believed_to_hold_when_it_entered() {
     for (entered, believed) in [(1990, true), (2001, false)] {
         let mut builder = valid_history();
         builder.lease(1, "leader", (1, 400), [1000, 1980, 2100, 2101]);
@@ -245,7 +245,7 @@ fn a_jump_of_the_clock_does_not_excuse_transactions() {
 }
 
 #[test]
-fn one_who_gave_up_a_slot_for_another_holds_the_last() {
+fn operation_that_changed_slots_holds_the_last() {
     let mut builder = valid_history();
     let twice = builder.begin(1, leasing("collate"), 1000);
     builder.enter(twice, Some((1, 300)), 1001);

@@ -1,7 +1,7 @@
 //! What judges `diesel-locks` shares no code with it.
 
 #[test]
-fn neither_the_checker_nor_the_histories_depend_on_what_is_judged() {
+fn checker_and_histories_do_not_depend_on_the_crate() {
     for manifest in [
         include_str!("../../Cargo.toml"),
         include_str!("../../../history/Cargo.toml"),

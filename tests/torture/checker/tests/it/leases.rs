@@ -1,7 +1,7 @@
 //! Leases that are kept, and those that are lost.
 
 use torture_checker::Violation::LostLeases;
-use torture_history::{ErrorKind, FaultKind, Op, Outcome, Release, Task, Waiting};
+use torture_history::{ErrorKind, FaultKind, Op, Outcome, Release, Task, WaitLimit};
 
 use crate::history_builder::{HistoryBuilder, failed, leasing};
 use crate::valid_history::valid_history;
@@ -13,7 +13,7 @@ fn renewed() -> Task {
         semaphore: "leader".to_owned(),
         renewed: true,
         lease_ms: 1000,
-        wait: Waiting::No,
+        wait: WaitLimit::No,
     }
 }
 
@@ -77,7 +77,7 @@ fn explains(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> bool
 }
 
 #[test]
-fn which_faults_explain_the_loss_of_a_renewed_lease() {
+fn faults_that_explain_the_loss_of_a_renewed_lease() {
     for kind in FaultKind::ALL {
         let disturbs = kind != FaultKind::Snapshot;
         for worker in [None, Some(1)] {
@@ -154,7 +154,7 @@ fn a_lease_that_ends_is_lost_after_its_end() {
 }
 
 #[test]
-fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
+fn a_lease_that_had_expired_when_it_was_released_or_renewed() {
     for release in [Release::Expired, Release::Lost] {
         for (given_back, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
             let mut builder = valid_history();
@@ -166,11 +166,11 @@ fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
             builder.finds(found);
         }
     }
-    for (refreshed, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
+    for (renewed, found) in [(21_000, &[][..]), (20_999, &[(LostLeases, 1)])] {
         let mut builder = valid_history();
         let op = builder.begin(1, leasing("leader"), 20_000);
         builder.enter(op, Some((1, 900)), 20_001);
-        builder.refresh(op, true, [20_990, refreshed]);
+        builder.renew(op, true, [20_990, renewed]);
         builder.end(op, Outcome::Done, Some(21_400), 21_500);
         builder.write(op, "leader", (1, 900));
         builder.finds(found);
@@ -178,37 +178,37 @@ fn a_lease_that_had_ended_when_it_was_given_back_or_refreshed() {
 }
 
 /// Worker 1 asks for a lease of one second at 20 s and for another at 20.9 s, which it is given at 20.91 s.
-fn refreshed(expired: bool) -> (HistoryBuilder, Op) {
+fn after_renewal(expired: bool) -> (HistoryBuilder, Op) {
     let mut builder = valid_history();
     let op = builder.begin(1, leasing("leader"), 20_000);
     builder.enter(op, Some((1, 900)), 20_001);
-    let (asked, told) = if expired {
+    let (requested, told) = if expired {
         (21_900, 21_910)
     } else {
         (20_900, 20_910)
     };
-    builder.refresh(op, expired, [asked, told]);
+    builder.renew(op, expired, [requested, told]);
     (builder, op)
 }
 
 #[test]
-fn a_refresh_that_did_nothing() {
+fn a_renewal_that_did_nothing() {
     for (expired, end) in [(false, 21_900), (true, 22_900)] {
         for (lost, found) in [(end, &[][..]), (end - 1, &[(LostLeases, 1)])] {
             for kind in [ErrorKind::SlotLost, ErrorKind::Fenced] {
-                let (mut builder, op) = refreshed(expired);
+                let (mut builder, op) = after_renewal(expired);
                 builder.end(op, failed(kind), Some(20_500), lost);
                 builder.finds(found);
             }
             for release in [Release::Expired, Release::Lost] {
-                let (mut builder, op) = refreshed(expired);
+                let (mut builder, op) = after_renewal(expired);
                 builder.release(op, true, release, lost);
                 builder.end(op, Outcome::Done, Some(20_500), lost + 1);
                 builder.write(op, "leader", (1, 900));
                 builder.finds(found);
             }
-            let (mut builder, op) = refreshed(expired);
-            builder.refresh(op, true, [lost - 1, lost]);
+            let (mut builder, op) = after_renewal(expired);
+            builder.renew(op, true, [lost - 1, lost]);
             builder.end(op, Outcome::Done, Some(20_500), lost + 1);
             builder.write(op, "leader", (1, 900));
             builder.finds(found);
@@ -217,9 +217,9 @@ fn a_refresh_that_did_nothing() {
 }
 
 #[test]
-fn a_jump_before_a_refresh_does_not_end_what_it_gave() {
+fn a_jump_before_a_renewal_does_not_end_what_it_gave() {
     for (jump, found) in [(20_800, &[(LostLeases, 1)][..]), (21_000, &[])] {
-        let (mut builder, op) = refreshed(false);
+        let (mut builder, op) = after_renewal(false);
         builder.fault(FaultKind::ClockAhead, None, jump, 29_000);
         builder.end(op, failed(ErrorKind::SlotLost), Some(20_500), 21_899);
         builder.finds(found);
@@ -237,7 +237,7 @@ fn belief_in_an_expired_lease() {
         let mut builder = valid_history();
         let op = builder.begin(1, leasing("leader"), 20_000);
         builder.enter(op, Some((1, 900)), 20_100);
-        builder.refresh(op, false, [20_599, 20_600]);
+        builder.renew(op, false, [20_599, 20_600]);
         builder.end(op, Outcome::Done, Some(held_until), 22_000);
         builder.write(op, "leader", (1, 900));
         builder.finds(found);

@@ -1,7 +1,7 @@
 //! Whether anything was done.
 
 use torture_checker::Violation::NothingDone;
-use torture_history::{ErrorKind, Outcome, Record, Task, Waiting};
+use torture_history::{ErrorKind, Outcome, Record, Task, WaitLimit};
 
 use crate::history_builder::{HistoryBuilder, failed, leasing};
 use crate::valid_history::valid_history;
@@ -30,17 +30,17 @@ fn a_long_run_in_which_nothing_was_done() {
 }
 
 #[test]
-fn one_kind_of_task_that_always_failed() {
+fn a_kind_of_task_that_always_failed() {
     let mut builder = valid_history();
-    let visitors: Vec<i64> = builder
+    let users: Vec<i64> = builder
         .evidence
-        .visits
+        .slot_uses
         .drain(..)
-        .map(|visit| visit.op)
+        .map(|slot_use| slot_use.op)
         .collect();
     for record in builder.records.values_mut().flatten() {
         if let Record::Ended { op, outcome, .. } = record
-            && visitors.contains(&op.0)
+            && users.contains(&op.0)
         {
             *outcome = Outcome::RolledBack;
         }
@@ -53,7 +53,7 @@ fn one_kind_of_task_that_always_failed() {
     let late = builder.begin(
         2,
         Task::Slot {
-            wait: Waiting::AtMost(5),
+            wait: WaitLimit::AtMost(5),
         },
         10_010,
     );

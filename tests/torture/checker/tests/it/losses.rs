@@ -1,9 +1,11 @@
-//! Transactions in which something went wrong and was swallowed, and those whose closures panicked.
+//! Transactions in which something went wrong and was ignored, and those whose closures panicked.
 
 use torture_checker::Violation::{
     GhostCommits, LeftLocks, LostCommits, OverlappingHolders, UnexpectedErrors, UnreportedLosses,
 };
-use torture_history::{ErrorKind, FaultKind, Form, Mishap, Outcome, Row, workload_spec};
+use torture_history::{
+    ErrorKind, FaultKind, InjectedFault, Outcome, Row, TransactionMethod, workload_spec,
+};
 
 use crate::history_builder::operations::{BEFORE, GRANTED, OUTSIDE};
 use crate::history_builder::{failed, panicking};
@@ -12,10 +14,16 @@ use crate::valid_history::valid_history;
 const AFTER: Row = Row::Step(workload_spec::STEP_AFTER);
 
 #[test]
-fn a_transaction_that_was_gone_is_reported() {
+fn a_lost_transaction_that_is_reported_as_lost() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Deadlock, true, 1000);
-    builder.asked(op, Some(ErrorKind::Aborted), 1010);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Deadlock,
+        true,
+        1000,
+    );
+    builder.requested(op, Some(ErrorKind::Aborted), 1010);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.assert_no_violations();
     // The statement after it was committed by itself, as on InnoDB.
@@ -24,15 +32,15 @@ fn a_transaction_that_was_gone_is_reported() {
 }
 
 #[test]
-fn a_transaction_that_was_gone_is_told_that_it_is_done() {
-    for (mishap, is_lost) in [
-        (Mishap::Deadlock, true),
-        (Mishap::Commit, true),
-        (Mishap::LeftOpen, false),
+fn a_lost_transaction_that_is_reported_as_done() {
+    for (injected, is_lost) in [
+        (InjectedFault::Deadlock, true),
+        (InjectedFault::Commit, true),
+        (InjectedFault::LeftOpen, false),
     ] {
         for rows in [&[][..], &BEFORE, &[AFTER]] {
             let mut builder = valid_history();
-            let op = builder.goes_wrong(1, Form::Locked, mishap, is_lost, 1000);
+            let op = builder.goes_wrong(1, TransactionMethod::Locked, injected, is_lost, 1000);
             builder.end(op, Outcome::Done, Some(1010), 1020);
             builder.keep(op, rows);
             builder.finds(&[(UnreportedLosses, 1)]);
@@ -41,10 +49,16 @@ fn a_transaction_that_was_gone_is_told_that_it_is_done() {
 }
 
 #[test]
-fn something_is_granted_in_a_transaction_that_was_gone() {
+fn a_grant_in_a_lost_transaction() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Diesel, Mishap::Rollback, true, 1000);
-    builder.asked(op, None, 1010);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Diesel,
+        InjectedFault::Rollback,
+        true,
+        1000,
+    );
+    builder.requested(op, None, 1010);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.finds(&[(UnreportedLosses, 1)]);
     // What it wrote with it was committed by itself.
@@ -53,16 +67,20 @@ fn something_is_granted_in_a_transaction_that_was_gone() {
 }
 
 #[test]
-fn something_is_granted_in_one_more_transaction() {
-    for (form, mishap, assert_no_violations) in [
-        (Form::Locked, Mishap::Commit, true),
-        (Form::Transaction, Mishap::Rollback, true),
-        (Form::Diesel, Mishap::Commit, false),
-        (Form::Locked, Mishap::Deadlock, false),
+fn a_grant_in_one_more_transaction() {
+    for (method, injected, assert_no_violations) in [
+        (TransactionMethod::Locked, InjectedFault::Commit, true),
+        (
+            TransactionMethod::Transaction,
+            InjectedFault::Rollback,
+            true,
+        ),
+        (TransactionMethod::Diesel, InjectedFault::Commit, false),
+        (TransactionMethod::Locked, InjectedFault::Deadlock, false),
     ] {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(1, form, mishap, true, 1000);
-        builder.asked(op, None, 1010);
+        let op = builder.goes_wrong(1, method, injected, true, 1000);
+        builder.requested(op, None, 1010);
         builder.end(op, failed(ErrorKind::Aborted), None, 1020);
         builder.finds(&[(UnreportedLosses, 1)]);
         builder.limits.one_more_transaction = true;
@@ -76,19 +94,31 @@ fn something_is_granted_in_one_more_transaction() {
     }
     let mut builder = valid_history();
     builder.limits.one_more_transaction = true;
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Commit, true, 1000);
-    builder.asked(op, None, 1010);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Commit,
+        true,
+        1000,
+    );
+    builder.requested(op, None, 1010);
     builder.end(op, Outcome::Done, Some(1010), 1020);
     builder.finds(&[(UnreportedLosses, 1)]);
 }
 
 #[test]
-fn something_is_granted_before_the_transaction_was_gone() {
+fn a_grant_before_the_transaction_was_lost() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Duplicate, false, 1000);
-    builder.asked(op, None, 1010);
-    builder.swallowed(op, true, 1011);
-    builder.asked(op, Some(ErrorKind::Aborted), 1012);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Duplicate,
+        false,
+        1000,
+    );
+    builder.requested(op, None, 1010);
+    builder.fault_ignored(op, true, 1011);
+    builder.requested(op, Some(ErrorKind::Aborted), 1012);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.assert_no_violations();
 }
@@ -97,7 +127,13 @@ fn something_is_granted_before_the_transaction_was_gone() {
 fn write_before_a_lost_transaction_is_present() {
     for row in BEFORE {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(1, Form::Locked, Mishap::Deadlock, true, 1000);
+        let op = builder.goes_wrong(
+            1,
+            TransactionMethod::Locked,
+            InjectedFault::Deadlock,
+            true,
+            1000,
+        );
         builder.end(op, Outcome::RolledBack, None, 1020);
         builder.keep(op, &[row]);
         builder.finds(&[(GhostCommits, 1)]);
@@ -107,7 +143,13 @@ fn write_before_a_lost_transaction_is_present() {
 #[test]
 fn write_committed_by_the_closure_is_present() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Commit, true, 1000);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Commit,
+        true,
+        1000,
+    );
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.keep(op, &BEFORE);
     builder.assert_no_violations();
@@ -118,8 +160,14 @@ fn write_committed_by_the_closure_is_present() {
 #[test]
 fn a_transaction_that_was_left_open_leaves_nothing() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::LeftOpen, false, 1000);
-    builder.asked(op, None, 1010);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::LeftOpen,
+        false,
+        1000,
+    );
+    builder.requested(op, None, 1010);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.assert_no_violations();
     builder.keep(op, &[AFTER]);
@@ -131,7 +179,13 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
     let rows = [&BEFORE[..], &[AFTER]].concat();
     for missing in 0..rows.len() {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(1, Form::Locked, Mishap::Duplicate, false, 1000);
+        let op = builder.goes_wrong(
+            1,
+            TransactionMethod::Locked,
+            InjectedFault::Duplicate,
+            false,
+            1000,
+        );
         builder.end(op, Outcome::Done, Some(1010), 1020);
         let mut some = rows.clone();
         some.remove(missing);
@@ -140,18 +194,36 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
     }
     for there in [&rows[..], &[]] {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(11, Form::Locked, Mishap::Duplicate, false, 1000);
+        let op = builder.goes_wrong(
+            11,
+            TransactionMethod::Locked,
+            InjectedFault::Duplicate,
+            false,
+            1000,
+        );
         builder.kill(11);
         builder.keep(op, there);
         builder.assert_no_violations();
     }
     let mut builder = valid_history();
-    let op = builder.goes_wrong(11, Form::Locked, Mishap::Duplicate, false, 1000);
+    let op = builder.goes_wrong(
+        11,
+        TransactionMethod::Locked,
+        InjectedFault::Duplicate,
+        false,
+        1000,
+    );
     builder.kill(11);
     builder.keep(op, &[AFTER]);
     builder.finds(&[(LostCommits, 1)]);
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Duplicate, false, 1000);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Duplicate,
+        false,
+        1000,
+    );
     builder.end(op, Outcome::RolledBack, None, 1020);
     builder.keep(op, &rows);
     builder.finds(&[(GhostCommits, 1)]);
@@ -160,19 +232,31 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
 #[test]
 fn a_transaction_that_went_on_is_told_that_it_was_gone() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Duplicate, false, 1000);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Duplicate,
+        false,
+        1000,
+    );
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.finds(&[(UnexpectedErrors, 1)]);
 
     let mut builder = valid_history();
-    let op = builder.goes_wrong(1, Form::Locked, Mishap::Duplicate, false, 1000);
-    builder.asked(op, Some(ErrorKind::Aborted), 1010);
+    let op = builder.goes_wrong(
+        1,
+        TransactionMethod::Locked,
+        InjectedFault::Duplicate,
+        false,
+        1000,
+    );
+    builder.requested(op, Some(ErrorKind::Aborted), 1010);
     builder.end(op, Outcome::RolledBack, None, 1020);
     builder.finds(&[(UnexpectedErrors, 1)]);
 }
 
 #[test]
-fn two_hold_a_lock_in_which_something_went_wrong() {
+fn overlapping_holders_with_an_injected_fault() {
     let mut builder = valid_history();
     builder.survives(1, 1000);
     builder.survives(2, 1004);
@@ -183,10 +267,7 @@ fn two_hold_a_lock_in_which_something_went_wrong() {
 fn write_before_a_panic_is_present() {
     let mut builder = valid_history();
     let op = builder.panics(1, 1000);
-    builder.keep(
-        op,
-        &[Row::Counter(workload_spec::SPOILED_COUNTERS.start + 2)],
-    );
+    builder.keep(op, &[Row::Counter(workload_spec::FAULT_COUNTERS.start + 2)]);
     builder.finds(&[(GhostCommits, 1)]);
 }
 

@@ -46,7 +46,7 @@ fn a_number_below_one() {
 }
 
 #[test]
-fn a_counter_that_nobody_set_so() {
+fn a_counter_with_a_value_that_no_operation_wrote() {
     let mut builder = valid_history();
     builder.counter(3).n += 1;
     builder.finds(&[(LostUpdates, 1)]);
@@ -123,7 +123,7 @@ fn numbers_of_two_at_the_same_time_may_be_in_any_order() {
 }
 
 #[test]
-fn a_number_that_nobody_has() {
+fn a_gap_in_a_sequence() {
     let mut builder = valid_history();
     builder.pass(1, 2, 1000, 1005);
     builder.sequence(2).last += 3;
@@ -155,7 +155,7 @@ fn a_sequence_that_was_drawn_from_and_has_no_pass() {
 }
 
 #[test]
-fn a_number_that_two_have() {
+fn a_number_drawn_twice() {
     let mut builder = valid_history();
     builder.pass(1, 2, 1000, 1005);
     builder.sequence(2).last -= 1;
@@ -178,7 +178,7 @@ fn a_sequence_that_is_gone() {
 }
 
 #[test]
-fn sequences_of_others_are_not_looked_at() {
+fn sequences_of_other_names_are_not_checked() {
     let mut builder = valid_history();
     builder.sequence(7).name = "invoice".to_owned();
     builder.evidence.sequences.last_mut().unwrap().last = 7;
@@ -186,7 +186,7 @@ fn sequences_of_others_are_not_looked_at() {
 }
 
 #[test]
-fn where_updates_were_lost_the_order_says_nothing() {
+fn order_is_not_checked_where_updates_were_lost() {
     let mut builder = valid_history();
     let first = builder.lock(1, &[3], [1000, 1001, 1002, 1003]);
     let second = builder.lock(2, &[3], [1010, 1011, 1012, 1013]);

@@ -30,7 +30,7 @@ fn waited(waits: &Waits, faults: u64, median_ms: f64, max_ms: f64) {
 }
 
 #[test]
-fn of_a_run_without_faults() {
+fn phases_of_a_run_without_faults() {
     let mut builder = HistoryBuilder::new();
     builder.lock(1, &[0], [1000, 1001, 1010, 1020]);
     builder.lock(1, &[0], [2000, 2001, 2010, 2050]);
@@ -42,7 +42,7 @@ fn of_a_run_without_faults() {
 }
 
 #[test]
-fn of_an_empty_run() {
+fn phases_of_an_empty_run() {
     is(&phases(&HistoryBuilder::new()).calm, 0.0, 0);
 }
 
@@ -92,7 +92,7 @@ fn a_fault_for_all_keeps_all_waiting() {
 }
 
 #[test]
-fn a_fault_that_nobody_noticed() {
+fn a_fault_without_effect() {
     let mut builder = HistoryBuilder::new();
     builder.fault(FaultKind::Snapshot, None, 10_000, 10_001);
     builder.lock(1, &[0], [1000, 1001, 1002, 9500]);
@@ -101,7 +101,7 @@ fn a_fault_that_nobody_noticed() {
 }
 
 #[test]
-fn one_that_never_came_back_waited_as_long_as_its_process_lived() {
+fn unfinished_operation_waited_as_long_as_its_process_lived() {
     let mut builder = HistoryBuilder::new();
     builder.fault(FaultKind::BlackHole, Some(2), 10_000, 10_001);
     builder.begin(1, crate::history_builder::locking(&[0]), 9_000);

@@ -103,7 +103,7 @@ fn a_fault_that_ends_before_it_begins() {
 }
 
 #[test]
-fn one_that_knew_the_future() {
+fn held_until_after_the_end() {
     let mut builder = valid_history();
     let slot = Some((1, 300));
     builder.whole(
@@ -117,7 +117,7 @@ fn one_that_knew_the_future() {
 }
 
 #[test]
-fn one_that_is_done_and_never_entered() {
+fn done_without_having_entered() {
     let mut builder = valid_history();
     let op = builder.begin(1, locking(&[3]), 1000);
     builder.end(op, Outcome::Done, None, 1003);
@@ -125,7 +125,7 @@ fn one_that_is_done_and_never_entered() {
 }
 
 #[test]
-fn one_that_is_done_and_did_not_hold_what_it_entered_with() {
+fn done_without_having_held() {
     let mut builder = valid_history();
     builder.whole(
         1,
@@ -163,22 +163,22 @@ fn a_lease_of_no_known_semaphore_or_without_a_slot() {
 }
 
 #[test]
-fn one_that_refreshed_before_it_asked_to() {
-    for (asked, told) in [(1003, 1002), (999, 1002)] {
+fn renewed_before_it_was_requested() {
+    for (requested, told) in [(1003, 1002), (999, 1002)] {
         let mut builder = valid_history();
         let op = builder.begin(1, leasing("leader"), 1000);
         builder.enter(op, Some((1, 300)), 1001);
-        builder.refresh(op, false, [asked, told]);
+        builder.renew(op, false, [requested, told]);
         refuses(&builder, "before it had asked");
     }
 }
 
 #[test]
-fn one_in_which_nothing_was_to_go_wrong() {
+fn ignored_fault_in_a_task_without_one() {
     for wrong in [
-        HistoryBuilder::swallow_one,
+        HistoryBuilder::ignore_one,
         HistoryBuilder::write_one,
-        HistoryBuilder::ask_one,
+        HistoryBuilder::request_one,
     ] {
         let mut builder = valid_history();
         let op = builder.begin(1, locking(&[3]), 1000);
@@ -188,21 +188,21 @@ fn one_in_which_nothing_was_to_go_wrong() {
 }
 
 impl HistoryBuilder {
-    fn swallow_one(&mut self, op: Op) {
-        self.swallowed(op, true, 1001);
+    fn ignore_one(&mut self, op: Op) {
+        self.fault_ignored(op, true, 1001);
     }
 
     fn write_one(&mut self, op: Op) {
         self.wrote(op, Row::Step(1), 1001);
     }
 
-    fn ask_one(&mut self, op: Op) {
-        self.asked(op, None, 1001);
+    fn request_one(&mut self, op: Op) {
+        self.requested(op, None, 1001);
     }
 }
 
 #[test]
-fn a_thread_that_is_at_two_operations() {
+fn two_operations_of_a_thread_at_the_same_time() {
     let began = |op, thread| Record::Began {
         op,
         thread,

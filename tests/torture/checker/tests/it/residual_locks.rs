@@ -32,7 +32,7 @@ fn a_slot_whose_row_is_locked() {
 }
 
 #[test]
-fn somebody_has_the_right_to_write() {
+fn a_write_lock_left_over() {
     let mut builder = valid_history();
     builder.evidence.somebody_writes = true;
     builder.finds(&[(LeftSlots, 1)]);

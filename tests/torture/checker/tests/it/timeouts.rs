@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use torture_checker::Violation::{self, EarlyTimeouts, LateTimeouts, UnexpectedErrors};
-use torture_history::{ErrorKind, FaultKind, Outcome, Task, Waiting};
+use torture_history::{ErrorKind, FaultKind, Outcome, Task, WaitLimit};
 
 use crate::history_builder::{HistoryBuilder, failed};
 
 const SLOT: Task = Task::Slot {
-    wait: Waiting::AtMost(100),
+    wait: WaitLimit::AtMost(100),
 };
 
 /// What is found when a task that began at 20 s fails so after so many milliseconds.
@@ -26,17 +26,17 @@ fn after(
 }
 
 #[test]
-fn a_wait_is_as_long_as_was_asked_for() {
+fn a_wait_that_ends_early() {
     let lock = Task::Lock {
         counters: vec![1],
         kept: true,
-        wait: Waiting::AtMost(100),
+        wait: WaitLimit::AtMost(100),
     };
     let lease = Task::Lease {
         semaphore: "leader".to_owned(),
         renewed: false,
         lease_ms: 1000,
-        wait: Waiting::AtMost(100),
+        wait: WaitLimit::AtMost(100),
     };
     for (task, ms) in [
         (SLOT, 100),
@@ -132,7 +132,7 @@ fn grant_or_refusal_in_time_is_not_late() {
     };
     let slot = |wait| Task::Slot { wait };
     let pinned = Task::Pinned { lease_ms: 100_000 };
-    let (no, some) = (Waiting::No, Waiting::AtMost(100));
+    let (no, some) = (WaitLimit::No, WaitLimit::AtMost(100));
     for (task, limit, end) in [
         (lock(no), 0, End::Entered),
         (lock(no), 0, End::Refused),
@@ -149,7 +149,7 @@ fn grant_or_refusal_in_time_is_not_late() {
         assert!(!late_after(limit + 5000), "{task:?} {end:?}");
         assert!(late_after(limit + 5001), "{task:?} {end:?}");
     }
-    for task in [lock(Waiting::Forever), Task::Pass { sequence: 1 }] {
+    for task in [lock(WaitLimit::Forever), Task::Pass { sequence: 1 }] {
         assert!(!late(&waited(&task, End::Entered, 30_000, |_| ())));
     }
 }
@@ -195,12 +195,12 @@ fn without_a_server_the_pause_of_another_holds_up_grants() {
         semaphore: "leader".to_owned(),
         renewed: false,
         lease_ms: 100_000,
-        wait: Waiting::AtMost(100),
+        wait: WaitLimit::AtMost(100),
     };
     let lock = Task::Lock {
         counters: vec![1],
         kept: true,
-        wait: Waiting::AtMost(100),
+        wait: WaitLimit::AtMost(100),
     };
     for (task, end, kind, has_server, excused) in [
         (&lease, End::Entered, FaultKind::Pause, false, true),

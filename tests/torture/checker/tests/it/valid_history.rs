@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, Waiting, workload_spec};
+use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, WaitLimit, workload_spec};
 
 use crate::history_builder::{HistoryBuilder, failed, leasing, locking};
 
@@ -24,7 +24,7 @@ pub(crate) fn valid_history() -> HistoryBuilder {
         semaphore: "leader".to_owned(),
         renewed: true,
         lease_ms: 1000,
-        wait: Waiting::Forever,
+        wait: WaitLimit::Forever,
     };
     let renewed = builder.begin(1, renewed, 122);
     builder.enter(renewed, Some((1, 102)), 123);
@@ -47,7 +47,7 @@ pub(crate) fn valid_history() -> HistoryBuilder {
     let refused = builder.begin(2, leasing("leader"), 220);
     builder.end(refused, Outcome::Refused, None, 221);
     let late = Task::Slot {
-        wait: Waiting::AtMost(5),
+        wait: WaitLimit::AtMost(5),
     };
     let late = builder.begin(3, late, 220);
     builder.end(late, failed(ErrorKind::TimedOut), None, 226);
@@ -55,7 +55,7 @@ pub(crate) fn valid_history() -> HistoryBuilder {
 }
 
 #[test]
-fn everything_assert_no_violations() {
+fn a_history_of_all_tasks_has_no_violations() {
     let builder = valid_history();
     builder.assert_no_violations();
     let verdict = builder.verdict().unwrap();
@@ -105,7 +105,7 @@ fn last_attempt_counts() {
 }
 
 #[test]
-fn whether_an_operation_took_place_whose_process_was_killed_the_database_tells() {
+fn rows_decide_about_operations_of_killed_processes() {
     let mut builder = valid_history();
     for (counter, happened) in [(3, true), (4, false)] {
         let killed = 10 + counter;
@@ -125,7 +125,7 @@ fn whether_an_operation_took_place_whose_process_was_killed_the_database_tells()
 }
 
 #[test]
-fn whether_a_commit_took_place_whose_connection_was_lost_the_database_tells() {
+fn rows_decide_about_commits_of_lost_connections() {
     let mut builder = valid_history();
     builder.fault(FaultKind::Reset, None, 1000, 2000);
     for (counter, happened) in [(3, true), (4, false)] {

@@ -60,7 +60,7 @@ fn as_json_it_is_one_object() {
 }
 
 #[test]
-fn people_are_told_who_and_when() {
+fn violations_name_processes_and_times() {
     let text = wrong().verdict().unwrap().to_string();
     for part in [
         "33 operations\n",

@@ -1,22 +1,23 @@
 //! Operations that are done, with the rows that they leave.
 
-use torture_checker::{LedgerRow, Pass, Step, Visit, Write};
+use torture_checker::{LedgerRow, Pass, SlotUse, Step, Write};
 use torture_history::{
-    ErrorKind, Form, Mishap, Op, Outcome, Record, Release, Row, Task, Waiting, workload_spec,
+    ErrorKind, InjectedFault, Op, Outcome, Record, Release, Row, Task, TransactionMethod,
+    WaitLimit, workload_spec,
 };
 
-use super::{HistoryBuilder, Times, at, leasing, locking, panicking, swallowing};
+use super::{HistoryBuilder, Times, at, ignoring_fault, leasing, locking, panicking};
 
 /// What is written before something goes wrong.
 pub(crate) const BEFORE: [Row; 2] = [
-    Row::Counter(workload_spec::SPOILED_COUNTERS.start),
+    Row::Counter(workload_spec::FAULT_COUNTERS.start),
     Row::Step(workload_spec::STEP_BEFORE),
 ];
 
 /// What is written after that, with a lock and a number.
 pub(crate) const GRANTED: [Row; 2] = [
-    Row::Counter(workload_spec::SPOILED_COUNTERS.start + 1),
-    Row::Pass(workload_spec::SPOILED_SEQUENCE),
+    Row::Counter(workload_spec::FAULT_COUNTERS.start + 1),
+    Row::Pass(workload_spec::FAULT_SEQUENCE),
 ];
 
 /// What is written after a panic.
@@ -58,14 +59,14 @@ impl HistoryBuilder {
         op
     }
 
-    /// It refreshes its lease: when it asks, and when it is told.
-    pub(crate) fn refresh(&mut self, op: Op, expired: bool, [asked, told]: [u64; 2]) {
+    /// It renews its lease: when it asks, and when it is told.
+    pub(crate) fn renew(&mut self, op: Op, expired: bool, [requested, told]: [u64; 2]) {
         self.record(
             op.process(),
-            Record::Refreshed {
+            Record::Renewed {
                 op,
                 expired,
-                asked: at(asked),
+                requested: at(requested),
                 at: at(told),
             },
         );
@@ -108,16 +109,16 @@ impl HistoryBuilder {
 
     /// Holds a slot for a transaction.
     pub(crate) fn slot(&mut self, process: u32, times: Times) -> Op {
-        let wait = Waiting::AtMost(500);
+        let wait = WaitLimit::AtMost(500);
         let op = self.whole(process, Task::Slot { wait }, None, Outcome::Done, times);
-        self.visit(op);
+        self.use_slot(op);
         op
     }
 
     /// The operation's transaction held a slot.
-    pub(crate) fn visit(&mut self, op: Op) {
+    pub(crate) fn use_slot(&mut self, op: Op) {
         let semaphore = workload_spec::HELD_BY_TRANSACTIONS.name.to_owned();
-        self.evidence.visits.push(Visit {
+        self.evidence.slot_uses.push(SlotUse {
             op: op.0,
             semaphore,
         });
@@ -150,11 +151,11 @@ impl HistoryBuilder {
         self.record(op.process(), Record::Wrote { op, row, at });
     }
 
-    /// Something goes wrong, and is swallowed.
-    pub(crate) fn swallowed(&mut self, op: Op, is_lost: bool, ms: u64) {
+    /// Something goes wrong, and is ignored.
+    pub(crate) fn fault_ignored(&mut self, op: Op, is_lost: bool, ms: u64) {
         self.record(
             op.process(),
-            Record::Swallowed {
+            Record::FaultIgnored {
                 op,
                 kind: Some(ErrorKind::Other),
                 is_lost,
@@ -164,9 +165,9 @@ impl HistoryBuilder {
     }
 
     /// It asks for something after that.
-    pub(crate) fn asked(&mut self, op: Op, refused: Option<ErrorKind>, ms: u64) {
+    pub(crate) fn requested(&mut self, op: Op, refused: Option<ErrorKind>, ms: u64) {
         let at = at(ms);
-        self.record(op.process(), Record::Asked { op, refused, at });
+        self.record(op.process(), Record::Requested { op, refused, at });
     }
 
     /// The rows of an operation in which something went wrong are in the database.
@@ -187,26 +188,32 @@ impl HistoryBuilder {
     pub(crate) fn goes_wrong(
         &mut self,
         process: u32,
-        form: Form,
-        mishap: Mishap,
+        method: TransactionMethod,
+        injected: InjectedFault,
         is_lost: bool,
         ms: u64,
     ) -> Op {
-        let op = self.begin(process, swallowing(form, mishap), ms);
+        let op = self.begin(process, ignoring_fault(method, injected), ms);
         self.enter(op, None, ms + 1);
         for row in BEFORE {
             self.wrote(op, row, ms + 2);
         }
-        self.swallowed(op, is_lost, ms + 3);
+        self.fault_ignored(op, is_lost, ms + 3);
         self.wrote(op, Row::Step(workload_spec::STEP_AFTER), ms + 4);
         op
     }
 
     /// Something goes wrong, the transaction goes on, and is committed.
     pub(crate) fn survives(&mut self, process: u32, ms: u64) -> Op {
-        let op = self.goes_wrong(process, Form::Locked, Mishap::Duplicate, false, ms);
+        let op = self.goes_wrong(
+            process,
+            TransactionMethod::Locked,
+            InjectedFault::Duplicate,
+            false,
+            ms,
+        );
         for row in GRANTED {
-            self.asked(op, None, ms + 5);
+            self.requested(op, None, ms + 5);
             self.wrote(op, row, ms + 5);
         }
         self.end(op, Outcome::Done, Some(ms + 6), ms + 7);
@@ -235,11 +242,11 @@ impl HistoryBuilder {
         self.enter(op, None, ms + 1);
         self.wrote(
             op,
-            Row::Counter(workload_spec::SPOILED_COUNTERS.start + 2),
+            Row::Counter(workload_spec::FAULT_COUNTERS.start + 2),
             ms + 2,
         );
         self.wrote(op, OUTSIDE, ms + 3);
-        self.asked(op, refused, ms + 4);
+        self.requested(op, refused, ms + 4);
         self.end(op, Outcome::Done, Some(ms + 1), ms + 5);
         op
     }

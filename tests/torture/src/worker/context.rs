@@ -1,0 +1,20 @@
+//! What the threads of a worker share.
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use diesel_locks::SlotRenewer;
+use torture_history::Writer;
+
+use super::pool::Connections;
+use crate::job::Job;
+use crate::store::Store;
+
+/// What the threads of a worker share.
+pub(crate) struct WorkerContext<C: Store> {
+    pub(crate) job: Job,
+    pub(crate) pool: Connections<C>,
+    pub(crate) renewer: SlotRenewer<C>,
+    pub(crate) history: Writer,
+    pub(super) operations: AtomicU32,
+    pub(super) is_over: AtomicBool,
+}
