@@ -66,7 +66,7 @@ pub enum Step {
     RenewSkipped,
     /// Its answer arrives at the guard.
     Confirm,
-    /// Its answer arrives at a `Slot` without a guard, which may be refreshed after its end.
+    /// Its answer arrives at a `Slot` without a guard, which may be renewed after its end.
     ConfirmSlot,
     /// Asks the guard whether it is held, and writes.
     Write,
@@ -142,7 +142,7 @@ fn steps_of(config: &Config, state: &State, index: usize, mut step: impl FnMut(S
             renewal,
         } => {
             match renewal {
-                // A guard that is lost is not renewed; a `Slot` without a guard may be refreshed late. The mutant
+                // A guard that is lost is not renewed; a `Slot` without a guard may be renewed late. The mutant
                 // is about guards.
                 Renewal::None if left == 0 && config.is(Mutant::LostGuardRevived) => {}
                 Renewal::None => step(Step::Renew),

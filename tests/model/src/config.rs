@@ -1,7 +1,5 @@
 //! How large the model is, and what is wrong with it.
 
-use crate::invariant::Invariant;
-
 /// The largest number of slots.
 pub const MOST_SLOTS: usize = 2;
 
@@ -109,7 +107,7 @@ pub enum Mutant {
     /// The resource accepts every write. (The application's part: the statement in `docs/guide.md`.)
     NoFenceCheck,
     /// `engine/slot_queries.rs`, `push_key_filter` of `Renew`: without the token.
-    RefreshWithoutToken,
+    RenewWithoutToken,
     /// `engine/slot_queries.rs`, `push_key_filter` of `Release`: without the token.
     ReleaseWithoutToken,
     /// `semaphore/acquire.rs`, `started`, and `semaphore/renewer/renew.rs`, `renew`: the deadline is counted from the
@@ -138,33 +136,10 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// Where the mutant shows, and which invariant it breaks.
-    pub const fn breaks(self) -> (Config, Invariant) {
-        let (config, invariant) = match self {
-            Self::NoFenceCheck => (Config::WRITES, Invariant::NoStaleWrite),
-            Self::FenceByClock => (Config::WRITES, Invariant::FencesGrow),
-            Self::FenceOfOwnSlot => (Config::FENCES, Invariant::FencesGrow),
-            Self::TakeWithoutFence | Self::PurgeForgetsFences => {
-                (Config::SLOTS, Invariant::FencesGrow)
-            }
-            Self::RefreshWithoutToken
-            | Self::ReleaseWithoutToken
-            | Self::DeadlineAfterReply
-            | Self::TakeWithoutCompare
-            | Self::ProcessClock => (Config::SLOTS, Invariant::OneHolderPerSlot),
-            Self::CountBeforeLock | Self::HoldersAboveIgnored => {
-                (Config::SLOTS, Invariant::NoGrantBeyondPermits)
-            }
-            Self::LostGuardRevived => (Config::SLOTS, Invariant::LostForEver),
-            Self::ExpiryIgnored => (Config::SLOTS, Invariant::FreeSlotIsFound),
-        };
-        (config.with(self), invariant)
-    }
-
     /// All of them.
     pub const ALL: [Self; 14] = [
         Self::NoFenceCheck,
-        Self::RefreshWithoutToken,
+        Self::RenewWithoutToken,
         Self::ReleaseWithoutToken,
         Self::DeadlineAfterReply,
         Self::CountBeforeLock,

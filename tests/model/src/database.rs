@@ -35,7 +35,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `expires_us <= now`, which includes rows that were given back.
+    /// `expires_us <= now`, which includes rows that were released.
     fn is_free(self, config: &Config) -> bool {
         let ended = if config.is(Mutant::ProcessClock) {
             self.left <= 1
@@ -154,7 +154,7 @@ impl Database {
         }
     }
 
-    /// `open_slots`, its second statement, and `open_among`: `slots` were counted by the first.
+    /// `grantable_slots`, its second statement, and `lowest_grantable`: `slots` were counted by the first.
     pub fn open(&self, slots: usize, permits: usize, config: &Config) -> Numbers {
         let free: Numbers = self.free(config).filter(|&number| number < slots).collect();
         let holders = if config.is(Mutant::HoldersAboveIgnored) {
@@ -181,7 +181,7 @@ impl Database {
         largest.filter(|_| config.fences).unwrap_or(0)
     }
 
-    /// `Take`: compare and set. `after`: the largest fence that the look saw.
+    /// `Claim`: compare and set. `after`: the largest fence that the look saw.
     pub fn take(
         &mut self,
         number: Number,
@@ -213,24 +213,24 @@ impl Database {
         })
     }
 
-    /// `Extend`, and `Renew`; says what is then left of the lease, if it is this token's.
+    /// `renew_one` and `renew_batch`; says what is then left of the lease, if it is this token's.
     pub fn extend(&mut self, number: Number, token: Token, config: &Config) -> Option<u8> {
         let row = &mut self.rows[number];
-        let ours = row.is_of(token) || row.present && config.is(Mutant::RefreshWithoutToken);
+        let ours = row.is_of(token) || row.present && config.is(Mutant::RenewWithoutToken);
         if ours {
             row.left = LEASE;
         }
         ours.then_some(LEASE)
     }
 
-    /// `Renew` when another session has the row locked: it keeps its end, and what is left is lines.
+    /// `renew_batch` when another session has the row locked: it keeps its end, and what is left is lines.
     pub fn left_of(&self, number: Number, token: Token) -> Option<u8> {
         let row = &self.rows[number];
         row.is_of(token).then_some(row.left.min(LEASE))
     }
 
-    /// `GiveBack`.
-    pub fn give_back(&mut self, number: Number, token: Token, config: &Config) {
+    /// `release` and `release_batch`.
+    pub fn release(&mut self, number: Number, token: Token, config: &Config) {
         let row = &mut self.rows[number];
         if row.is_of(token) || row.present && config.is(Mutant::ReleaseWithoutToken) {
             row.left = 0;
@@ -238,7 +238,7 @@ impl Database {
         }
     }
 
-    /// `add_slots`: new rows begin with the fence of those that were removed.
+    /// `create_slots`: new rows begin with the fence of those that were removed.
     pub fn add(&mut self, permits: usize, config: &Config) {
         for row in self.rows[..permits].iter_mut().filter(|row| !row.present) {
             row.present = true;

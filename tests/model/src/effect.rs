@@ -19,7 +19,7 @@ pub fn next(config: &Config, last: &State, action: Action) -> Option<State> {
         Action::SetForward => state.database.set_forward(),
         Action::SetBack { ended_go_on } => {
             if state.database.set_back(ended_go_on) {
-                note(&mut state, Since::LateRefresh, config.most_permits());
+                note(&mut state, Since::LateRenewal, config.most_permits());
             }
         }
         Action::Add { permits } => state.database.add(permits, config),
@@ -88,7 +88,7 @@ fn step_of(config: &Config, state: &mut State, index: usize, step: Step) {
             token: slot.token,
         },
         (Process::Releasing { number, token }, Step::Released) => {
-            state.database.give_back(number, token, config);
+            state.database.release(number, token, config);
             Process::Idle
         }
         (
@@ -191,7 +191,7 @@ impl Holding {
             .database
             .extend(self.slot.number, self.slot.token, config);
         if had_ended && left.is_some() {
-            note(state, Since::LateRefresh, config.most_permits());
+            note(state, Since::LateRenewal, config.most_permits());
         }
         self.answered(config, left, age);
     }

@@ -3,28 +3,11 @@
 use stateright::{Model, Property};
 
 use crate::action::{self, Action};
-use crate::config::Config;
+use crate::condition::POSSIBILITIES;
 use crate::effect;
-use crate::invariant::{Invariant, POSSIBILITIES};
+use crate::invariant::Invariant;
+use crate::protocol::{Goal, Protocol};
 use crate::state::State;
-
-/// What is searched for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// Everything.
-    All,
-    /// A state in which this invariant is broken; the first one that is found is a nearest one.
-    Violations(Invariant),
-}
-
-/// The protocol.
-#[derive(Clone, Copy, Debug)]
-pub struct Protocol {
-    /// How large, and what is wrong.
-    pub config: Config,
-    /// What is searched for.
-    pub goal: Goal,
-}
 
 impl Model for Protocol {
     type State = State;

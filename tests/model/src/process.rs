@@ -11,8 +11,8 @@ pub enum Since {
     /// Nothing of that kind.
     #[default]
     Nothing,
-    /// A lease that had ended was refreshed: nobody else had got the slot.
-    LateRefresh,
+    /// A lease that had ended was renewed: nobody else had got the slot.
+    LateRenewal,
     /// A process with a larger number of permits was granted a slot.
     LargerNumber,
 }

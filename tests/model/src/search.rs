@@ -5,7 +5,7 @@ use stateright::{Checker, Expectation, Model};
 use crate::action::Action;
 use crate::config::Config;
 use crate::invariant::Invariant;
-use crate::model::{Goal, Protocol};
+use crate::protocol::{Goal, Protocol};
 
 /// What a search found.
 #[derive(Debug)]

@@ -87,7 +87,7 @@ fn of(before: &Process, after: &Process, step: Step) -> String {
             format!("'s renewal skips slot {mine}, which is locked; the answer is on its way")
         }
         Step::Confirm => format!("'s guard of slot {mine} has the answer"),
-        Step::ConfirmSlot => format!(" (without a guard) has the answer: slot {mine} is refreshed"),
+        Step::ConfirmSlot => format!(" (without a guard) has the answer: slot {mine} is renewed"),
         Step::Write => " asks its guard and writes".to_owned(),
         Step::WriteLate => " asks its guard, and its write is late".to_owned(),
         Step::Release => format!(" ends its guard of slot {mine} and sends the release"),

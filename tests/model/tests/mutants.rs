@@ -5,7 +5,7 @@ use lease_model::action::Action;
 use lease_model::config::{Config, Mutant};
 use lease_model::effect::next;
 use lease_model::invariant::Invariant;
-use lease_model::model::{Goal, Protocol};
+use lease_model::protocol::{Goal, Protocol};
 use lease_model::state::State;
 use lease_model::{search, trace};
 
@@ -45,7 +45,7 @@ macro_rules! broken {
         })*
 
         #[test]
-        fn every_mutant_and_every_promise_is_here() {
+        fn every_mutant_and_every_invariant_is_tested() {
             let mutants = [$(Mutant::$mutant),*];
             assert_eq!(mutants, Mutant::ALL);
             let invariants = [$(Invariant::$invariant,)* Invariant::HolderImpliesRow];
@@ -58,7 +58,7 @@ macro_rules! broken {
 
 broken! {
     no_fence_check: NoFenceCheck breaks NoStaleWrite;
-    refresh_without_token: RefreshWithoutToken breaks OneHolderPerSlot;
+    renew_without_token: RenewWithoutToken breaks OneHolderPerSlot;
     release_without_token: ReleaseWithoutToken breaks OneHolderPerSlot;
     deadline_after_reply: DeadlineAfterReply breaks OneHolderPerSlot;
     count_before_lock: CountBeforeLock breaks NoGrantBeyondPermits;

@@ -9,7 +9,7 @@ const OF_WRITES: [&str; 2] = [
 ];
 const OF_LOWERING: [&str; 2] = [
     "the number is lowered while a slot above it is held",
-    "a late refresh above a lowered number makes one holder more",
+    "a late renewal above a lowered number makes one holder more",
 ];
 /// Whether a clock is set back shows in nothing else that is asked for.
 const OF_SETTING_BACK: &str = "a lease lasts longer than it was to";
