@@ -15,10 +15,10 @@ mod contention;
 mod growth;
 #[path = "ratios/options.rs"]
 mod options;
-#[path = "ratios/samples.rs"]
+#[path = "report/samples.rs"]
 mod samples;
 mod support;
-#[path = "ratios/targets.rs"]
+#[path = "report/targets.rs"]
 mod targets;
 #[path = "ratios/uncontended.rs"]
 mod uncontended;

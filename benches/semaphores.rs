@@ -19,7 +19,7 @@ mod guards;
 mod many_permits;
 #[path = "semaphores/options.rs"]
 mod options;
-#[path = "ratios/samples.rs"]
+#[path = "report/samples.rs"]
 mod samples;
 #[path = "semaphores/speed.rs"]
 mod speed;
@@ -29,7 +29,7 @@ mod sql;
 mod support;
 #[path = "semaphores/tables.rs"]
 mod tables;
-#[path = "ratios/targets.rs"]
+#[path = "report/targets.rs"]
 mod targets;
 #[path = "semaphores/waiting.rs"]
 mod waiting;

@@ -12,7 +12,7 @@
 mod designs;
 #[path = "sequences/options.rs"]
 mod options;
-#[path = "ratios/samples.rs"]
+#[path = "report/samples.rs"]
 mod samples;
 #[path = "sequences/speed.rs"]
 mod speed;
@@ -22,7 +22,7 @@ mod sql;
 mod support;
 #[path = "sequences/tables.rs"]
 mod tables;
-#[path = "ratios/targets.rs"]
+#[path = "report/targets.rs"]
 mod targets;
 #[path = "sequences/transaction.rs"]
 mod transaction;
