@@ -43,7 +43,7 @@ use diesel_locks::prelude::*;
 use serde_json::json;
 
 use options::{Options, Part};
-use speed::Place;
+use speed::Scenario;
 use sql::Baselines;
 use support::backend::Backend;
 use support::connections::Connections;
@@ -62,10 +62,10 @@ fn main() -> Result<()> {
     let mut findings = Findings::default();
     for engine in &options.backends {
         let (version, found) = match engine {
-            Engine::Postgres => with_baselines::<PgConnection>(&options, Engine::Postgres)?,
-            Engine::Mysql => with_baselines::<MysqlConnection>(&options, Engine::Mysql)?,
+            Engine::Postgres => compare_with_baselines::<PgConnection>(&options, Engine::Postgres)?,
+            Engine::Mysql => compare_with_baselines::<MysqlConnection>(&options, Engine::Mysql)?,
             // One writer: no design is faster than the disk, and there are no rows to skip.
-            Engine::Sqlite => alone::<SqliteConnection>(&options, &[1])?,
+            Engine::Sqlite => measure_alone::<SqliteConnection>(&options, &[1])?,
         };
         versions.push(version);
         findings.add(found);
@@ -84,54 +84,54 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn with_baselines<C: Baselines + R2D2Connection + Send + 'static>(
+fn compare_with_baselines<C: Baselines + R2D2Connection + Send + 'static>(
     options: &Options,
     engine: Engine,
 ) -> Result<(String, Findings)> {
     let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
-    let mut compare = |place, connections| -> Result<()> {
+    let mut compare = |scenario, connections| -> Result<()> {
         findings.add(speed::compare::<C>(
             options,
             &version,
             engine,
-            place,
+            scenario,
             connections,
         )?);
         Ok(())
     };
     if options.has(Part::Hot) {
         for connections in [1, 8, 32] {
-            compare(Place::Hot, connections)?;
+            compare(Scenario::Hot, connections)?;
         }
     }
     if options.has(Part::Many) {
-        compare(Place::Many, 8)?;
+        compare(Scenario::Many, 8)?;
     }
     if options.has(Part::Single) {
-        compare(Place::Single, 1)?;
-        compare(Place::Single, 8)?;
+        compare(Scenario::Single, 1)?;
+        compare(Scenario::Single, 8)?;
     }
     if options.has(Part::Contended) {
         findings.add(contended::measure::<C>(options, &version)?);
     }
-    findings.add(own::<C>(options, &version, &[1, 8])?);
+    findings.add(own_parts::<C>(options, &version, &[1, 8])?);
     Ok((version, findings))
 }
 
-fn alone<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
+fn measure_alone<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     options: &Options,
     connections: &[usize],
 ) -> Result<(String, Findings)> {
     let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
-    let findings = own::<C>(options, &version, connections)?;
+    let findings = own_parts::<C>(options, &version, connections)?;
     Ok((version, findings))
 }
 
 /// The parts that compare the crate with itself.
-fn own<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
+fn own_parts<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     options: &Options,
     version: &str,
     connections: &[usize],

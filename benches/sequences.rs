@@ -34,7 +34,7 @@ use diesel::{MysqlConnection, PgConnection, SqliteConnection};
 use serde_json::json;
 
 use options::{Options, Part};
-use speed::Place;
+use speed::Scenario;
 use sql::Baselines;
 use support::connections::Connections;
 use support::engine_filter::Engine;
@@ -86,13 +86,13 @@ fn all<C: Baselines>(options: &Options, engine: Engine) -> Result<(String, Findi
     };
     if options.has(Part::One) {
         for &connections in crowds {
-            let place = Place::One;
-            let found = speed::compare::<C>(options, &version, engine, place, connections)?;
+            let scenario = Scenario::One;
+            let found = speed::compare::<C>(options, &version, engine, scenario, connections)?;
             findings.add(found);
         }
     }
     if options.has(Part::Many) && engine != Engine::Sqlite {
-        let found = speed::compare::<C>(options, &version, engine, Place::Many, 8)?;
+        let found = speed::compare::<C>(options, &version, engine, Scenario::Many, 8)?;
         findings.add(found);
     }
     if options.has(Part::Transaction) {

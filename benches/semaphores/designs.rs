@@ -6,7 +6,7 @@ use diesel_locks::{Error, Slot};
 use std::time::Duration;
 use uuid::Uuid;
 
-use crate::sql::{Baselines, Value, texts};
+use crate::sql::{Baselines, Value, statements};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Design {
@@ -23,10 +23,10 @@ pub(crate) enum Design {
     Upsert,
     /// Two updates and nothing else: no look at the number of permits, and a refusal that nobody confirms.
     /// The limit.
-    Bare,
+    TwoUpdates,
 }
 
-texts! {
+statements! {
     LockParent = "SELECT permits FROM parents WHERE name = $1 FOR UPDATE";
     DeleteExpired = "DELETE FROM tokens WHERE name = $1 AND expires_on < $n";
     CountTokens = "SELECT COUNT(*) FROM tokens WHERE name = $1";
@@ -49,14 +49,14 @@ texts! {
               WHERE name = $1 AND lock_until <= $n";
     Unlock = "UPDATE shedlock SET lock_until = '2000-01-01 00:00:00' WHERE name = $1 AND locked_by = $2";
 
-    TakeBare = "UPDATE bare SET token = $2, fence = fence + 1, expires_on = $s WHERE name = $1 \
-                AND number = (SELECT number FROM bare WHERE name = $1 AND expires_on <= $n \
+    ClaimSlot = "UPDATE two_updates SET token = $2, fence = fence + 1, expires_on = $s WHERE name = $1 \
+                AND number = (SELECT number FROM two_updates WHERE name = $1 AND expires_on <= $n \
                 ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING number",
-               "UPDATE bare SET token = $2, fence = LAST_INSERT_ID(fence + 1), expires_on = $s \
+               "UPDATE two_updates SET token = $2, fence = LAST_INSERT_ID(fence + 1), expires_on = $s \
                 WHERE name = $1 AND expires_on <= $n ORDER BY number LIMIT 1";
-    GiveBare = "UPDATE bare SET token = NULL, expires_on = '2000-01-01 00:00:00' \
+    FreeSlot = "UPDATE two_updates SET token = NULL, expires_on = '2000-01-01 00:00:00' \
                 WHERE name = $1 AND number = $3 AND token = $2",
-               "UPDATE bare SET token = NULL, expires_on = '2000-01-01 00:00:00' \
+               "UPDATE two_updates SET token = NULL, expires_on = '2000-01-01 00:00:00' \
                 WHERE name = $1 AND token = $2";
 }
 
@@ -68,14 +68,14 @@ enum Held {
 }
 
 impl Design {
-    pub(crate) const OF_MANY: &[Self] = &[
+    pub(crate) const MANY_PERMITS: &[Self] = &[
         Self::Tokens,
         Self::Rows,
         Self::Counter,
-        Self::Bare,
+        Self::TwoUpdates,
         Self::Ours,
     ];
-    pub(crate) const OF_ONE: &[Self] = &[Self::Upsert, Self::Bare, Self::Ours];
+    pub(crate) const SINGLE_PERMIT: &[Self] = &[Self::Upsert, Self::TwoUpdates, Self::Ours];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Design {
             Self::Rows => "version 4: row per slot",
             Self::Counter => "counter row",
             Self::Upsert => "ShedLock's upsert",
-            Self::Bare => "two bare updates",
+            Self::TwoUpdates => "two bare updates",
         }
     }
 
@@ -154,14 +154,14 @@ impl Design {
                 let changed = conn.change::<Upsert>(&[name, Value::Text(&token)])?;
                 Ok((changed > 0).then_some(Held::Token(token)))
             }
-            Self::Bare if C::NAME == "postgres" => {
+            Self::TwoUpdates if C::NAME == "postgres" => {
                 let token = token();
-                let changed = conn.number::<TakeBare>(&[name, Value::Text(&token)])?;
+                let changed = conn.number::<ClaimSlot>(&[name, Value::Text(&token)])?;
                 Ok(changed.map(|number| Held::Numbered(token, number)))
             }
-            Self::Bare => {
+            Self::TwoUpdates => {
                 let token = token();
-                let changed = conn.change::<TakeBare>(&[name, Value::Text(&token)])?;
+                let changed = conn.change::<ClaimSlot>(&[name, Value::Text(&token)])?;
                 Ok((changed > 0).then_some(Held::Numbered(token, 0)))
             }
         }
@@ -188,7 +188,7 @@ impl Design {
                 }
             }
             Held::Numbered(token, number) => {
-                conn.change::<GiveBare>(&[name, Value::Text(token), Value::Number(*number)])?
+                conn.change::<FreeSlot>(&[name, Value::Text(token), Value::Number(*number)])?
             }
             Held::Counted => {
                 conn.change::<CountUp>(&[name, Value::Number(semaphore.permits().into())])?

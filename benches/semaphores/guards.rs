@@ -58,13 +58,13 @@ where
     let guards = (0..GUARDS)
         .map(|_| renewer.acquire(&MANY, &LeaseOptions::new(LEASE), Wait::No))
         .collect::<Result<Vec<_>, _>>()?;
-    let (statements, processor, begun) = (
+    let (statements, processor, started) = (
         STATEMENTS.load(Ordering::Relaxed),
         processor_time()?,
         Instant::now(),
     );
     sleep(options.guards);
-    let time = begun.elapsed();
+    let time = started.elapsed();
     let processor = processor_time()?.saturating_sub(processor);
     let statements = STATEMENTS.load(Ordering::Relaxed) - statements;
     anyhow::ensure!(

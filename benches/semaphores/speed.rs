@@ -20,15 +20,15 @@ use crate::targets::{Findings, Limit, Target};
 /// on.
 const WARM_UP: u32 = 30;
 
-/// Where the connections meet.
+/// What the connections compete for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Scenario {
     Hot,
     Many,
     Single,
 }
 
-impl Place {
+impl Scenario {
     fn semaphores(self) -> usize {
         if self == Self::Many { 1000 } else { 1 }
     }
@@ -39,9 +39,9 @@ impl Place {
 
     fn designs(self) -> &'static [Design] {
         if self == Self::Single {
-            Design::OF_ONE
+            Design::SINGLE_PERMIT
         } else {
-            Design::OF_MANY
+            Design::MANY_PERMITS
         }
     }
 
@@ -67,23 +67,23 @@ pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
     engine: Engine,
-    place: Place,
+    scenario: Scenario,
     connections: u32,
 ) -> Result<Findings> {
     let mut conns = Connections::<C>::new(connections as usize)?;
-    let names: Vec<_> = (0..place.semaphores())
+    let names: Vec<_> = (0..scenario.semaphores())
         .map(|number| format!("semaphore-{number}"))
         .collect();
     let semaphores: Vec<_> = names
         .iter()
-        .map(|name| Semaphore::new(name, place.permits()))
+        .map(|name| Semaphore::new(name, scenario.permits()))
         .collect();
     let mut first = conns.connect()?;
     first.register_semaphores(&semaphores)?;
-    tables::create_and_fill(&mut first, &names, place.permits())?;
+    tables::create_and_fill(&mut first, &names, scenario.permits())?;
     drop(first);
 
-    let mut rows: Vec<_> = place
+    let mut rows: Vec<_> = scenario
         .designs()
         .iter()
         .map(|&design| Row {
@@ -99,8 +99,8 @@ pub(crate) fn compare<C: Baselines>(
         })?;
     }
     for round in 0..options.rounds {
-        for place in order(rows.len(), round) {
-            let row = &mut rows[place];
+        for index in order(rows.len(), round) {
+            let row = &mut rows[index];
             let enough = |_, time| time >= options.round;
             let (measured, refusals) = run(&mut conns, row.design, &semaphores, enough)?;
             let seconds = measured.time.as_secs_f64() / f64::from(connections);
@@ -112,13 +112,13 @@ pub(crate) fn compare<C: Baselines>(
     }
 
     let several = if connections == 1 { "" } else { "s" };
-    let what = format!("{}, {connections} connection{several}", place.text());
+    let what = format!("{}, {connections} connection{several}", scenario.text());
     print(&rows, &what);
     Ok(Findings {
         figures: vec![json!({
             "backend": C::NAME,
             "server": version,
-            "part": format!("{place:?}").to_lowercase(),
+            "part": format!("{scenario:?}").to_lowercase(),
             "connections": connections,
             "designs": rows.iter().map(|row| json!({
                 "design": row.design.name(),
@@ -131,7 +131,7 @@ pub(crate) fn compare<C: Baselines>(
             &rows,
             &format!("{version}, {what}"),
             engine,
-            place,
+            scenario,
             connections,
         ),
     })
@@ -185,18 +185,18 @@ fn targets(
     rows: &[Row],
     what: &str,
     engine: Engine,
-    place: Place,
+    scenario: Scenario,
     connections: u32,
 ) -> Vec<Target> {
-    let limits: &[(Design, f64)] = match (engine, place, connections) {
-        (Engine::Postgres, Place::Hot, 8) => &[
+    let limits: &[(Design, f64)] = match (engine, scenario, connections) {
+        (Engine::Postgres, Scenario::Hot, 8) => &[
             (Design::Tokens, 4.0),
             (Design::Counter, 2.0),
-            (Design::Bare, 0.9),
+            (Design::TwoUpdates, 0.9),
         ],
-        (Engine::Mysql, Place::Hot, 1) => &[(Design::Rows, 1.3)],
-        (Engine::Mysql, Place::Hot, 8) => &[(Design::Tokens, 2.0), (Design::Rows, 1.0)],
-        (_, Place::Hot, 32) => &[(Design::Tokens, 1.0)],
+        (Engine::Mysql, Scenario::Hot, 1) => &[(Design::Rows, 1.3)],
+        (Engine::Mysql, Scenario::Hot, 8) => &[(Design::Tokens, 2.0), (Design::Rows, 1.0)],
+        (_, Scenario::Hot, 32) => &[(Design::Tokens, 1.0)],
         _ => &[],
     };
     let mut targets: Vec<_> = limits
@@ -210,7 +210,7 @@ fn targets(
             limit: Limit::AtLeast(limit),
         })
         .collect();
-    if connections <= place.permits() {
+    if connections <= scenario.permits() {
         let ours = rows.iter().find(|row| row.design == Design::Ours);
         let value = ours.map_or(0.0, |row| row.refusals.into());
         targets.push(Target {

@@ -16,17 +16,17 @@ use diesel_locks::prelude::*;
 use crate::support::backend::Backend;
 
 /// A statement. In it `$1` to `$9` are values, `$n` is the time, and `$s` that in ten seconds.
-pub(crate) trait Text: 'static {
+pub(crate) trait Statement: 'static {
     const POSTGRES: &'static str;
     const MYSQL: &'static str;
 }
 
 /// The same on both, or first PostgreSQL's.
-macro_rules! texts {
+macro_rules! statements {
     ($($name:ident = $postgres:literal $(, $mysql:literal)?;)*) => {$(
         pub(crate) struct $name;
 
-        impl $crate::sql::Text for $name {
+        impl $crate::sql::Statement for $name {
             const POSTGRES: &'static str = $postgres;
             #[allow(unused_assignments, reason = "the second is not always there")]
             const MYSQL: &'static str = {
@@ -37,7 +37,7 @@ macro_rules! texts {
         }
     )*};
 }
-pub(crate) use texts;
+pub(crate) use statements;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
@@ -51,10 +51,10 @@ pub(crate) trait Baselines: Backend + SemaphoreExt {
     const TIME: &'static str;
 
     /// Runs a statement, and says how many rows it changed (MySQL: found).
-    fn change<S: Text>(&mut self, values: &[Value<'_>]) -> QueryResult<usize>;
+    fn change<S: Statement>(&mut self, values: &[Value<'_>]) -> QueryResult<usize>;
 
     /// Runs a statement that returns one number or nothing.
-    fn number<S: Text>(&mut self, values: &[Value<'_>]) -> QueryResult<Option<i64>>;
+    fn number<S: Statement>(&mut self, values: &[Value<'_>]) -> QueryResult<Option<i64>>;
 
     /// READ COMMITTED from now on, or else the server's default.
     fn set_read_committed(&mut self, committed: bool) -> QueryResult<()>;
@@ -65,7 +65,7 @@ struct Cached<'a, S> {
     text: PhantomData<S>,
 }
 
-impl<S: Text> QueryId for Cached<'_, S> {
+impl<S: Statement> QueryId for Cached<'_, S> {
     type QueryId = S;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
@@ -74,14 +74,14 @@ impl<S> Query for Cached<'_, S> {
     type SqlType = BigInt;
 }
 
-impl<S: Text> QueryFragment<Pg> for Cached<'_, S> {
+impl<S: Statement> QueryFragment<Pg> for Cached<'_, S> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let times = ["now()", "now() + interval '10 seconds'"];
         walk(S::POSTGRES, times, self.values, out)
     }
 }
 
-impl<S: Text> QueryFragment<Mysql> for Cached<'_, S> {
+impl<S: Statement> QueryFragment<Mysql> for Cached<'_, S> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
         let times = ["NOW(6)", "NOW(6) + INTERVAL 10 SECOND"];
         walk(S::MYSQL, times, self.values, out)
@@ -123,12 +123,12 @@ macro_rules! baselines {
         impl Baselines for $connection {
             const TIME: &'static str = $time;
 
-            fn change<S: Text>(&mut self, values: &[Value<'_>]) -> QueryResult<usize> {
+            fn change<S: Statement>(&mut self, values: &[Value<'_>]) -> QueryResult<usize> {
                 let text = PhantomData::<S>;
                 Cached { values, text }.execute(self)
             }
 
-            fn number<S: Text>(&mut self, values: &[Value<'_>]) -> QueryResult<Option<i64>> {
+            fn number<S: Statement>(&mut self, values: &[Value<'_>]) -> QueryResult<Option<i64>> {
                 let text = PhantomData::<S>;
                 Cached { values, text }.get_result(self).optional()
             }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::sql::Baselines;
 
 /// Rows that one INSERT has.
-const AT_ONCE: usize = 1000;
+const BATCH_SIZE: usize = 1000;
 
 /// Each as its author has it, without what the benchmark does not use.
 fn create(time: &str) -> [String; 7] {
@@ -31,9 +31,9 @@ fn create(time: &str) -> [String; 7] {
             "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until {time}, locked_at {time}, \
              locked_by VARCHAR(255) NOT NULL)"
         ),
-        // What two bare updates need.
+        // For two updates and nothing else.
         format!(
-            "CREATE TABLE bare (name VARCHAR(255) NOT NULL, number BIGINT NOT NULL, token VARCHAR(40), \
+            "CREATE TABLE two_updates (name VARCHAR(255) NOT NULL, number BIGINT NOT NULL, token VARCHAR(40), \
              fence BIGINT NOT NULL, expires_on {time}, PRIMARY KEY (name, number))"
         ),
     ]
@@ -71,7 +71,7 @@ pub(crate) fn create_and_fill<C: Baselines>(
             per_name(&|name| format!("('{name}', {FREE}, {FREE}, '')")),
         ),
         (
-            "bare",
+            "two_updates",
             per_slot(&|name, number| format!("('{name}', {number}, NULL, 0, {FREE})")),
         ),
         (
@@ -80,7 +80,7 @@ pub(crate) fn create_and_fill<C: Baselines>(
         ),
     ];
     for (table, rows) in tables {
-        for rows in rows.chunks(AT_ONCE) {
+        for rows in rows.chunks(BATCH_SIZE) {
             let rows: Vec<_> = rows
                 .iter()
                 .map(|row| {

@@ -21,7 +21,7 @@ static ONE: Semaphore = Semaphore::from_static("one", 1);
 const WAITERS: usize = 16;
 
 /// How long each holds the slot: at that time most waiters make their longest pauses.
-const HELD: Duration = Duration::from_millis(250);
+const HOLD_TIME: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// Statements of the thread's connection.
@@ -30,7 +30,7 @@ thread_local! {
 
 /// What all saw together.
 #[derive(Default)]
-struct Seen {
+struct Totals {
     released: Option<Instant>,
     /// From a release to the next grant, in milliseconds.
     gaps: Samples,
@@ -55,37 +55,37 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
             Ok(())
         },
     )?;
-    let seen = Mutex::new(Seen::default());
-    let begun = Instant::now();
+    let totals = Mutex::new(Totals::default());
+    let started = Instant::now();
     conns.measure(
         |_, time| time >= options.waiting,
         |conn, _| {
-            let asked = Instant::now();
+            let requested = Instant::now();
             STATEMENTS.set(0);
             let lease = LeaseOptions::new(Duration::from_secs(60));
             let slot = conn.acquire_slot(&ONE, lease, Wait::Forever)?;
             let granted = Instant::now();
             // Afterwards one after the other goes, and fewer and fewer wait.
-            let counts = begun.elapsed() < options.waiting;
+            let counts = started.elapsed() < options.waiting;
             if counts {
-                let mut seen = seen.lock().expect("no thread panics");
-                if let Some(released) = seen.released.take() {
+                let mut totals = totals.lock().expect("no thread panics");
+                if let Some(released) = totals.released.take() {
                     let gap = granted.saturating_duration_since(released);
-                    seen.gaps.push(gap.as_secs_f64() * 1000.0);
+                    totals.gaps.push(gap.as_secs_f64() * 1000.0);
                 }
-                seen.waited += granted - asked;
-                seen.statements += STATEMENTS.get();
-                drop(seen);
-                sleep(HELD);
+                totals.waited += granted - requested;
+                totals.statements += STATEMENTS.get();
+                drop(totals);
+                sleep(HOLD_TIME);
             }
-            seen.lock().expect("no thread panics").released = Some(Instant::now());
+            totals.lock().expect("no thread panics").released = Some(Instant::now());
             conn.release_slot(slot)?;
             Ok(())
         },
     )?;
-    let seen = seen.into_inner().expect("no thread panics");
-    let rate = f64::from(seen.statements) / seen.waited.as_secs_f64();
-    let gap = figure([&seen.gaps], |[gaps]| gaps.median());
+    let totals = totals.into_inner().expect("no thread panics");
+    let rate = f64::from(totals.statements) / totals.waited.as_secs_f64();
+    let gap = figure([&totals.gaps], |[gaps]| gaps.median());
     println!(
         "{WAITERS} wait for one slot: {:.1} ms from a release to the next grant, {rate:.1} statements per \
          second and waiter.\n",

@@ -3,7 +3,7 @@
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
-use crate::sql::{Baselines, texts};
+use crate::sql::{Baselines, statements};
 use crate::support::engine_filter::Engine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Design {
 }
 
 // Each inserts into a table of its own, so that none finds the others' rows in its way.
-texts! {
+statements! {
     InsertOurs = "INSERT INTO pass_ours VALUES ($1, $2)";
 
     Returning = "UPDATE next_returning SET n = n + 1 WHERE id = $1 RETURNING n";
@@ -47,7 +47,7 @@ texts! {
 
 impl Design {
     /// The baselines for one sequence.
-    pub(crate) fn of_one(engine: Engine) -> &'static [Self] {
+    pub(crate) fn for_one_sequence(engine: Engine) -> &'static [Self] {
         match engine {
             Engine::Postgres => &[
                 Self::UpdateReturning,
@@ -60,7 +60,7 @@ impl Design {
         }
     }
 
-    pub(crate) const OF_MANY: &[Self] = &[Self::OwnRow, Self::Ours];
+    pub(crate) const MANY_SEQUENCES: &[Self] = &[Self::OwnRow, Self::Ours];
 
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -22,20 +22,20 @@ const WARM_UP: u32 = 30;
 
 /// How many sequences there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Scenario {
     One,
     Many,
 }
 
-impl Place {
+impl Scenario {
     fn sequences(self) -> usize {
         if self == Self::Many { 1000 } else { 1 }
     }
 
     fn designs(self, engine: Engine) -> &'static [Design] {
         match self {
-            Self::One => Design::of_one(engine),
-            Self::Many => Design::OF_MANY,
+            Self::One => Design::for_one_sequence(engine),
+            Self::Many => Design::MANY_SEQUENCES,
         }
     }
 
@@ -59,14 +59,14 @@ pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
     engine: Engine,
-    place: Place,
+    scenario: Scenario,
     connections: u32,
 ) -> Result<Findings> {
     let mut conns = Connections::<C>::new(connections as usize)?;
-    let sequences: Vec<_> = (0..place.sequences())
+    let sequences: Vec<_> = (0..scenario.sequences())
         .map(|key| Sequence::new("pass").for_key(key))
         .collect();
-    let designs = place.designs(engine);
+    let designs = scenario.designs(engine);
     tables::create_and_fill(&mut conns.connect()?, designs, &sequences)?;
 
     let steps = AtomicU32::new(0);
@@ -85,8 +85,8 @@ pub(crate) fn compare<C: Baselines>(
         run(row.design, &|done, _| done >= WARM_UP)?;
     }
     for round in 0..options.rounds {
-        for place in order(rows.len(), round) {
-            let row = &mut rows[place];
+        for index in order(rows.len(), round) {
+            let row = &mut rows[index];
             let measured = run(row.design, &|_, time| time >= options.round)?;
             let seconds = measured.time.as_secs_f64() / f64::from(connections);
             row.speeds.push(f64::from(measured.cycles) / seconds);
@@ -95,13 +95,13 @@ pub(crate) fn compare<C: Baselines>(
     }
 
     let several = if connections == 1 { "" } else { "s" };
-    let what = format!("{}, {connections} connection{several}", place.text());
+    let what = format!("{}, {connections} connection{several}", scenario.text());
     print(&rows, &what);
     Ok(Findings {
         figures: vec![json!({
             "backend": C::NAME,
             "server": version,
-            "part": format!("{place:?}").to_lowercase(),
+            "part": format!("{scenario:?}").to_lowercase(),
             "connections": connections,
             "designs": rows.iter().map(|row| json!({
                 "design": row.design.name(),
@@ -113,7 +113,7 @@ pub(crate) fn compare<C: Baselines>(
             &rows,
             &format!("{version}, {what}"),
             engine,
-            place,
+            scenario,
             connections,
         ),
     })
@@ -130,7 +130,7 @@ fn run<C: Baselines>(
 ) -> Result<Measured> {
     conns.measure(enough, |conn, connection| {
         let step = steps.fetch_add(1, Ordering::Relaxed);
-        let place = if design == Design::OwnRow {
+        let index = if design == Design::OwnRow {
             // Each connection has rows of its own, so many that all together are as many as the sequences.
             let own = sequences.len() / connections as usize;
             connection * own + step as usize % own
@@ -138,8 +138,8 @@ fn run<C: Baselines>(
             // A step that is prime to their number leads to all of them.
             step as usize * 387 % sequences.len()
         };
-        let id = i64::try_from(place).expect("a small number");
-        design.cycle(conn, &sequences[place], id, step.into())
+        let id = i64::try_from(index).expect("a small number");
+        design.cycle(conn, &sequences[index], id, step.into())
     })
 }
 
@@ -164,19 +164,19 @@ fn targets(
     rows: &[Row],
     what: &str,
     engine: Engine,
-    place: Place,
+    scenario: Scenario,
     connections: u32,
 ) -> Vec<Target> {
-    let limits: &[(Design, f64)] = match (engine, place, connections) {
-        (Engine::Postgres, Place::One, 1) => {
+    let limits: &[(Design, f64)] = match (engine, scenario, connections) {
+        (Engine::Postgres, Scenario::One, 1) => {
             &[(Design::UpdateReturning, 0.95), (Design::ForUpdate, 1.15)]
         }
-        (Engine::Postgres, Place::One, _) => {
+        (Engine::Postgres, Scenario::One, _) => {
             &[(Design::UpdateReturning, 0.95), (Design::ForUpdate, 1.08)]
         }
-        (Engine::Mysql, Place::One, _) => &[(Design::ForUpdate, 1.0)],
+        (Engine::Mysql, Scenario::One, _) => &[(Design::ForUpdate, 1.0)],
         (Engine::Sqlite, ..) => &[],
-        (_, Place::Many, _) => &[(Design::OwnRow, 0.9)],
+        (_, Scenario::Many, _) => &[(Design::OwnRow, 0.9)],
     };
     limits
         .iter()

@@ -13,28 +13,28 @@ use diesel_locks::prelude::*;
 use crate::support::backend::Backend;
 
 /// A statement, in which `$1` and `$2` are numbers.
-pub(crate) trait Text: 'static {
+pub(crate) trait Statement: 'static {
     const SQL: &'static str;
 }
 
-macro_rules! texts {
+macro_rules! statements {
     ($($name:ident = $sql:literal;)*) => {$(
         pub(crate) struct $name;
 
-        impl $crate::sql::Text for $name {
+        impl $crate::sql::Statement for $name {
             const SQL: &'static str = $sql;
         }
     )*};
 }
-pub(crate) use texts;
+pub(crate) use statements;
 
 /// A connection on which the statements by hand run too.
 pub(crate) trait Baselines: Backend + SequenceExt {
     /// Runs a statement, and says how many rows it changed.
-    fn change<S: Text>(&mut self, values: &[i64]) -> QueryResult<usize>;
+    fn change<S: Statement>(&mut self, values: &[i64]) -> QueryResult<usize>;
 
     /// Runs a statement that returns one number.
-    fn number<S: Text>(&mut self, values: &[i64]) -> QueryResult<i64>;
+    fn number<S: Statement>(&mut self, values: &[i64]) -> QueryResult<i64>;
 }
 
 struct Cached<'a, S> {
@@ -42,7 +42,7 @@ struct Cached<'a, S> {
     text: PhantomData<S>,
 }
 
-impl<S: Text> QueryId for Cached<'_, S> {
+impl<S: Statement> QueryId for Cached<'_, S> {
     type QueryId = S;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
@@ -53,7 +53,7 @@ impl<S> Query for Cached<'_, S> {
 
 impl<S, DB> QueryFragment<DB> for Cached<'_, S>
 where
-    S: Text,
+    S: Statement,
     DB: Database + HasSqlType<BigInt>,
     i64: ToSql<BigInt, DB>,
 {
@@ -75,12 +75,12 @@ macro_rules! baselines {
         impl<S> RunQueryDsl<$connection> for Cached<'_, S> {}
 
         impl Baselines for $connection {
-            fn change<S: Text>(&mut self, values: &[i64]) -> QueryResult<usize> {
+            fn change<S: Statement>(&mut self, values: &[i64]) -> QueryResult<usize> {
                 let text = PhantomData::<S>;
                 Cached { values, text }.execute(self)
             }
 
-            fn number<S: Text>(&mut self, values: &[i64]) -> QueryResult<i64> {
+            fn number<S: Statement>(&mut self, values: &[i64]) -> QueryResult<i64> {
                 let text = PhantomData::<S>;
                 Cached { values, text }.get_result(self)
             }

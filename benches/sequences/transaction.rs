@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::options::Options;
 use crate::samples::{Samples, figure, order};
-use crate::sql::{Baselines, texts};
+use crate::sql::{Baselines, statements};
 use crate::support::connections::Connections;
 use crate::support::engine_filter::Engine;
 use crate::targets::{Findings, Limit, Target};
 
-texts! {
+statements! {
     Read = "SELECT count(*) FROM diesel_locks_sequences";
 }
 
