@@ -25,7 +25,7 @@ pub(crate) struct ServerArguments {
 
 impl ServerArguments {
     /// Whether this database is requested; without `--only`, all were.
-    pub(crate) fn wants(&self, engine: Engine) -> bool {
+    pub(crate) fn includes(&self, engine: Engine) -> bool {
         self.only.is_empty() || self.only.contains(&engine)
     }
 

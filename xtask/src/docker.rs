@@ -48,7 +48,7 @@ pub(crate) fn start_postgres(image: &str, durable: bool) -> Result<Server> {
     let version = version.split_whitespace().next().unwrap_or_default();
     let (_, _, errors) =
         run::capture(docker(&psql).args(locale_de::QUERY.iter().flat_map(|query| ["-c", query])))?;
-    let has_locale_de = errors.contains(locale_de::PROOF);
+    let has_locale_de = errors.contains(locale_de::EXPECTED_MESSAGE);
     let url = format!(
         "postgres://postgres@127.0.0.1:{}/postgres",
         port(&name, "5432")?

@@ -9,21 +9,21 @@ use crate::{path_lookup, run};
 
 /// The locale's name in `SET lc_messages`.
 pub(crate) const LOCALE: &str = "de_DE.UTF-8";
-/// What makes a server say [`PROOF`] when it speaks German.
+/// What makes a server say [`EXPECTED_MESSAGE`] when it speaks German.
 pub(crate) const QUERY: [&str; 2] = ["SET lc_messages = 'de_DE.UTF-8'", "SELECT 1/0"];
 /// Part of PostgreSQL's German message for a division by zero.
-pub(crate) const PROOF: &str = "Division durch Null";
+pub(crate) const EXPECTED_MESSAGE: &str = "Division durch Null";
 
 /// What the locale is made of, from Debian's package `locales`.
 const SOURCE: &str = "/usr/share/i18n/locales/de_DE";
 
 /// Whether the locale can be made.
-pub(crate) fn locale_available() -> bool {
+pub(crate) fn can_create_locale() -> bool {
     path_lookup::find("localedef").is_some() && Path::new(SOURCE).exists()
 }
 
 /// Makes the locale in `directory`, which is then what `LOCPATH` has to name.
-pub(crate) fn make_locale(directory: &Path) -> Result<()> {
+pub(crate) fn create_locale(directory: &Path) -> Result<()> {
     std::fs::create_dir(directory)?;
     let localedef = path_lookup::find("localedef").context("there is no localedef")?;
     let made = directory.join(LOCALE);

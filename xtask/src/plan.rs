@@ -38,7 +38,7 @@ impl Plan {
     /// The servers that are requested, whether or not the machine has them.
     pub(crate) fn requested(arguments: &ServerArguments) -> Self {
         let mut mysql = Vec::new();
-        if arguments.wants(Engine::Mysql) {
+        if arguments.includes(Engine::Mysql) {
             // A URL of a MySQL does not replace MariaDB, unless nothing is to be started.
             if let Some(release) = arguments.release(Engine::Mysql, false) {
                 mysql.push(Source::Release(release));
@@ -62,7 +62,7 @@ impl Plan {
             Source::Private
         };
         Self {
-            postgres: arguments.wants(Engine::Postgres).then_some(postgres),
+            postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
             faketime: false,
         }

@@ -50,7 +50,7 @@ pub(crate) fn start_program(
     let sockets = run_dir.directory(&role.name("postgres-sockets"), account)?;
     let log = role.name("postgres.log");
     let locales = run_dir.path(&role.name("locales"));
-    locale_de::make_locale(&locales)?;
+    locale_de::create_locale(&locales)?;
 
     let mut initdb = run_dir.command(&programs.join("initdb"), account);
     initdb.args([
@@ -91,7 +91,7 @@ pub(crate) fn start_program(
         psql(&programs.join("psql"), &url)
             .args(locale_de::QUERY.iter().flat_map(|query| ["-c", query])),
     )?;
-    if !errors.contains(locale_de::PROOF) {
+    if !errors.contains(locale_de::EXPECTED_MESSAGE) {
         bail!(
             "the private PostgreSQL does not speak German, which a test needs; it said: {}",
             errors.trim_end()

@@ -265,14 +265,14 @@ const APT_OPTIONS: [&str; 7] = [
 
 /// Debian's mirror in the machine's own sources.
 fn mirror() -> String {
-    let asked = [
+    let query = [
         "indextargets",
         "--format",
         "$(REPO_URI)",
         "Created-By: Packages",
         "Label: Debian",
     ];
-    let printed = run::output(Command::new("apt-get").args(asked)).unwrap_or_default();
+    let printed = run::output(Command::new("apt-get").args(query)).unwrap_or_default();
     printed.lines().next().unwrap_or(MIRROR).to_owned()
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Requirement> {
         }
     };
     if matches!(plan.postgres, Some(Source::Private | Source::Release(_))) {
-        require(Requirement::Locales, locale_de::locale_available());
+        require(Requirement::Locales, locale_de::can_create_locale());
     }
     if plan.postgres == Some(Source::Private) {
         let server = path_lookup::postgres_directory();

@@ -132,8 +132,8 @@ fn client_library_works(servers: &Servers, diesel_cli: &Path) -> Result<bool> {
     if !works {
         println!("xtask: FAILED: {CLIENT_LIBRARY_TEST}, see above; no other test was run");
         for name in MYSQL_LIBRARIES {
-            let asked = run::output(Command::new("pkg-config").args(["--modversion", name]));
-            if let Ok(version) = asked {
+            let version = run::output(Command::new("pkg-config").args(["--modversion", name]));
+            if let Ok(version) = version {
                 println!("xtask: installed: {name} {}", version.trim());
             }
         }
@@ -218,7 +218,7 @@ fn used(arguments: &ServerArguments, servers: &Servers, mysql: usize) -> String 
     let mut names: Vec<String> = used
         .map(|server| format!("{} ({})", server.title, server.origin))
         .collect();
-    if mysql == 0 && arguments.wants(Engine::Sqlite) {
+    if mysql == 0 && arguments.includes(Engine::Sqlite) {
         names.push(sqlite());
     }
     names.join(", ")
@@ -243,7 +243,7 @@ mod tests {
     use super::names_tests;
 
     #[test]
-    fn names_are_told_from_values() {
+    fn test_names_are_distinguished_from_option_values() {
         let names = |arguments: &str| {
             names_tests(
                 &arguments

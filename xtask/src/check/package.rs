@@ -53,9 +53,9 @@ fn problems(unpacked: &Path) -> Result<Vec<String>> {
     for database in DATABASES {
         let migrations = unpacked.join("migrations").join(database);
         let all = files(&migrations).unwrap_or_default();
-        for wanted in ["up.sql", "down.sql"] {
-            if !all.iter().any(|file| file.ends_with(wanted)) {
-                problems.push(format!("no {wanted} in migrations/{database}"));
+        for script in ["up.sql", "down.sql"] {
+            if !all.iter().any(|file| file.ends_with(script)) {
+                problems.push(format!("no {script} in migrations/{database}"));
             }
         }
     }
