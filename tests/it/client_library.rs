@@ -14,6 +14,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, SlotRenewer};
 
 use crate::behaviour::slots::{hour, one};
+use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
 use crate::support::threads::LONG;
@@ -146,7 +147,7 @@ fn leases_work(url: &str, conn: &mut MysqlConnection) {
 
     // Renewed beside one that was lost.
     let renewer = SlotRenewer::new(Mysql::pool_to(url, 2));
-    let short = LeaseOptions::new(Duration::from_millis(600));
+    let short = LeaseOptions::new(RENEWED_LEASE);
     let [kept, lost] = ["kept", "lost"].map(|name| {
         renewer
             .acquire(&Semaphore::new(name, 1), &short, Wait::No)

@@ -17,11 +17,17 @@ use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 const URL: &str = "DIESEL_LOCKS_PEER_URL";
 const LOCK: &str = "DIESEL_LOCKS_PEER_LOCK";
 
-/// Of a guard's slot.
+/// Of a guard whose loss a test waits for.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
 
+/// Of a guard that has to stay held, also while the machine is busy. Renewals come after a third of it.
+pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(4);
+
+/// How many threads acquire guards, and how many guards each, in a peer that has many.
+const ACQUIRERS: [u32; 2] = [8, 5];
+
 /// How many guards a peer has that has many.
-pub(crate) const GUARDS_OF_A_PEER: u32 = 40;
+pub(crate) const GUARDS_OF_A_PEER: u32 = ACQUIRERS[0] * ACQUIRERS[1] + 1;
 
 pub(crate) struct Peer(Child, BufReader<ChildStdout>);
 
@@ -156,18 +162,14 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
         let guard = renewer.acquire(&Semaphore::new(semaphore, 1), &lease, wait);
         guard.expect("it comes free")
     };
-    let guard = acquire(LEASE, Wait::No);
+    let guard = acquire(RENEWED_LEASE / 2, Wait::No);
     let lost = guard.lost();
     println!("held");
     let mut lines = std::io::stdin().lines();
     lines.next();
-    println!(
-        "{} {:?}",
-        guard.is_held(),
-        lost.recv_timeout(LEASE * 9).is_ok()
-    );
+    println!("{} {:?}", guard.is_held(), lost.recv_timeout(LONG).is_ok());
     lines.next();
-    let second = acquire(LEASE * 9, Wait::Forever);
+    let second = acquire(RENEWED_LEASE, Wait::Forever);
     println!("{} {}", guard.is_held(), second.is_held());
     lines.next();
     let released = renewer.release_all();
@@ -179,27 +181,31 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
     lines.next();
 }
 
-/// Many guards, acquired with clones of one renewer by more threads than the pool has connections.
+/// Many guards, acquired with clones of one renewer by more threads than the pool has connections. The last one has
+/// the short lease, by which all are renewed: that acquiring takes long costs no lease.
 fn guards<B: Backend>(url: &str, semaphore: &str) {
     let renewer = SlotRenewer::new(B::pool_to(url, 4));
-    let lease = LeaseOptions::new(LEASE * 25);
-    let together = Arc::new(Barrier::new(8));
+    let [threads, each] = ACQUIRERS;
+    let lease = LeaseOptions::new(Duration::from_secs(3600));
+    let together = Arc::new(Barrier::new(threads as usize));
     let semaphore = Semaphore::new(semaphore, GUARDS_OF_A_PEER);
-    let threads: Vec<_> = (0..8)
+    let threads: Vec<_> = (0..threads)
         .map(|_| {
             let (renewer, semaphore) = (renewer.clone(), semaphore.clone());
             let (together, lease) = (Arc::clone(&together), lease.clone());
             std::thread::spawn(move || {
                 together.wait();
                 let acquire = |_| renewer.acquire(&semaphore, &lease, Wait::No).expect("free");
-                (0..GUARDS_OF_A_PEER / 8).map(acquire).collect::<Vec<_>>()
+                (0..each).map(acquire).collect::<Vec<_>>()
             })
         })
         .collect();
-    let guards: Vec<_> = threads
+    let mut guards: Vec<_> = threads
         .into_iter()
         .flat_map(|thread| thread.join().expect("guards"))
         .collect();
+    let short = LeaseOptions::new(RENEWED_LEASE);
+    guards.push(renewer.acquire(&semaphore, &short, Wait::No).expect("free"));
     println!("held");
     let mut lines = std::io::stdin().lines();
     lines.next();

@@ -10,7 +10,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
 
 use super::{HOUR, acquire, hour, is_full, one};
-use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer};
+use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer, RENEWED_LEASE};
 use crate::support::Backend;
 use crate::support::threads::LONG;
 
@@ -19,8 +19,25 @@ pub(super) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer
     SlotRenewer::new(database.pool(connections))
 }
 
-pub(super) fn short() -> LeaseOptions {
+/// A lease whose end a test waits for.
+fn short() -> LeaseOptions {
     LeaseOptions::new(LEASE).holder("guard")
+}
+
+/// A lease that is renewed often enough to be held on a busy machine.
+pub(super) fn renewed() -> LeaseOptions {
+    LeaseOptions::new(RENEWED_LEASE).holder("guard")
+}
+
+/// Returns when all slots are released, other than by the end of their leases, which leaves their tokens. A guard that
+/// is dropped waits for the release for a short time only.
+pub(super) fn await_release<B: Backend>(conn: &mut B::Conn) {
+    let with_token = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
+    let started = Instant::now();
+    while B::number(conn, with_token) > 0 {
+        assert!(started.elapsed() < LONG, "all are released");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A guard of a slot that is free.
@@ -47,22 +64,24 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);
-    let guard = guarded::<B>(&renewer, &one(), &short());
+    let guard = guarded::<B>(&renewer, &one(), &renewed());
     let begun = Instant::now();
+    // Several renewals: each comes after a third of the lease, and extends it by as much.
     loop {
         assert!(guard.is_held());
         assert!(begun.elapsed() < LONG, "it is not renewed");
         let (lasts, _) = times::<B>(&mut conn).expect("held");
-        if lasts > LEASE * 3 {
+        if lasts > RENEWED_LEASE * 8 / 5 {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(is_full::<B>(&mut conn, &one()));
-    assert!(guard.fence() > 0 && guard.remaining() <= LEASE);
+    assert!(guard.fence() > 0 && guard.remaining() <= RENEWED_LEASE);
     let lost = guard.lost();
     drop(guard);
-    assert!(!is_full::<B>(&mut conn, &one()), "dropping releases");
+    await_release::<B>(&mut conn);
+    assert!(!is_full::<B>(&mut conn, &one()));
     assert!(lost.recv().is_err(), "released is not lost");
 }
 
@@ -160,7 +179,7 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
 pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {
     let database = B::new();
     let renewer = renewer::<B>(&database, 3);
-    let guard = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    let guard = guarded::<B>(&renewer, &one(), &renewed());
     for _ in 0..3 {
         database.cut();
         let mut conn = database.connect();
@@ -205,10 +224,11 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     });
     let renewer = SlotRenewer::new(pool);
     let many = Semaphore::new("many", 200);
-    let lease = Duration::from_secs(6);
-    let guards: Vec<_> = (0..GUARDS)
-        .map(|_| guarded::<B>(&renewer, &many, &LeaseOptions::new(lease)))
+    // All are renewed by the lease of the last one: that acquiring takes long costs no lease.
+    let mut guards: Vec<_> = (1..GUARDS)
+        .map(|_| guarded::<B>(&renewer, &many, &hour()))
         .collect();
+    guards.push(guarded::<B>(&renewer, &many, &renewed()));
     let mut conn = database.connect();
     let mut ends = || -> Vec<_> {
         let held = conn.held_slots(&many).expect("rows");
@@ -221,7 +241,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
         assert!(begun.elapsed() < LONG, "all are renewed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let ticks = begun.elapsed().as_millis() / (lease / 3).as_millis();
+    let ticks = begun.elapsed().as_millis() / (RENEWED_LEASE / 3).as_millis();
     let statements = (renewals.load(Ordering::SeqCst) - before) as u128;
     assert!(
         (1..=ticks + 2).contains(&statements),
@@ -229,13 +249,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     );
     assert!(guards.iter().all(SlotGuard::is_held));
     drop(guards);
-    // What is released has no token; a lease that has only ended has one.
-    let begun = Instant::now();
-    let with_token = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
-    while B::number(&mut conn, with_token) > 0 {
-        assert!(begun.elapsed() < LONG, "all are released");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    await_release::<B>(&mut conn);
     assert_eq!(conn.held_slots(&many).expect("rows"), []);
 }
 
@@ -284,6 +298,7 @@ pub(crate) fn slot_of_a_run_is_released_however_the_closure_ends<B: Backend>() {
         })
     }));
     assert!(panicked.is_err(), "the panic goes on");
+    await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &one()));
 
     let failed = renewer.run(&one(), &hour(), |_| -> Result<(), Error> {

@@ -6,9 +6,9 @@ use diesel::r2d2::{Pool, R2D2Connection};
 use diesel_locks::prelude::*;
 use diesel_locks::{SlotGuard, SlotRenewer};
 
-use super::guards::{guarded, renewer, short};
+use super::guards::{guarded, renewed, renewer};
 use super::{hour, one};
-use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer};
+use crate::subprocess::{GUARDS_OF_A_PEER, Peer};
 use crate::support::Backend;
 use crate::support::stalling_proxy::Stalling;
 use crate::support::threads::LONG;
@@ -37,7 +37,7 @@ pub(crate) fn guards_of_two_databases_are_renewed<B: Backend>() {
     ];
     let guards: Vec<_> = renewers
         .iter()
-        .map(|renewer| guarded::<B>(renewer, &one(), &short()))
+        .map(|renewer| guarded::<B>(renewer, &one(), &renewed()))
         .collect();
     for _ in 0..2 {
         for database in &databases {
@@ -111,7 +111,7 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
     let (server, url) = Stalling::url(&database.url());
     let pool = B::pool_to(&url, 2);
     let renewer = SlotRenewer::new(pool.clone());
-    let guard = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    let guard = guarded::<B>(&renewer, &one(), &renewed());
     let lost = guard.lost();
     server.stall();
     await_idle(&pool, 1);
@@ -134,11 +134,11 @@ pub(crate) fn database_that_does_not_answer_delays_no_guard_of_another_renewer<B
     let (server, url) = Stalling::url(&databases[0].url());
     let stalled_pool = B::pool_to(&url, 2);
     let stalled = SlotRenewer::new(stalled_pool.clone());
-    let theirs = guarded::<B>(&stalled, &one(), &LeaseOptions::new(LEASE * 5));
+    let theirs = guarded::<B>(&stalled, &one(), &renewed());
     server.stall();
     await_idle(&stalled_pool, 1);
     let renewer = renewer::<B>(&databases[1], 2);
-    let ours = guarded::<B>(&renewer, &one(), &LeaseOptions::new(LEASE * 5));
+    let ours = guarded::<B>(&renewer, &one(), &renewed());
     await_renewal::<B>(&mut databases[1].connect(), &one());
     ours.release().expect("ours");
     theirs.lost().recv_timeout(LONG).expect("it is not renewed");
