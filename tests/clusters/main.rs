@@ -56,9 +56,9 @@ fn main() {
             continue;
         }
         println!("{name} ..");
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         // A panic ends the program: nothing after it could be relied on.
         test();
-        println!("{name} ok, {:.1} s", begun.elapsed().as_secs_f64());
+        println!("{name} ok, {:.1} s", started.elapsed().as_secs_f64());
     }
 }

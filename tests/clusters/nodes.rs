@@ -110,9 +110,9 @@ pub(crate) fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
 
 /// What comes to another node comes a moment later.
 pub(crate) fn await_that(mut is_so: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !is_so() {
-        assert!(begun.elapsed().as_secs() < 30, "it does not come");
+        assert!(started.elapsed().as_secs() < 30, "it does not come");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -13,7 +13,7 @@ use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, SlotRenewer};
 
-use crate::behaviour::slots::{hour, one};
+use crate::behaviour::slots::{one_hour, single_slot};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
@@ -99,7 +99,7 @@ fn without_texts(url: &str) {
 
     let refused = [
         diesel_locks::migrate(conn).err(),
-        conn.held_slots(one()).err(),
+        conn.held_slots(single_slot()).err(),
         conn.purge_object_locks().err(),
         conn.purge_slots(Duration::ZERO).err(),
     ];
@@ -133,12 +133,12 @@ fn locks_work(conn: &mut MysqlConnection) {
 
 fn leases_work(url: &str, conn: &mut MysqlConnection) {
     let mut slot = conn
-        .acquire_slot(&one(), hour().holder("node"), Wait::No)
+        .acquire_slot(&single_slot(), one_hour().holder("node"), Wait::No)
         .expect("free");
     conn.renew_slot(&mut slot, Duration::from_secs(60))
         .expect("ours");
     assert!(
-        conn.try_acquire_slot(&one(), hour())
+        conn.try_acquire_slot(&single_slot(), one_hour())
             .expect("an answer")
             .is_none()
     );
@@ -154,21 +154,21 @@ fn leases_work(url: &str, conn: &mut MysqlConnection) {
             .expect("free")
     });
     conn.force_release_all("lost").expect("taken away");
-    let begun = Instant::now();
+    let started = Instant::now();
     while lost.is_held() {
-        assert!(begun.elapsed() < LONG, "its loss is not noticed");
+        assert!(started.elapsed() < LONG, "its loss is not noticed");
         std::thread::sleep(Duration::from_millis(5));
     }
     let end = "SELECT MAX(expires_us) FROM diesel_locks_slots WHERE name = 'kept'";
     let first = Mysql::number(conn, end);
     while Mysql::number(conn, end) == first {
-        assert!(begun.elapsed() < LONG, "the other is not renewed");
+        assert!(started.elapsed() < LONG, "the other is not renewed");
         std::thread::sleep(Duration::from_millis(5));
     }
     kept.release().expect("ours");
     // For those who look.
     let _held = conn
-        .acquire_slot(&one(), hour().holder("node"), Wait::No)
+        .acquire_slot(&single_slot(), one_hour().holder("node"), Wait::No)
         .expect("free");
 }
 

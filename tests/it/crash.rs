@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::behaviour::exclusion::begin_fit;
+use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 
@@ -50,11 +50,11 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     .expect("free");
 
     let two = Semaphore::new("two", 2);
-    let hour = || LeaseOptions::new(Duration::from_secs(3600));
-    let slot = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
+    let one_hour = || LeaseOptions::new(Duration::from_secs(3600));
+    let slot = conn.acquire_slot(&two, one_hour(), Wait::No).expect("free");
 
-    begin_fit::<B>(&mut conn);
-    let uncommitted = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
+    begin_for_locks::<B>(&mut conn);
+    let uncommitted = conn.acquire_slot(&two, one_hour(), Wait::No).expect("free");
     conn.lock_object("counter").expect("free");
     conn.lock_object(LockRequest::new("kept").retention(Retention::Kept))
         .expect("free");
@@ -67,9 +67,9 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
         .expect_err("the server is another one");
     assert!(!lost.is_retryable() && !lost.is_timeout(), "{lost:?}");
     drop(conn);
-    let begun = Instant::now();
-    while !B::answers(&url) {
-        assert!(begun.elapsed() < LONG, "the server does not come back");
+    let started = Instant::now();
+    while !B::is_reachable(&url) {
+        assert!(started.elapsed() < LONG, "the server does not come back");
         std::thread::sleep(Duration::from_millis(50));
     }
     let mut conn = database.connect();
@@ -83,7 +83,7 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     let held = conn.held_slots(&two).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].token, Some(slot.token()));
-    let next = conn.acquire_slot(&two, hour(), Wait::No).expect("free");
+    let next = conn.acquire_slot(&two, one_hour(), Wait::No).expect("free");
     assert!(next.fence() > slot.fence() && next.fence() > uncommitted.fence());
     assert!(
         conn.release_slot(uncommitted)

@@ -10,8 +10,8 @@ use diesel_locks::{Error, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
-use crate::support::privileges::{Right, one_by_one};
-use crate::support::wrapped_backend::{Via, Way};
+use crate::support::privileges::{Privilege, single_privileges};
+use crate::support::wrapped_backend::{WrappedBackend, Wrapper};
 
 mod mysql;
 mod postgres;
@@ -83,25 +83,25 @@ const SHORT: Duration = Duration::from_secs(2);
 
 /// Takes away each right alone. All errors are then about what it is on, and say what is needed on it; what the
 /// server says has `refusal` in it.
-fn each_right_is_needed<W: Way>(
+fn each_privilege_is_needed<W: Wrapper>(
     grants: &[String],
     prepare: &str,
     refusal: &str,
-    with: impl Fn(&W::To, &[String]) -> W,
+    with: impl Fn(&W::Inner, &[String]) -> W,
 ) where
-    Via<W>: Backend,
+    WrappedBackend<W>: Backend,
 {
     // Dropped after the database in which they have rights.
     let mut users = Vec::new();
-    let database = W::To::new();
-    let all = one_by_one(grants);
+    let database = W::Inner::new();
+    let all = single_privileges(grants);
     let mut owner = database.connect();
     users.push(with(&database, grants));
     // As after a test suite that empties all tables.
-    W::To::sql(&mut owner, "DELETE FROM diesel_locks_fences");
-    let errors = everything::<Via<W>>(&users[0].url(), prepare);
+    W::Inner::sql(&mut owner, "DELETE FROM diesel_locks_fences");
+    let errors = everything::<WrappedBackend<W>>(&users[0].url(), prepare);
     assert!(errors.is_empty(), "with all of them: {errors:?}");
-    for Right {
+    for Privilege {
         name: right,
         object,
         grant,
@@ -115,8 +115,8 @@ fn each_right_is_needed<W: Way>(
         let without = with(&database, &others);
         let url = without.url();
         users.push(without);
-        W::To::sql(&mut owner, "DELETE FROM diesel_locks_fences");
-        let errors = everything::<Via<W>>(&url, prepare);
+        W::Inner::sql(&mut owner, "DELETE FROM diesel_locks_fences");
+        let errors = everything::<WrappedBackend<W>>(&url, prepare);
         assert!(!errors.is_empty(), "{right} on {object} is not needed");
         for error in errors {
             let on_it = all.iter().filter(|right| right.object == *object);
@@ -125,7 +125,7 @@ fn each_right_is_needed<W: Way>(
     }
 }
 
-fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Right], refusal: &str) {
+fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Privilege], refusal: &str) {
     if object.starts_with("SCHEMA ") {
         assert!(error.is_missing_tables(), "{error:?}");
         assert!(error.to_string().contains("USAGE"), "{error}");
@@ -166,17 +166,17 @@ fn said(error: &Error) -> String {
 }
 
 /// The owner of the tables migrates; the application's user is refused, and told so.
-fn only_the_owner_migrates<W: Way>(owner: impl FnOnce(&W::To) -> W)
+fn only_the_owner_migrates<W: Wrapper>(owner: impl FnOnce(&W::Inner) -> W)
 where
-    Via<W>: Backend,
+    WrappedBackend<W>: Backend,
 {
     let mut users = Vec::new();
-    let migrated = Via::<W>::new();
+    let migrated = WrappedBackend::<W>::new();
     let error = diesel_locks::migrate(&mut migrated.connect()).expect_err("not its business");
     assert!(matches!(error, Error::Migration(_)), "{error:?}");
     assert!(said(&error).contains("denied"), "{}", said(&error));
-    let empty = W::To::empty();
+    let empty = W::Inner::empty();
     users.push(owner(&empty));
-    let ran = diesel_locks::migrate(&mut Via::<W>::connect_to(&users[0].url()));
+    let ran = diesel_locks::migrate(&mut WrappedBackend::<W>::connect_to(&users[0].url()));
     assert_eq!(ran.expect("its business").len(), MIGRATIONS);
 }

@@ -18,7 +18,7 @@ mod subprocess;
 mod support;
 
 /// One `#[test]` for each body of the modules in `bodies`, on one engine; with the attributes before its name.
-macro_rules! tests_of {
+macro_rules! backend_tests {
     ($backend:ident: $($module:ident::{$($(#[$attribute:meta])* $name:ident),* $(,)?}),* $(,)?) => {
         $(mod $module {
             $(#[test]
@@ -29,15 +29,15 @@ macro_rules! tests_of {
         })*
     };
 }
-pub(crate) use tests_of;
+pub(crate) use backend_tests;
 
 /// The bodies that all engines share.
-macro_rules! all_promises {
+macro_rules! all_tests {
     ($backend:ident) => {
-        crate::core_promises!($backend);
-        crate::session_promises!($backend);
+        crate::core_tests!($backend);
+        crate::session_tests!($backend);
 
-        crate::tests_of!($backend:
+        crate::backend_tests!($backend:
             errors::{
                 lock_object_needs_a_transaction,
                 a_missing_table_names_migrate,
@@ -62,20 +62,20 @@ macro_rules! all_promises {
                 held_time_starts_at_the_grant,
             },
             semaphore_state_machine::{
-                semaphores_do_what_their_model_says,
+                semaphores_behave_as_their_model,
             },
             session_state::{
                 drawing_a_number_keeps_the_last_inserted_id,
                 locking_an_object_keeps_the_last_inserted_id,
                 semaphores_keep_the_last_inserted_id,
-                a_panic_leaves_no_limit,
+                panic_restores_session_limits,
             },
         );
         mod emptied_tables {
             use super::$backend;
             use crate::behaviour::slots as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 fences::{
                     missing_fence_row_is_restored,
                 },
@@ -85,7 +85,7 @@ macro_rules! all_promises {
             use super::$backend;
             use crate::behaviour::properties as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 forged_slots::{
                     property_slot_parts,
                 },
@@ -118,20 +118,20 @@ macro_rules! all_promises {
         }
     };
 }
-pub(crate) use all_promises;
+pub(crate) use all_tests;
 
 /// Those of them that need neither migrations nor a session of their own: what an application does with
 /// the tables that are there, whichever way it has to the database.
-macro_rules! core_promises {
+macro_rules! core_tests {
     ($backend:ident) => {
         use crate::behaviour as bodies;
 
-        crate::tests_of!($backend:
+        crate::backend_tests!($backend:
             exclusion::{
-                a_waiter_goes_on_when_the_holder_commits,
-                a_waiter_goes_on_when_the_holder_rolls_back,
-                a_waiter_goes_on_when_the_holders_connection_is_dropped,
-                a_waiter_goes_on_when_the_holders_process_is_killed,
+                waiter_gets_the_lock_when_the_holder_commits,
+                waiter_gets_the_lock_when_the_holder_rolls_back,
+                waiter_gets_the_lock_when_the_holders_connection_is_dropped,
+                waiter_gets_the_lock_when_the_holders_process_is_killed,
                 different_ids_wait_only_where_the_engine_has_one_writer,
                 kept_and_transient_exclude_each_other,
             },
@@ -143,16 +143,16 @@ macro_rules! core_promises {
                 lock_object_in_own_transactions_loses_no_update,
             },
             waiting::{
-                a_wait_ends_after_the_time_asked_for,
+                wait_ends_after_its_timeout,
                 free_lock_is_acquired_with_a_zero_timeout,
-                a_short_wait_for_a_held_lock_is_short,
-                a_transaction_survives_the_end_of_a_wait,
-                a_wait_ends_in_time_while_the_lock_changes_hands,
+                short_timeout_is_not_prolonged,
+                transaction_survives_a_timeout,
+                timeout_holds_while_the_lock_changes_hands,
                 no_wait_returns_unavailable,
-                trying_a_held_lock_answers_at_once,
-                trying_in_a_transaction_leaves_it_usable,
-                a_wait_that_is_too_long_is_refused,
-                a_connection_whose_wait_ended_waits_again,
+                try_of_a_held_lock_returns_immediately,
+                failed_try_leaves_the_transaction_usable,
+                too_long_wait_is_rejected,
+                connection_waits_again_after_a_timeout,
             },
             idle_sessions::{
                 idle_transaction_does_not_block_others,
@@ -163,26 +163,26 @@ macro_rules! core_promises {
                 lock_is_reentrant,
                 lock_in_a_savepoint_ends_as_documented,
                 with_object_lock_in_a_transaction_is_a_savepoint,
-                opposite_orders_end_in_a_deadlock_or_one_after_the_other,
+                opposite_orders_deadlock_or_run_in_turn,
             },
             transaction_end::{
-                an_error_of_the_closure_rolls_back_and_frees,
-                a_panic_rolls_back_frees_and_goes_on,
-                a_pooled_connection_comes_back_without_the_lock,
-                closures_may_return_any_error_made_from_ours,
+                closure_error_rolls_back_and_releases,
+                panic_rolls_back_releases_and_propagates,
+                pooled_connection_is_returned_without_the_lock,
+                closure_error_may_be_any_type_made_from_error,
             },
             multi_lock::{
                 all_or_none,
-                the_order_of_names_does_not_matter,
-                duplicates_are_folded,
+                order_of_ids_does_not_matter,
+                duplicate_ids_are_locked_once,
                 no_ids_lock_nothing,
-                trying_several_frees_those_that_were_free,
+                failed_try_of_several_releases_the_free_ones,
             },
             ids::{
                 ids_are_compared_as_bytes,
-                the_longest_id_is_locked_whole,
+                longest_id_is_not_truncated,
                 unusable_ids_are_refused_before_any_statement,
-                hostile_ids_are_only_ids,
+                sql_injection_in_ids_has_no_effect,
             },
             retention::{
                 kept_rows_stay_until_purged,
@@ -194,13 +194,13 @@ macro_rules! core_promises {
             use super::$backend;
             use crate::behaviour::slots as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 capacity::{
                 sixty_four_connections_never_hold_more_than_the_permits,
                 eight_connections_always_get_one_of_eight_slots,
                 a_full_semaphore_refuses_without_a_write,
                 many_permits_are_all_granted,
-                the_most_permits_are_all_there,
+                maximum_permits_are_all_granted,
             },
                 fences::{
                     expired_lease_is_lost_when_a_transaction_holds_the_slot,
@@ -222,39 +222,39 @@ macro_rules! core_promises {
                     many_guards_are_renewed_by_one_statement,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     many_guards_are_renewed_by_one_thread,
-                    slot_of_a_run_is_released_however_the_closure_ends,
+                    run_releases_the_slot_after_success_error_and_panic,
                     paused_process_notices_the_lost_lease,
                 },
                 transaction_slots::{
                 a_slot_is_held_as_long_as_its_transaction,
                 a_slot_is_free_when_its_holder_is_killed,
                 leases_and_slots_of_transactions_count_together,
-                a_waiter_goes_on_when_a_transaction_ends,
+                waiter_gets_the_slot_when_a_transaction_ends,
                 a_slot_of_a_savepoint_is_held_by_the_transaction,
             },
                 leases::{
-                a_slot_is_refreshed_and_released,
+                slot_is_renewed_and_released,
                 renewing_an_expired_lease_reports_it,
-                a_slot_that_was_granted_again_is_lost,
+                slot_granted_to_another_is_lost,
                 releasing_twice_or_with_a_forged_token_changes_nothing,
                 force_release_all_releases_every_slot,
-                held_slots_are_shown_by_the_databases_clock,
+                remaining_leases_use_the_database_clock,
                 a_long_transaction_does_not_shorten_the_lease,
-                a_short_lease_ends_by_itself,
+                short_lease_expires,
                 unusable_leases_are_refused,
-                a_slot_is_kept_at_least_as_long_as_asked_for,
-                a_waiter_gets_a_slot_that_is_released,
+                hold_at_least_delays_the_release,
+                waiter_gets_the_slot_when_it_is_released,
             },
                 queues::{
                     query_rate_does_not_grow_with_waiters,
-                    waiters_for_another_database_are_not_in_the_way,
+                    waiters_of_another_database_do_not_block,
                 },
                 permits::{
                     more_permits_are_more_slots_while_a_transaction_holds_one,
                 more_permits_are_more_slots,
                 fewer_permits_revoke_no_slot,
                 fewer_permits_count_holding_transactions,
-                fewer_permits_count_refreshing_transactions,
+                fewer_permits_count_renewing_transactions,
                 two_versions_at_once_never_hold_more_than_the_larger_number,
                 lowered_permits_are_never_exceeded,
                 unusable_numbers_and_names_are_refused,
@@ -267,8 +267,8 @@ macro_rules! core_promises {
                     renewer_stops_when_it_and_its_guards_are_dropped,
                 },
                 rows::{
-                a_new_name_is_used_by_thirty_two_at_once,
-                registering_is_for_all_of_an_enum,
+                thirty_two_connections_use_a_new_semaphore,
+                register_takes_all_variants_of_an_enum,
                 purge_removes_what_is_free_and_old,
                 purge_works_while_others_acquire,
                 purge_waits_for_no_open_transaction,
@@ -284,29 +284,29 @@ macro_rules! core_promises {
             use super::$backend;
             use crate::behaviour::sequences as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 numbering::{
                     numbers_have_neither_gaps_nor_repeats,
-                    a_new_sequence_is_used_by_thirty_two_at_once,
+                    thirty_two_connections_use_a_new_sequence,
                     rolled_back_number_is_drawn_again,
                     number_of_a_rolled_back_savepoint_is_drawn_again,
                     number_of_a_lost_connection_is_drawn_again,
                     draw_blocks_until_previous_draw_commits,
                     sequences_do_not_wait_for_each_other,
-                    several_numbers_are_in_a_row,
-                    the_last_number_is_read_without_waiting,
+                    several_numbers_are_consecutive,
+                    last_number_does_not_wait_for_a_draw,
                 },
                 arguments::{
                     a_draw_needs_a_transaction,
-                    the_end_of_the_numbers_leaves_the_transaction_usable,
+                    exhausted_sequence_leaves_the_transaction_usable,
                     unusable_sequences_are_refused,
                     names_of_sequences_are_compared_as_bytes,
                     start_applies_to_the_first_draw_only,
-                    a_late_start_does_not_end_a_sequence_that_has_begun,
+                    large_start_does_not_exhaust_a_started_sequence,
                     a_read_only_transaction_draws_nothing,
                 },
                 isolation_levels::{
-                    at_the_default_level_nothing_is_skipped_or_repeated,
+                    default_level_draws_without_gaps_or_repeats,
                 },
             );
         }
@@ -314,33 +314,33 @@ macro_rules! core_promises {
             use super::$backend;
             use crate::behaviour::transactions as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 aborted::{
                     closure_whose_transaction_has_ended_fails,
                     statements_after_the_end_of_a_transaction_are_not_committed,
                     closure_that_has_committed_is_not_retried,
-                    methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing,
+                    methods_in_an_aborted_transaction_have_no_effect,
                     a_panic_in_a_nested_transaction_rolls_back_all,
                     a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,
                     ok_at_another_depth_is_an_error_and_rolls_back,
                     an_error_at_another_depth_rolls_back_all,
                 },
                 isolation_levels::{
-                    the_level_is_that_of_the_transaction_alone,
+                    isolation_level_applies_to_one_transaction,
                     unsupported_options_are_rejected,
-                    a_read_only_transaction_writes_nothing_and_leaves_nothing_behind,
-                    locks_slots_and_numbers_work_inside,
-                    an_object_lock_asks_for_fresh_reads,
+                    read_only_transaction_writes_nothing_and_restores_the_session,
+                    locks_slots_and_numbers_work_in_run_transaction,
+                    object_lock_requires_fresh_reads,
                 },
                 retries::{
                     deadlock_victims_are_retried_until_they_succeed,
                     closure_receives_the_attempt_number,
                     retries_are_limited,
                     application_error_is_not_retried,
-                    any_type_of_error_shows_the_databases,
+                    database_error_is_found_in_any_error_type,
                     nested_run_transaction_does_not_retry,
-                    a_panic_rolls_back_and_goes_on,
-                    no_attempt_is_refused,
+                    panic_rolls_back_and_propagates,
+                    zero_attempts_are_rejected,
                     lock_timeouts_are_retried_on_request,
                     retry_is_recorded_by_tracing,
                 },
@@ -350,23 +350,23 @@ macro_rules! core_promises {
                     retry_resolves_the_upgrade_deadlock,
                     opposite_orders_deadlock_though_read_for_update,
                     same_order_does_not_deadlock,
-                    object_locks_sort_what_rows_do_not,
+                    object_locks_are_sorted_and_rows_are_not,
                     an_update_of_an_old_read_is_lost_or_refused,
                 },
             );
         }
     };
 }
-pub(crate) use core_promises;
+pub(crate) use core_tests;
 
 /// Those of different ids that several hold at the same time, which one writer can't.
-macro_rules! many_writers_promises {
+macro_rules! many_writers_tests {
     ($backend:ident) => {
         mod many_writers {
             use super::$backend;
             use crate::behaviour as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 multi_lock::{
                     short_waits_do_not_add_up,
                 },
@@ -375,7 +375,7 @@ macro_rules! many_writers_promises {
                 use super::$backend;
                 use crate::behaviour::slots as bodies;
 
-                crate::tests_of!($backend:
+                crate::backend_tests!($backend:
                     rows::{
                         acquire_timeout_holds_while_a_resize_is_stalled,
                     },
@@ -384,29 +384,29 @@ macro_rules! many_writers_promises {
         }
     };
 }
-pub(crate) use many_writers_promises;
+pub(crate) use many_writers_tests;
 
 /// Those that set something in a session and find it there again, or need a session for each of many connections.
-macro_rules! session_promises {
+macro_rules! session_tests {
     ($backend:ident) => {
         mod session {
             use super::$backend;
             use crate::behaviour as bodies;
 
-            crate::tests_of!($backend:
+            crate::backend_tests!($backend:
                 waiting::{
-                    the_sessions_limits_are_as_before_after_a_wait,
-                    a_wait_ends_in_time_while_the_lock_changes_hands_quickly,
+                    session_limits_are_restored_after_a_wait,
+                    timeout_holds_while_the_lock_changes_hands_quickly,
                 },
             );
             mod slots {
                 use super::$backend;
                 use crate::behaviour::slots as bodies;
 
-                crate::tests_of!($backend:
+                crate::backend_tests!($backend:
                     transactions::{
                         a_stale_transaction_is_refused_a_slot,
-                        the_sessions_isolation_level_does_not_matter_outside,
+                        session_isolation_level_does_not_matter_outside_transactions,
                     },
                 );
             }
@@ -414,17 +414,17 @@ macro_rules! session_promises {
                 use super::$backend;
                 use crate::behaviour::sequences as bodies;
 
-                crate::tests_of!($backend:
+                crate::backend_tests!($backend:
                     numbering::{
-                        a_draw_that_failed_is_tried_again_on_its_connection,
+                        failed_draw_is_retried_on_its_connection,
                     },
                     isolation_levels::{
-                        above_read_committed_nothing_is_skipped_or_repeated,
-                        a_draw_after_an_old_snapshot_is_new_or_fails,
+                        levels_above_read_committed_draw_without_gaps_or_repeats,
+                        draw_after_an_old_snapshot_is_new_or_fails,
                     },
                 );
             }
         }
     };
 }
-pub(crate) use session_promises;
+pub(crate) use session_tests;

@@ -13,16 +13,16 @@ use diesel_locks::prelude::*;
 use crate::behaviour;
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
-use crate::support::failing_proxy::{killing, refusing};
+use crate::support::failing_proxy::{connect_failing, connect_killing};
 use crate::support::mysql::{Mysql, words};
 use crate::support::proxy::{
-    Proxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
+    CountingProxy, round_trips_of, round_trips_of_a_sequence, round_trips_of_a_slot,
     round_trips_of_a_transaction,
 };
-use crate::support::threads::{Holder, meanwhile, result_of};
+use crate::support::threads::{Holder, result_of, spawn};
 
-crate::all_promises!(Mysql);
-crate::many_writers_promises!(Mysql);
+crate::all_tests!(Mysql);
+crate::many_writers_tests!(Mysql);
 
 fn read(conn: &mut MysqlConnection) -> QueryResult<()> {
     // Cached, other than a query made of text.
@@ -61,23 +61,23 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 holder.batch_execute(hold).expect(hold);
                 let waiter = {
                     let lock = lock.clone();
-                    meanwhile(move || {
-                        Mysql::set_limits(&mut conn);
-                        let before = Mysql::limits(&mut conn);
-                        let begun = Instant::now();
+                    spawn(move || {
+                        Mysql::set_session_limits(&mut conn);
+                        let before = Mysql::session_limits(&mut conn);
+                        let started = Instant::now();
                         let result = if inside {
                             Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
                         } else {
                             conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                         };
-                        let took = begun.elapsed();
-                        assert_eq!(Mysql::limits(&mut conn), before);
+                        let took = started.elapsed();
+                        assert_eq!(Mysql::session_limits(&mut conn), before);
                         (conn, result, took)
                     })
                 };
                 let (mut conn, result, took) = result_of(&waiter);
                 let wanted = lock.clone();
-                let attempt = meanwhile(move || {
+                let attempt = spawn(move || {
                     let result = if inside {
                         let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&wanted);
                         Mysql::in_transaction(&mut conn, lock)
@@ -141,7 +141,7 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
             let mut holder = database.connect();
             // When it returns, the tables are locked.
             holder.batch_execute(hold).expect(hold);
-            let waiter = meanwhile(move || {
+            let waiter = spawn(move || {
                 let ended = behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
                     Mysql,
                 >(&mut conn, &semaphore, limit, inside);
@@ -182,9 +182,9 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
     ] {
         for refusals in [0, 1, 5, usize::MAX] {
             let left = Arc::new(AtomicUsize::new(0));
-            let mut conn = refusing(&database, text, &left);
-            Mysql::set_limits(&mut conn);
-            let before = Mysql::limits(&mut conn);
+            let mut conn = connect_failing(&database, text, &left);
+            Mysql::set_session_limits(&mut conn);
+            let before = Mysql::session_limits(&mut conn);
             // Prepares the statements.
             locked(&mut conn, &lock).expect("free");
             left.store(refusals, Ordering::SeqCst);
@@ -205,7 +205,7 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
             assert_eq!(refused, refusals, "{text}");
             result.expect("free");
             assert!(!conn.is_broken());
-            assert_eq!(Mysql::limits(&mut conn), before, "{text}");
+            assert_eq!(Mysql::session_limits(&mut conn), before, "{text}");
             database
                 .connect()
                 .with_object_lock(a(Retention::Transient).wait(Wait::No), |_| {
@@ -219,7 +219,7 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
 /// `KILL QUERY`, or the loss of the connection, while the message of COMMIT runs: what is committed is not called an
 /// error that leaves nothing behind.
 #[test]
-fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
+fn killed_commit_has_an_unknown_outcome() {
     let database = Mysql::new();
     for (target, cut, known, committed) in [
         ("SET SESSION autocommit = COALESCE(", false, false, 1),
@@ -228,7 +228,7 @@ fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
         ("RELEASE SAVEPOINT diesel_locks_started", true, false, 0),
     ] {
         let armed = Arc::new(AtomicBool::new(false));
-        let mut conn = killing(&database, target, cut, &armed);
+        let mut conn = connect_killing(&database, target, cut, &armed);
         let session = Mysql::session(&mut conn);
         let before = Mysql::counter(&mut database.connect(), 0);
         let mut runs = 0;
@@ -256,8 +256,8 @@ fn a_commit_that_was_killed_half_way_is_of_unknown_outcome() {
 }
 
 #[test]
-fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
-    behaviour::idle_sessions::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Mysql>(
+fn server_timeout_ends_an_idle_transaction() {
+    behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Mysql>(
         "SET SESSION /*!80000 wait_timeout *//*M!100100 idle_transaction_timeout */ = 1",
     );
 }
@@ -268,16 +268,14 @@ fn guard_is_lost_in_time_while_its_renewal_hangs() {
 }
 
 #[test]
-fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
-    behaviour::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
-        Mysql,
-    >();
+fn unresponsive_database_does_not_delay_other_renewers() {
+    behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Mysql>();
 }
 
 #[test]
 fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     let database = Mysql::new();
-    let (proxy, url) = Proxy::url(&database.url());
+    let (proxy, url) = CountingProxy::url(&database.url());
     let mut conn = Mysql::connect_to(&url);
     let lock = LockRequest::new("a").retention(Retention::Kept);
     // Prepares the statements, and makes the row.
@@ -300,14 +298,14 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     .expect("commit");
     Mysql::in_transaction(&mut conn, |conn| {
         let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));
-        assert_eq!(inside, 1 + whether_it_is_open(conn));
+        assert_eq!(inside, 1 + open_transaction_count(conn));
         Ok(())
     })
     .expect("commit");
 }
 
 /// Round trips by which MySQL is asked whether a transaction of Diesel's is open; MariaDB tells it with the lock.
-fn whether_it_is_open(conn: &mut MysqlConnection) -> u32 {
+fn open_transaction_count(conn: &mut MysqlConnection) -> u32 {
     if words(conn, "VERSION()").contains("MariaDB") {
         0
     } else {
@@ -323,15 +321,15 @@ fn round_trips_of_a_slot_are_two_to_grant_and_one_for_the_rest() {
 /// Only MariaDB's INSERT returns what it has written.
 #[test]
 fn round_trips_of_a_draw_are_one_on_mariadb_and_two_on_mysql() {
-    let draw = match whether_it_is_open(&mut Mysql::new().connect()) {
+    let draw = match open_transaction_count(&mut Mysql::new().connect()) {
         0 => 1,
         asked => 2 + asked,
     };
     assert_eq!(round_trips_of_a_sequence::<Mysql>(), [draw, 1]);
     // A row that was there before this process, and a start that came later.
     let database = Mysql::new();
-    let begun = "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES ('late round trips', '', 10)";
-    Mysql::sql(&mut database.connect(), begun);
+    let started = "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES ('late round trips', '', 10)";
+    Mysql::sql(&mut database.connect(), started);
     let late = Sequence::new("late round trips").start_with(1000);
     assert_eq!(round_trips_of(&database, &late), [draw, 1]);
 }
@@ -355,7 +353,7 @@ fn a_draw_begins_no_snapshot() {
 
 /// A number too large is an error in a session that cuts off what does not fit, too.
 #[test]
-fn the_end_of_the_numbers_is_an_error_without_strict_mode() {
+fn exhausted_sequence_is_an_error_without_strict_mode() {
     let database = Mysql::new();
     let mut conn = database.connect();
     Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
@@ -383,7 +381,7 @@ fn round_trips_of_a_transaction_are_diesels() {
 
 /// Neither the time zone of a session nor its change of the clocks moves a lease.
 #[test]
-fn the_sessions_time_zone_does_not_matter() {
+fn session_time_zone_does_not_matter() {
     let database = Mysql::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -446,27 +444,27 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
 
 /// `innodb_lock_wait_timeout` is not the end of a wait without limit.
 #[test]
-fn a_wait_without_limit_outlasts_innodbs() {
+fn unlimited_wait_outlasts_innodb_lock_wait_timeout() {
     wait_outlasts_innodb_lock_wait_timeout(&Arc::new(Mysql::new()));
 }
 
 fn wait_outlasts_innodb_lock_wait_timeout(database: &Arc<Mysql>) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
-        let holder = Holder::of(database, lock.clone());
+        let holder = Holder::acquire(database, lock.clone());
         let waiter = {
             let database = Arc::clone(database);
-            meanwhile(move || {
+            spawn(move || {
                 let mut conn = database.connect();
                 Mysql::sql(&mut conn, "SET SESSION innodb_lock_wait_timeout = 1");
-                let begun = Instant::now();
-                conn.with_object_lock(lock, |_| Ok::<_, Error>(begun.elapsed()))
+                let started = Instant::now();
+                conn.with_object_lock(lock, |_| Ok::<_, Error>(started.elapsed()))
             })
         };
         database.await_waiting(1);
         // Three times as long, by the waiter's own clock below.
         std::thread::sleep(Duration::from_millis(3100));
-        holder.let_go();
+        holder.release();
         let took = result_of(&waiter).expect("the lock comes free");
         assert!(took > Duration::from_secs(3), "{took:?}");
     }
@@ -475,7 +473,7 @@ fn wait_outlasts_innodb_lock_wait_timeout(database: &Arc<Mysql>) {
 /// One who waits at the gate, where InnoDB does not see it, is part of the cycle: t1 holds a and wants
 /// b; t2 holds b and wants a; t3 wants b as well and has its gate.
 #[test]
-fn a_cycle_through_the_gate_is_found() {
+fn deadlock_through_the_named_lock_is_detected() {
     let database = Arc::new(Mysql::new());
     let open = |id: &str| {
         let mut conn = database.connect();
@@ -490,21 +488,21 @@ fn a_cycle_through_the_gate_is_found() {
     let (mut t1, mut t2) = (open("a"), open("b"));
     let t3 = {
         let database = Arc::clone(&database);
-        meanwhile(move || {
+        spawn(move || {
             database
                 .connect()
                 .with_object_lock("b", |_| Ok::<_, Error>(()))
         })
     };
     database.await_waiting(1);
-    let t1 = meanwhile(move || {
+    let t1 = spawn(move || {
         let result = t1.lock_object("b");
         let _ = AnsiTransactionManager::rollback_transaction(&mut t1);
         result
     });
     database.await_waiting(2);
-    let begun = Instant::now();
-    let t2 = meanwhile(move || {
+    let started = Instant::now();
+    let t2 = spawn(move || {
         let result = t2.lock_object("a");
         let _ = AnsiTransactionManager::rollback_transaction(&mut t2);
         result
@@ -512,9 +510,9 @@ fn a_cycle_through_the_gate_is_found() {
     let results = [result_of(&t1), result_of(&t2)];
     result_of(&t3).expect("it is not part of the cycle");
     assert!(
-        begun.elapsed() < Duration::from_secs(10),
+        started.elapsed() < Duration::from_secs(10),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
     let victims: Vec<_> = results.into_iter().filter_map(Result::err).collect();
     assert_eq!(victims.len(), 1, "{victims:?}");
@@ -534,7 +532,7 @@ fn german_error_messages_are_classified() {
         .execute(&mut conn)
         .expect_err("no table");
     assert!(error.to_string().contains("existiert nicht"), "{error}");
-    let holder = Holder::of(&database, "a");
+    let holder = Holder::acquire(&database, "a");
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
         let tried = conn
@@ -547,8 +545,8 @@ fn german_error_messages_are_classified() {
             .expect_err("held");
         assert!(error.is_timeout(), "{error:?}");
     }
-    holder.let_go();
-    Mysql::revert_all(&mut conn);
+    holder.release();
+    Mysql::revert_all_migrations(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
@@ -557,7 +555,7 @@ fn german_error_messages_are_classified() {
 
 /// A session that truncates too long values silently does not truncate ids.
 #[test]
-fn a_lax_session_keeps_ids_whole() {
+fn ids_are_not_truncated_without_strict_mode() {
     let database = Mysql::new();
     let mut conn = database.connect();
     Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
@@ -600,7 +598,7 @@ fn old_snapshot_refused_by_mariadb_is_retried() {
 /// A purge reads all rows first, and a limit of the session's may end that in the middle. The statement, sent again, would
 /// wait for ever.
 #[test]
-fn a_purge_does_not_hang_on_the_statement_that_a_limit_has_ended() {
+fn purge_does_not_hang_after_a_statement_timeout() {
     let database = Mysql::new();
     let mut conn = database.connect();
     let many = Semaphore::new("many", 20_000);
@@ -618,14 +616,14 @@ fn a_purge_does_not_hang_on_the_statement_that_a_limit_has_ended() {
     let error = ended.expect("too much for a millisecond");
     assert!(error.is_timeout(), "{error:?}");
     conn.batch_execute(&limit(0)).expect("no limit");
-    let again = meanwhile(move || conn.purge_slots(Duration::ZERO));
+    let again = spawn(move || conn.purge_slots(Duration::ZERO));
     assert_eq!(result_of(&again).expect("purged"), 0);
 }
 
 /// The closure's own statement goes through the rows, and is cached by Diesel: sent again after an error in
 /// place of its rows, it would wait for ever.
 #[test]
-fn a_retried_transaction_does_not_hang_on_the_statement_that_failed() {
+fn retried_transaction_does_not_hang_after_a_failed_statement() {
     diesel::table! {
         counters (id) {
             id -> Integer,
@@ -640,9 +638,9 @@ fn a_retried_transaction_does_not_hang_on_the_statement_that_failed() {
     let (third, reached) = std::sync::mpsc::channel();
     let theirs = {
         let database = Arc::clone(&database);
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
-            Mysql::wait_shortly(&mut conn);
+            Mysql::set_short_lock_timeout(&mut conn);
             let retry = RetryPolicy::max_attempts(100).retry_lock_timeouts();
             let transaction = TransactionOptions::new().retry(retry);
             conn.run_transaction_attempts(transaction, |conn, attempt| {
@@ -758,7 +756,7 @@ fn migrate_resumes_after_a_kill_at_any_statement() {
         for statement in &down[..ran] {
             Mysql::sql(&mut conn, statement);
         }
-        Mysql::revert_all(&mut conn);
+        Mysql::revert_all_migrations(&mut conn);
         assert_eq!(tables(&mut conn), " ", "after {ran} statements");
         diesel_locks::migrate(&mut conn).expect("migrate again");
         assert_eq!(tables(&mut conn), complete, "after {ran} statements");
@@ -791,12 +789,12 @@ fn connection_is_usable_after_errors_in_place_of_rows() {
     let database = with_rows_found_late();
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
-        let holder = Holder::of(&database, lock.clone());
+        let holder = Holder::acquire(&database, lock.clone());
         let mut conn = database.connect();
         let session = Mysql::number(&mut conn, "SELECT CONNECTION_ID()");
         let ends = {
             let lock = lock.clone();
-            meanwhile(move || {
+            spawn(move || {
                 let killed = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
                 // The time's end comes in place of the row too, twice.
                 let wait = Wait::AtMost(Duration::from_millis(100));
@@ -813,8 +811,8 @@ fn connection_is_usable_after_errors_in_place_of_rows() {
         for ended in ended {
             assert!(ended.expect_err("held").is_timeout());
         }
-        holder.let_go();
-        let after = meanwhile(move || conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
+        holder.release();
+        let after = spawn(move || conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
         result_of(&after).expect("free");
     }
 }

@@ -17,12 +17,12 @@ use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::{Postgres, knows_no_german, words};
 use crate::support::proxy::{
-    Proxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
+    CountingProxy, round_trips_of_a_sequence, round_trips_of_a_slot, round_trips_of_a_transaction,
 };
-use crate::support::threads::{Holder, LONG, meanwhile, result_of};
+use crate::support::threads::{Holder, LONG, result_of, spawn};
 
-crate::all_promises!(Postgres);
-crate::many_writers_promises!(Postgres);
+crate::all_tests!(Postgres);
+crate::many_writers_tests!(Postgres);
 
 fn read(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("1")).execute(conn)?;
@@ -53,16 +53,16 @@ fn waits_and_tries_end_while_the_table_is_locked() {
             );
             let waiter = {
                 let lock = lock.clone();
-                meanwhile(move || {
-                    let before = Postgres::limits(&mut conn);
-                    let begun = Instant::now();
+                spawn(move || {
+                    let before = Postgres::session_limits(&mut conn);
+                    let started = Instant::now();
                     let result = if inside {
                         Postgres::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
                     } else {
                         conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                     };
-                    let took = begun.elapsed();
-                    assert_eq!(Postgres::limits(&mut conn), before);
+                    let took = started.elapsed();
+                    assert_eq!(Postgres::session_limits(&mut conn), before);
                     (conn, result, took)
                 })
             };
@@ -71,7 +71,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
             assert!(error.is_timeout(), "{retention:?}: {error:?}");
             assert!(took >= limit, "{took:?} is too early");
             let wanted = lock.clone();
-            let attempt = meanwhile(move || {
+            let attempt = spawn(move || {
                 let result = if inside {
                     let lock = |conn: &mut PgConnection| conn.try_lock_object(&wanted);
                     Postgres::in_transaction(&mut conn, lock)
@@ -104,7 +104,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
             &mut holder,
             "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
         );
-        let waiter = meanwhile(move || {
+        let waiter = spawn(move || {
             behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
                 &mut conn, &semaphore, limit, inside,
             );
@@ -120,10 +120,10 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
 
 /// What sets limits, locks, and sets them back is ended.
 #[test]
-fn limits_are_set_back_though_the_statement_is_cancelled() {
+fn limits_are_restored_when_the_statement_is_cancelled() {
     for retention in [Retention::Kept, Retention::Transient] {
         let lock = behaviour::session_state::limited(retention);
-        behaviour::session_state::a_statement_that_is_cancelled_leaves_nothing::<Postgres>(
+        behaviour::session_state::cancelled_statement_leaves_no_session_state::<Postgres>(
             "SELECT pg_backend_pid()",
             |session| format!("SELECT pg_cancel_backend({session})"),
             "diesel_locks.statement_timeout",
@@ -156,7 +156,7 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
 #[test]
 fn object_lock_costs_no_round_trip_at_top_level_and_one_inside() {
     let database = Postgres::new();
-    let (proxy, url) = Proxy::url(&database.url());
+    let (proxy, url) = CountingProxy::url(&database.url());
     let mut conn = Postgres::connect_to(&url);
     let bare = proxy.count(|| conn.transaction(read).expect("commit"));
     for retention in [Retention::Transient, Retention::Kept] {
@@ -213,15 +213,13 @@ fn guard_is_lost_in_time_while_its_renewal_hangs() {
 }
 
 #[test]
-fn database_that_does_not_answer_delays_no_guard_of_another_renewer() {
-    behaviour::slots::renewers::database_that_does_not_answer_delays_no_guard_of_another_renewer::<
-        Postgres,
-    >();
+fn unresponsive_database_does_not_delay_other_renewers() {
+    behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Postgres>();
 }
 
 #[test]
-fn a_limit_of_the_servers_ends_a_transaction_that_sleeps() {
-    behaviour::idle_sessions::a_limit_of_the_servers_ends_a_transaction_that_sleeps::<Postgres>(
+fn server_timeout_ends_an_idle_transaction() {
+    behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Postgres>(
         "SET idle_in_transaction_session_timeout = '100ms'",
     );
 }
@@ -320,16 +318,16 @@ fn slots_take_no_more_pages_beside_an_old_snapshot() {
 
 /// Nobody who waits gets an error from the server, which would stand in its log.
 #[test]
-fn waiting_puts_nothing_into_the_servers_log() {
+fn waiting_writes_nothing_to_the_server_log() {
     let database = Arc::new(Postgres::new());
     for retention in [Retention::Transient, Retention::Kept] {
         for other in [Retention::Transient, Retention::Kept] {
-            let holder = Holder::of(&database, LockRequest::new("a").retention(retention));
+            let holder = Holder::acquire(&database, LockRequest::new("a").retention(retention));
             let errors = Arc::new(Mutex::new(Vec::new()));
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
                     let (database, errors) = (Arc::clone(&database), Arc::clone(&errors));
-                    meanwhile(move || {
+                    spawn(move || {
                         let mut conn = database.connect();
                         conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
                             if let InstrumentationEvent::FinishQuery {
@@ -349,7 +347,7 @@ fn waiting_puts_nothing_into_the_servers_log() {
                 })
                 .collect();
             database.await_waiting(4);
-            holder.let_go();
+            holder.release();
             for waiter in waiters {
                 result_of(&waiter);
             }
@@ -411,18 +409,18 @@ fn german_error_messages_are_classified() {
         "the server has the catalogue"
     );
 
-    let holder = Holder::of(&database, "a");
+    let holder = Holder::acquire(&database, "a");
     let lock = LockRequest::new("a").wait(Wait::AtMost(Duration::from_millis(100)));
     let error = conn
         .with_object_lock(&lock, |_| Ok::<_, Error>(()))
         .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
-    holder.let_go();
+    holder.release();
 
     let both = Arc::new(std::sync::Barrier::new(2));
     let transactions = [["a", "b"], ["b", "a"]].map(|[first, second]| {
         let (database, both) = (Arc::clone(&database), Arc::clone(&both));
-        meanwhile(move || {
+        spawn(move || {
             german(&database).transaction(|conn| {
                 conn.lock_object(first)?;
                 both.wait();
@@ -437,7 +435,7 @@ fn german_error_messages_are_classified() {
     assert_eq!(victims.len(), 1, "{victims:?}");
     assert!(victims[0].is_deadlock(), "{victims:?}");
 
-    Postgres::revert_all(&mut conn);
+    Postgres::revert_all_migrations(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
@@ -454,8 +452,8 @@ fn with_object_lock_reads_fresh_at_any_level_of_the_session() {
             &mut conn,
             &format!("SET default_transaction_isolation = '{level}'"),
         );
-        let holder = Holder::of(&database, "a");
-        let waiter = meanwhile(move || {
+        let holder = Holder::acquire(&database, "a");
+        let waiter = spawn(move || {
             conn.with_object_lock("a", |conn| {
                 let at = words(conn, "current_setting('transaction_isolation')");
                 Ok::<_, Error>((Postgres::counter(conn, 0), at))
@@ -467,7 +465,7 @@ fn with_object_lock_reads_fresh_at_any_level_of_the_session() {
             "UPDATE counters SET n = n + 1 WHERE id = 0",
         );
         let committed = Postgres::counter(&mut database.connect(), 0);
-        holder.let_go();
+        holder.release();
         let (read, at) = result_of(&waiter).expect("the lock comes free");
         assert_eq!(read, committed);
         assert_eq!(at, "read committed");
@@ -475,21 +473,21 @@ fn with_object_lock_reads_fresh_at_any_level_of_the_session() {
 }
 
 #[test]
-fn the_sessions_own_lock_timeout_ends_a_wait_without_limit() {
+fn session_lock_timeout_ends_an_unlimited_wait() {
     let database = Arc::new(Postgres::new());
-    let holder = Holder::of(&database, "a");
+    let holder = Holder::acquire(&database, "a");
     let mut conn = database.connect();
     Postgres::sql(&mut conn, "SET lock_timeout = '50ms'");
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
-    holder.let_go();
+    holder.release();
 }
 
 /// A lock writes to an unlogged table only: a closure that only reads pays no flush of the log.
 #[test]
-fn a_lock_alone_writes_no_log_of_its_own() {
+fn lock_alone_writes_no_wal() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let persistence = words(
@@ -501,7 +499,7 @@ fn a_lock_alone_writes_no_log_of_its_own() {
 
 /// A kept lock on a row that is there only reads: no transaction number, no row lock, no commit record.
 #[test]
-fn a_kept_lock_on_its_row_writes_nothing() {
+fn kept_lock_on_an_existing_row_writes_nothing() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let kept = LockRequest::new("a").retention(Retention::Kept);
@@ -552,9 +550,9 @@ fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
          AND classid = 'diesel_locks_objects'::regclass AND objid = {key} AND objsubid = 2 AND NOT granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     while Postgres::number(conn, &waiting) == 0 {
-        assert!(begun.elapsed() < LONG, "nobody waits for {key}");
+        assert!(started.elapsed() < LONG, "nobody waits for {key}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -619,7 +617,7 @@ fn purge_locks_one_batch_at_a_time() {
     );
     let purge = {
         let database = Arc::clone(&database);
-        meanwhile(move || database.connect().purge_object_locks())
+        spawn(move || database.connect().purge_object_locks())
     };
     database.await_waiting(1);
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
@@ -711,7 +709,7 @@ fn kept_locks_of_two_schemas_are_independent() {
 
 /// At a higher level than READ COMMITTED who waits for another's migration would not see it afterwards.
 #[test]
-fn servers_that_wait_for_each_other_migrate_at_any_default_level() {
+fn concurrent_migrations_succeed_at_any_default_level() {
     for level in ["repeatable read", "serializable"] {
         let database = Arc::new(Postgres::empty());
         let mut conn = database.connect();
@@ -725,7 +723,7 @@ fn servers_that_wait_for_each_other_migrate_at_any_default_level() {
         let servers: Vec<_> = (0..3)
             .map(|_| {
                 let database = Arc::clone(&database);
-                meanwhile(move || diesel_locks::migrate(&mut database.connect()))
+                spawn(move || diesel_locks::migrate(&mut database.connect()))
             })
             .collect();
         database.await_waiting(3);
@@ -746,7 +744,7 @@ fn no_advisory_lock_outlives_its_request() {
     let kept = |ids: &[&str]| LockRequest::all(ids.iter().copied()).retention(Retention::Kept);
     conn.with_object_locks(kept(&["a", "b", "c"]), read)
         .expect("free");
-    let holder = Holder::of(&database, kept(&["b"]));
+    let holder = Holder::acquire(&database, kept(&["b"]));
     conn.transaction(|conn| {
         conn.lock_object(kept(&["c"]))?;
         for wait in [Wait::No, Wait::AtMost(Duration::from_millis(20))] {
@@ -763,14 +761,14 @@ fn no_advisory_lock_outlives_its_request() {
         Ok::<_, Error>(())
     })
     .expect("the transaction goes on");
-    holder.let_go();
+    holder.release();
     assert_eq!(kept_held(&mut conn), "");
 }
 
 /// Whoever waits has read a key. When that comes free the row may be gone, or be another with another
 /// key, which somebody holds.
 #[test]
-fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
+fn waiter_waits_for_the_new_row_after_a_purge() {
     for wanted in [Retention::Transient, Retention::Kept] {
         let database = Arc::new(Postgres::new());
         let mut conn = database.connect();
@@ -784,7 +782,7 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
         );
         let waiter = {
             let database = Arc::clone(&database);
-            meanwhile(move || {
+            spawn(move || {
                 let lock = LockRequest::new("a").retention(wanted);
                 database.connect().with_object_lock(lock, read)
             })
@@ -813,7 +811,7 @@ fn a_waiter_whose_row_was_purged_and_made_anew_waits_for_the_new_one() {
 
 /// Rows come and go all the time, and every way of asking meets every other.
 #[test]
-fn two_purges_in_a_loop_let_no_update_be_lost() {
+fn two_concurrent_purges_lose_no_update() {
     let database = Arc::new(Postgres::new());
     let stop = Arc::new(AtomicBool::new(false));
     let purges: Vec<_> = (0..2)
@@ -900,12 +898,12 @@ fn two_rows_with_the_same_key_share_a_lock() {
         &mut conn,
         "SELECT setval('diesel_locks_objects_advisory_key_seq', -2147483648, false)",
     );
-    let holder = Holder::of(&database, kept("a"));
+    let holder = Holder::acquire(&database, kept("a"));
     let other = conn
         .try_with_object_lock(kept("b"), read)
         .expect("an answer");
     assert_eq!(other, None);
-    holder.let_go();
+    holder.release();
     conn.with_object_locks(
         LockRequest::all(["a", "b"]).retention(Retention::Kept),
         read,
@@ -916,7 +914,7 @@ fn two_rows_with_the_same_key_share_a_lock() {
 
 /// What the crate's documentation says under "Rights" is enough; the sequence needs none.
 #[test]
-fn a_user_with_rights_on_the_table_alone_can_lock() {
+fn user_with_table_privileges_alone_can_lock() {
     let database = Postgres::new();
     let mut conn = database.connect();
     let user = "diesel_locks_test_user";

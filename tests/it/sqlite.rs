@@ -9,9 +9,9 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
-use crate::support::threads::{begin, commit, meanwhile, result_of};
+use crate::support::threads::{begin, commit, result_of, spawn};
 
-crate::all_promises!(Sqlite);
+crate::all_tests!(Sqlite);
 
 #[test]
 fn locks_work_in_memory() {
@@ -23,7 +23,7 @@ fn locks_work_in_memory() {
 
 /// Of which Diesel does not know.
 #[test]
-fn a_transaction_that_was_begun_as_text_is_refused_and_goes_on() {
+fn transaction_begun_as_text_is_rejected_and_stays_open() {
     let database = Sqlite::new();
     let mut conn = database.connect();
     let read_only = TransactionOptions::new().read_only();
@@ -46,11 +46,11 @@ fn a_full_semaphore_refuses_while_another_writes() {
     let database = Sqlite::new();
     let mut conn = database.connect();
     let one = Semaphore::new("one", 1);
-    let hour = || LeaseOptions::new(std::time::Duration::from_secs(3600));
-    let slot = conn.acquire_slot(&one, hour(), Wait::No).expect("free");
+    let one_hour = || LeaseOptions::new(std::time::Duration::from_secs(3600));
+    let slot = conn.acquire_slot(&one, one_hour(), Wait::No).expect("free");
     let mut writer = database.connect();
     AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
-    let refused = conn.try_acquire_slot(&one, hour()).expect("an answer");
+    let refused = conn.try_acquire_slot(&one, one_hour()).expect("an answer");
     assert_eq!(refused, None);
     assert_eq!(conn.held_slots(&one).expect("rows").len(), 1);
     writer.batch_execute("COMMIT").expect("commit");
@@ -66,7 +66,7 @@ fn a_deferred_transaction_that_locks_first_reads_fresh() {
     Sqlite::sql(&mut writer, "UPDATE counters SET n = 7 WHERE id = 0");
     let waiter = {
         let database = Arc::clone(&database);
-        meanwhile(move || {
+        spawn(move || {
             database.connect().transaction(|conn| {
                 conn.lock_object("a")?;
                 Ok::<_, Error>(Sqlite::counter(conn, 0))
@@ -113,10 +113,10 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
             Ok::<_, Error>(())
         })
         .expect("an empty transaction");
-        let (begun, has_begun) = std::sync::mpsc::channel();
-        let waiter = meanwhile(move || {
+        let (started, has_begun) = std::sync::mpsc::channel();
+        let waiter = spawn(move || {
             conn.transaction(|conn| {
-                begun.send(()).expect("the test waits for it");
+                started.send(()).expect("the test waits for it");
                 conn.lock_object("a")?;
                 Ok::<_, Error>(Sqlite::number(conn, "SELECT n FROM notes"))
             })
@@ -163,7 +163,7 @@ fn a_rollback_journal_works_too() {
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let database = Arc::clone(&database);
-            meanwhile(move || {
+            spawn(move || {
                 let mut conn = SqliteConnection::establish(&database.url()).expect("open");
                 // COMMIT waits for readers there.
                 Sqlite::sql(&mut conn, "PRAGMA busy_timeout = 5000");

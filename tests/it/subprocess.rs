@@ -14,8 +14,8 @@ use crate::support::privileges::{ApplicationRole, ApplicationUser};
 use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
-const URL: &str = "DIESEL_LOCKS_PEER_URL";
-const LOCK: &str = "DIESEL_LOCKS_PEER_LOCK";
+const URL: &str = "DIESEL_LOCKS_SUBPROCESS_URL";
+const COMMAND: &str = "DIESEL_LOCKS_SUBPROCESS_COMMAND";
 
 /// Of a guard whose loss a test waits for.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
@@ -23,35 +23,35 @@ pub(crate) const LEASE: Duration = Duration::from_millis(400);
 /// Of a guard that has to stay held, also while the machine is busy. Renewals come after a third of it.
 pub(crate) const RENEWED_LEASE: Duration = Duration::from_secs(4);
 
-/// How many threads acquire guards, and how many guards each, in a peer that has many.
+/// How many threads acquire guards, and how many guards each, in a subprocess that has many.
 const ACQUIRERS: [u32; 2] = [8, 5];
 
-/// How many guards a peer has that has many.
-pub(crate) const GUARDS_OF_A_PEER: u32 = ACQUIRERS[0] * ACQUIRERS[1] + 1;
+/// How many guards a subprocess has that has many.
+pub(crate) const SUBPROCESS_GUARDS: u32 = ACQUIRERS[0] * ACQUIRERS[1] + 1;
 
-pub(crate) struct Peer(Child, BufReader<ChildStdout>);
+pub(crate) struct Subprocess(Child, BufReader<ChildStdout>);
 
-impl Peer {
+impl Subprocess {
     /// Returns when the process holds the lock.
-    pub(crate) fn holding<B: Backend>(url: &str, id: &str, retention: Retention) -> Self {
-        Self::told(url, &format!("{} {retention:?} {id}", B::NAME))
+    pub(crate) fn holding_lock<B: Backend>(url: &str, id: &str, retention: Retention) -> Self {
+        Self::spawn(url, &format!("{} {retention:?} {id}", B::NAME))
     }
 
     /// Returns when the process holds the slot, of one permit, by a transaction.
-    pub(crate) fn holding_a_slot<B: Backend>(url: &str, semaphore: &str) -> Self {
-        Self::told(url, &format!("{} Slot {semaphore}", B::NAME))
+    pub(crate) fn holding_slot<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::spawn(url, &format!("{} Slot {semaphore}", B::NAME))
     }
 
     /// Returns when the process holds the slot, of one permit, by a guard with a lease so short.
-    pub(crate) fn guarding<B: Backend>(url: &str, semaphore: &str) -> Self {
-        Self::told(url, &format!("{} Guard {semaphore}", B::NAME))
+    pub(crate) fn with_guard<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::spawn(url, &format!("{} Guard {semaphore}", B::NAME))
     }
 
-    /// Returns when the process holds [`GUARDS_OF_A_PEER`] slots by guards of one renewer. Asked, it says
+    /// Returns when the process holds [`SUBPROCESS_GUARDS`] slots by guards of one renewer. Asked, it says
     /// how many of its threads renew; then it drops the renewer; then it drops the guards, and says how many
     /// threads are left when one has had time to end.
-    pub(crate) fn guarding_many<B: Backend>(url: &str, semaphore: &str) -> Self {
-        Self::told(url, &format!("{} Guards {semaphore}", B::NAME))
+    pub(crate) fn with_many_guards<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::spawn(url, &format!("{} Guards {semaphore}", B::NAME))
     }
 
     /// Returns when none of its threads runs any more.
@@ -66,7 +66,7 @@ impl Peer {
         );
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -75,7 +75,7 @@ impl Peer {
     }
 
     /// Tells it to go on, and returns what it says next.
-    pub(crate) fn ask(&mut self) -> String {
+    pub(crate) fn next_line(&mut self) -> String {
         use std::io::Write;
 
         let input = self.0.stdin.as_mut().expect("piped");
@@ -85,29 +85,29 @@ impl Peer {
         line.trim().to_owned()
     }
 
-    fn told(url: &str, told: &str) -> Self {
+    fn spawn(url: &str, command: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
-                "subprocess::holds_a_lock_until_it_is_killed",
+                "subprocess::lock_is_held_until_the_process_is_killed",
                 "--exact",
                 "--nocapture",
             ])
             .env(URL, url)
-            .env(LOCK, told)
+            .env(COMMAND, command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("start the peer");
+            .expect("start the process");
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        let mut peer = Self(child, output);
-        let held = peer
+        let mut process = Self(child, output);
+        let held = process
             .1
             .by_ref()
             .lines()
             .map(|line| line.expect("text"))
             .any(|line| line.ends_with("held"));
-        assert!(held, "the peer ended without the lock");
-        peer
+        assert!(held, "the process ended without the lock");
+        process
     }
 
     /// `kill -9`.
@@ -119,7 +119,7 @@ impl Peer {
 
 /// Also when the test has failed, and when it is stopped: a database is not dropped while a transaction in it
 /// is open.
-impl Drop for Peer {
+impl Drop for Subprocess {
     fn drop(&mut self) {
         // It may be gone.
         let _ = self.0.kill();
@@ -127,7 +127,7 @@ impl Drop for Peer {
     }
 }
 
-fn obey<B: Backend>(url: &str, what: &str, id: &str) {
+fn run_command<B: Backend>(url: &str, what: &str, id: &str) {
     match what {
         "Guard" => guard::<B>(url, id),
         "Guards" => guards::<B>(url, id),
@@ -188,7 +188,7 @@ fn guards<B: Backend>(url: &str, semaphore: &str) {
     let [threads, each] = ACQUIRERS;
     let lease = LeaseOptions::new(Duration::from_secs(3600));
     let together = Arc::new(Barrier::new(threads as usize));
-    let semaphore = Semaphore::new(semaphore, GUARDS_OF_A_PEER);
+    let semaphore = Semaphore::new(semaphore, SUBPROCESS_GUARDS);
     let threads: Vec<_> = (0..threads)
         .map(|_| {
             let (renewer, semaphore) = (renewer.clone(), semaphore.clone());
@@ -215,8 +215,8 @@ fn guards<B: Backend>(url: &str, semaphore: &str) {
     println!("renewer dropped");
     lines.next();
     drop(guards);
-    let begun = Instant::now();
-    while renewing_threads() > 0 && begun.elapsed() < LONG {
+    let started = Instant::now();
+    while renewing_threads() > 0 && started.elapsed() < LONG {
         std::thread::sleep(Duration::from_millis(5));
     }
     println!("{}", renewing_threads());
@@ -236,33 +236,33 @@ fn renewing_threads() -> usize {
         .count()
 }
 
-/// In the peer it does what it is told; in the test run it checks that a peer's work is undone when it
+/// In the subprocess it runs the command; in the test run it checks that the work of a subprocess is undone when it
 /// is killed, with SQLite.
 #[test]
-fn holds_a_lock_until_it_is_killed() {
-    if let (Ok(url), Ok(told)) = (std::env::var(URL), std::env::var(LOCK)) {
-        let mut told = told.splitn(3, ' ');
-        let mut next = || told.next().expect("backend, retention and id");
+fn lock_is_held_until_the_process_is_killed() {
+    if let (Ok(url), Ok(command)) = (std::env::var(URL), std::env::var(COMMAND)) {
+        let mut words = command.splitn(3, ' ');
+        let mut next = || words.next().expect("backend, retention and id");
         let backend = next();
         let (what, id) = (next(), next());
         return match backend {
-            Postgres::NAME => obey::<Postgres>(&url, what, id),
-            Mysql::NAME => obey::<Mysql>(&url, what, id),
-            ApplicationRole::NAME => obey::<ApplicationRole>(&url, what, id),
-            Pooled::NAME => obey::<Pooled>(&url, what, id),
-            ApplicationUser::NAME => obey::<ApplicationUser>(&url, what, id),
-            Sqlite::NAME => obey::<Sqlite>(&url, what, id),
-            other => panic!("a peer of {other}?"),
+            Postgres::NAME => run_command::<Postgres>(&url, what, id),
+            Mysql::NAME => run_command::<Mysql>(&url, what, id),
+            ApplicationRole::NAME => run_command::<ApplicationRole>(&url, what, id),
+            Pooled::NAME => run_command::<Pooled>(&url, what, id),
+            ApplicationUser::NAME => run_command::<ApplicationUser>(&url, what, id),
+            Sqlite::NAME => run_command::<Sqlite>(&url, what, id),
+            other => panic!("a process of {other}?"),
         };
     }
     let database = Sqlite::new();
-    let peer = Peer::holding::<Sqlite>(&database.url(), "a", Retention::Kept);
+    let process = Subprocess::holding_lock::<Sqlite>(&database.url(), "a", Retention::Kept);
     let mut conn = database.connect();
     let tried = conn
         .try_with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
         .expect("an answer");
     assert_eq!(tried, None);
-    peer.kill();
+    process.kill();
     conn.with_object_lock("a", |_| Ok::<_, diesel_locks::Error>(()))
         .expect("free");
     assert_eq!(Sqlite::counter(&mut conn, 9), 0, "undone");

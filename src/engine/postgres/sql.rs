@@ -185,7 +185,7 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
         left => (left, 0),
     };
     // The values are read before they are set: PostgreSQL evaluates a select list from left to right
-    // (test `the_sessions_limits_are_as_before_after_a_wait`).
+    // (test `session_limits_are_restored_after_a_wait`).
     let _ = write!(
         sql,
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \

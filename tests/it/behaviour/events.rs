@@ -62,7 +62,7 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
     let mut conn = database.connect();
     conn.with_object_lock("Bond:1", |_| Ok::<_, Error>(()))
         .expect("free");
-    let holder = Holder::of(&database, "Bond:2");
+    let holder = Holder::acquire(&database, "Bond:2");
     conn.try_with_object_lock("Bond:2", |_| Ok::<_, Error>(()))
         .expect("an answer");
     conn.with_object_lock(
@@ -70,7 +70,7 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
         |_| Ok::<_, Error>(()),
     )
     .expect_err("held");
-    holder.let_go();
+    holder.release();
     let told = collector.of_this_thread();
     for (id, what) in [
         ("Bond:1", "acquired"),
@@ -91,19 +91,19 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
 pub(crate) fn held_time_starts_at_the_grant<B: Backend>() {
     let database = Arc::new(B::new());
     Collector::global();
-    let holder = Holder::of(&database, "Bond:held");
+    let holder = Holder::acquire(&database, "Bond:held");
     let (told, whole) = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let mut conn = database.connect();
-            let begun = std::time::Instant::now();
+            let started = std::time::Instant::now();
             conn.with_object_lock("Bond:held", |_| Ok::<_, Error>(()))
                 .expect("in the end");
-            (Collector::global().of_this_thread(), begun.elapsed())
+            (Collector::global().of_this_thread(), started.elapsed())
         });
         database.await_waiting(1);
         // However short it is, it is not in both.
         std::thread::sleep(Duration::from_millis(100));
-        holder.let_go();
+        holder.release();
         waiter.join().expect("the waiter")
     });
     let times = ["waited=", "held="].map(|field| {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use diesel_locks::prelude::*;
 
-use crate::subprocess::Peer;
+use crate::subprocess::Subprocess;
 use crate::support::Backend;
-use crate::support::threads::{Holder, begin, meanwhile, result_of};
+use crate::support::threads::{Holder, begin, result_of, spawn};
 
 const ID: &str = "BondBO:DK0015966592";
 
 /// Somebody asks for the lock, is seen to wait, and gets it when `end` has ended the holder.
-fn handed_over<B: Backend>(database: &Arc<B>, end: impl FnOnce()) {
+fn assert_handed_over<B: Backend>(database: &Arc<B>, end: impl FnOnce()) {
     let waiter = {
         let database = Arc::clone(database);
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
             conn.with_object_lock(ID, |conn| {
                 B::count_up(conn, 0);
@@ -33,39 +33,39 @@ fn handed_over<B: Backend>(database: &Arc<B>, end: impl FnOnce()) {
     assert_eq!(database.rows(), 0);
 }
 
-pub(crate) fn a_waiter_goes_on_when_the_holder_commits<B: Backend>() {
+pub(crate) fn waiter_gets_the_lock_when_the_holder_commits<B: Backend>() {
     let database = Arc::new(B::new());
-    let holder = Holder::of(&database, ID);
-    handed_over(&database, || holder.let_go());
+    let holder = Holder::acquire(&database, ID);
+    assert_handed_over(&database, || holder.release());
 }
 
-pub(crate) fn a_waiter_goes_on_when_the_holder_rolls_back<B: Backend>() {
+pub(crate) fn waiter_gets_the_lock_when_the_holder_rolls_back<B: Backend>() {
     let database = Arc::new(B::new());
-    let holder = Holder::ending(
+    let holder = Holder::with_outcome(
         &database,
         ID,
         Err(diesel::result::Error::RollbackTransaction),
     );
-    handed_over(&database, || holder.let_go());
+    assert_handed_over(&database, || holder.release());
 }
 
-pub(crate) fn a_waiter_goes_on_when_the_holders_connection_is_dropped<B: Backend>() {
+pub(crate) fn waiter_gets_the_lock_when_the_holders_connection_is_dropped<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     B::in_transaction(&mut database.connect(), |_| Ok(())).expect("a transaction");
-    begin_fit::<B>(&mut conn);
+    begin_for_locks::<B>(&mut conn);
     conn.lock_object(ID).expect("the lock is free");
-    handed_over(&database, || drop(conn));
+    assert_handed_over(&database, || drop(conn));
 }
 
-pub(crate) fn a_waiter_goes_on_when_the_holders_process_is_killed<B: Backend>() {
+pub(crate) fn waiter_gets_the_lock_when_the_holders_process_is_killed<B: Backend>() {
     let database = Arc::new(B::new());
-    let peer = Peer::holding::<B>(&database.url(), ID, Retention::Transient);
-    handed_over(&database, || peer.kill());
+    let process = Subprocess::holding_lock::<B>(&database.url(), ID, Retention::Transient);
+    assert_handed_over(&database, || process.kill());
 }
 
 /// A transaction in which `lock_object` works, left open.
-pub(crate) fn begin_fit<B: Backend>(conn: &mut B::Conn) {
+pub(crate) fn begin_for_locks<B: Backend>(conn: &mut B::Conn) {
     if B::ENGINE == "mysql" {
         B::sql(
             conn,
@@ -81,7 +81,7 @@ pub(crate) fn different_ids_wait_only_where_the_engine_has_one_writer<B: Backend
         LockRequest::new(ID),
         LockRequest::new(ID).retention(Retention::Kept),
     ] {
-        let holder = Holder::of(&database, held);
+        let holder = Holder::acquire(&database, held);
         for retention in [Retention::Transient, Retention::Kept] {
             let other = LockRequest::new("BondBO:DK0015966593")
                 .wait(Wait::AtMost(Duration::from_secs(2)))
@@ -91,7 +91,7 @@ pub(crate) fn different_ids_wait_only_where_the_engine_has_one_writer<B: Backend
                 .with_object_lock(other, |_| Ok::<_, diesel_locks::Error>(()));
             assert_eq!(result.is_err(), B::ONE_WRITER, "{result:?}");
         }
-        holder.let_go();
+        holder.release();
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn kept_and_transient_exclude_each_other<B: Backend>() {
             (Retention::Kept, Retention::Transient),
             (Retention::Kept, Retention::Kept),
         ] {
-            let holder = Holder::of(&database, of(held));
+            let holder = Holder::acquire(&database, of(held));
             let mut conn = database.connect();
             let tried = conn
                 .try_with_object_lock(of(wanted), |_| Ok::<_, diesel_locks::Error>(()))
@@ -113,14 +113,14 @@ pub(crate) fn kept_and_transient_exclude_each_other<B: Backend>() {
             assert_eq!(tried, None, "{held:?} held, {wanted:?} wanted");
             let waiter = {
                 let database = Arc::clone(&database);
-                meanwhile(move || {
+                spawn(move || {
                     database
                         .connect()
                         .with_object_lock(of(wanted), |_| Ok::<_, diesel_locks::Error>(()))
                 })
             };
             database.await_waiting(1);
-            holder.let_go();
+            holder.release();
             result_of(&waiter).expect("the lock comes free");
         }
     }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::exclusion::begin_fit;
-use super::sequences::fresh;
-use super::slots::{acquire, hour, is_full, one};
-use crate::subprocess::Peer;
+use super::exclusion::begin_for_locks;
+use super::sequences::unique_name;
+use super::slots::{acquire, is_full, one_hour, single_slot};
+use crate::subprocess::Subprocess;
 use crate::support::Backend;
-use crate::support::threads::{LONG, meanwhile, result_of};
+use crate::support::threads::{LONG, result_of, spawn};
 
 /// How long the others are ready to wait.
 const LIMIT: Duration = Duration::from_millis(200);
@@ -28,9 +28,9 @@ const OTHERS: usize = 50;
 fn timeout_holds_through_a_stalled_connection<T: std::fmt::Debug>(
     wait: impl FnOnce(Wait) -> Result<T, Error>,
 ) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
     assert!(took >= LIMIT, "{took:?} is too early");
     assert!(took <= LIMIT + AMPLE, "{took:?} is too late");
@@ -57,10 +57,10 @@ fn sleeper<B: Backend>(
     let (has, it_has) = channel();
     let (wake, woken) = channel();
     let (database, theirs) = (Arc::clone(database), theirs.clone());
-    let sleeps = meanwhile(move || {
+    let sleeps = spawn(move || {
         B::in_transaction(&mut database.connect(), |conn| {
             conn.lock_object(LockRequest::new("theirs").retention(retention))?;
-            conn.with_slot(&one(), Wait::No, |conn| {
+            conn.with_slot(&single_slot(), Wait::No, |conn| {
                 conn.next_number(&theirs)?;
                 has.send(()).expect("the test waits for it");
                 // Also when the test has failed.
@@ -79,9 +79,9 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let others = Semaphore::new("others", 3);
-    conn.register_semaphores([&one(), &others])
+    conn.register_semaphores([&single_slot(), &others])
         .expect("register");
-    let (theirs, ours) = (Sequence::new(fresh("theirs")), fresh("ours"));
+    let (theirs, ours) = (Sequence::new(unique_name("theirs")), unique_name("ours"));
     for n in 0..OTHERS / 2 {
         let drawn = conn.run_transaction(TransactionOptions::new(), |conn| {
             conn.next_number(&Sequence::new(&ours).for_key(n))
@@ -92,7 +92,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
         let (wake, sleeps) = sleeper(&database, retention, &theirs);
         lock_ends_in_time::<B>(&mut conn, "theirs");
         timeout_holds_through_a_stalled_connection(|wait| {
-            conn.with_slot(&one(), wait, |_| Ok::<_, Error>(()))
+            conn.with_slot(&single_slot(), wait, |_| Ok::<_, Error>(()))
         });
         if B::ONE_WRITER {
             lock_ends_in_time::<B>(&mut conn, "another");
@@ -102,9 +102,9 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
             let others = others.clone();
             let name = ours.clone();
             // On a thread: who waits for the sleeper waits for the end of this test.
-            let go_on = meanwhile(move || {
+            let resume = spawn(move || {
                 timeout_holds_through_a_stalled_connection(|wait| {
-                    conn.acquire_slot(&one(), hour(), wait)
+                    conn.acquire_slot(&single_slot(), one_hour(), wait)
                 });
                 for n in 0..OTHERS {
                     let kind = [Retention::Transient, Retention::Kept][n % 2];
@@ -122,7 +122,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
                 }
                 conn
             });
-            conn = result_of(&go_on);
+            conn = result_of(&resume);
         }
         wake.send(()).expect("it sleeps");
         result_of(&sleeps).expect("commit");
@@ -137,25 +137,23 @@ pub(crate) fn holder_of_all_slots_does_not_block_other_semaphores<B: Backend>() 
     let database = B::new();
     let mut conn = database.connect();
     let four = Semaphore::new("four", 4);
-    let mut neighbour = database.connect();
-    let slots: Vec<Slot> = (0..4)
-        .map(|_| acquire::<B>(&mut neighbour, &four))
-        .collect();
-    timeout_holds_through_a_stalled_connection(|wait| conn.acquire_slot(&four, hour(), wait));
+    let mut similar = database.connect();
+    let slots: Vec<Slot> = (0..4).map(|_| acquire::<B>(&mut similar, &four)).collect();
+    timeout_holds_through_a_stalled_connection(|wait| conn.acquire_slot(&four, one_hour(), wait));
     timeout_holds_through_a_stalled_connection(|wait| {
         conn.with_slot(&four, wait, |_| Ok::<_, Error>(()))
     });
     for n in 0..OTHERS {
         let other = Semaphore::new(format!("other {n}"), 1);
         let slot = acquire::<B>(&mut conn, &other);
-        assert!(is_full::<B>(&mut neighbour, &other));
+        assert!(is_full::<B>(&mut similar, &other));
         conn.release_slot(slot).expect("ours");
     }
     assert_eq!(conn.force_release_all(&four).expect("the hammer"), 4);
     conn.with_slot(&four, Wait::No, |_| Ok::<_, Error>(()))
         .expect("free");
     for slot in slots {
-        let error = neighbour.release_slot(slot).expect_err("taken away");
+        let error = similar.release_slot(slot).expect_err("taken away");
         assert!(error.is_slot_lost(), "{error:?}");
     }
 }
@@ -166,12 +164,12 @@ pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() 
     let database = B::new();
     let mut conn = database.connect();
     for retention in [Retention::Transient, Retention::Kept] {
-        let peer = Peer::holding::<B>(&database.url(), "theirs", retention);
-        peer.stop();
+        let process = Subprocess::holding_lock::<B>(&database.url(), "theirs", retention);
+        process.stop();
         lock_ends_in_time::<B>(&mut conn, "theirs");
         let tried = conn.try_with_object_lock("another", |_| Ok::<_, Error>(()));
         assert_eq!(tried.expect("an answer").is_none(), B::ONE_WRITER);
-        peer.kill();
+        process.kill();
         let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
         conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
             .expect("free");
@@ -180,18 +178,18 @@ pub(crate) fn a_stopped_process_keeps_its_lock_until_it_is_killed<B: Backend>() 
 
 /// The server ends a transaction that sleeps for longer than its session's limit, which `limit` sets to at most a
 /// second, inside the transaction too.
-pub(crate) fn a_limit_of_the_servers_ends_a_transaction_that_sleeps<B: Backend>(limit: &str) {
+pub(crate) fn server_timeout_ends_an_idle_transaction<B: Backend>(limit: &str) {
     let database = B::new();
-    let mut neighbour = database.connect();
-    begin_fit::<B>(&mut neighbour);
-    neighbour.lock_object("theirs").expect("free");
+    let mut similar = database.connect();
+    begin_for_locks::<B>(&mut similar);
+    similar.lock_object("theirs").expect("free");
     // From here on it is idle. Set before, the limit would count while this test only waits for its turn.
-    B::sql(&mut neighbour, limit);
+    B::sql(&mut similar, limit);
     let lock = LockRequest::new("theirs").wait(Wait::AtMost(LONG));
     database
         .connect()
         .with_object_lock(lock, |_| Ok::<_, Error>(()))
         .expect("the server ends it");
-    let error = neighbour.lock_object("theirs").expect_err("it is gone");
+    let error = similar.lock_object("theirs").expect_err("it is gone");
     assert!(matches!(error, Error::Database(_)), "{error:?}");
 }

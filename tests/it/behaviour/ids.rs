@@ -34,7 +34,7 @@ pub(crate) fn ids_are_compared_as_bytes<B: Backend>() {
     assert_eq!(database.rows(), 5);
 }
 
-pub(crate) fn the_longest_id_is_locked_whole<B: Backend>() {
+pub(crate) fn longest_id_is_not_truncated<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     for letter in ["x", "é", "漢", "🔒"] {
@@ -99,7 +99,7 @@ pub(crate) fn unusable_ids_are_refused_before_any_statement<B: Backend>() {
     assert_eq!(*statements.lock().expect("unpoisoned"), 0);
 }
 
-pub(crate) fn hostile_ids_are_only_ids<B: Backend>() {
+pub(crate) fn sql_injection_in_ids_has_no_effect<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let hostile = [

@@ -55,7 +55,7 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let ids = accounts(5000);
-    let holder = Holder::of(&database, some(&ids)[1].as_str());
+    let holder = Holder::acquire(&database, some(&ids)[1].as_str());
     let tried = conn
         .try_with_object_locks(&ids, |_| Ok::<_, Error>(()))
         .expect("an answer");
@@ -70,7 +70,7 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
     if !B::ONE_WRITER {
         assert_eq!(are_free(&*database, &ids), [true, false, true]);
     }
-    holder.let_go();
+    holder.release();
     conn.with_object_locks(&ids, |_| Ok::<_, Error>(()))
         .expect("all free");
     assert_eq!(are_free(&*database, &ids), [true; 3]);

@@ -7,7 +7,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::{Holder, meanwhile, result_of};
+use crate::support::threads::{Holder, result_of, spawn};
 
 pub(crate) fn all_or_none<B: Backend>() {
     let database = Arc::new(B::new());
@@ -21,7 +21,7 @@ pub(crate) fn all_or_none<B: Backend>() {
     })
     .expect("all free");
 
-    let holder = Holder::of(&database, "Bond:b");
+    let holder = Holder::acquire(&database, "Bond:b");
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::all([&c, &a, &b])
             .wait(Wait::AtMost(Duration::from_millis(200)))
@@ -39,7 +39,7 @@ pub(crate) fn all_or_none<B: Backend>() {
         assert!(database.is_free("Bond:a"));
         assert!(database.is_free("Bond:c"));
     }
-    holder.let_go();
+    holder.release();
 }
 
 /// How often a scene is tried in which nothing may stall.
@@ -68,7 +68,7 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
     let ids: Vec<String> = (0..10).map(|number| format!("Bond:{number}")).collect();
     let holders: Vec<Holder> = ids
         .iter()
-        .map(|id| Holder::of(&database, LockRequest::new(id).retention(retention)))
+        .map(|id| Holder::acquire(&database, LockRequest::new(id).retention(retention)))
         .collect();
     let mut conn = database.connect();
     let lock = LockRequest::all(&ids)
@@ -76,7 +76,7 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
         .retention(retention);
     // Not later than the wait for the first began.
     let mut since = Instant::now();
-    let waiting = meanwhile(move || {
+    let waiting = spawn(move || {
         if in_transaction {
             B::in_transaction(&mut conn, |conn| conn.with_object_locks(lock, |_| Ok(())))
         } else {
@@ -95,7 +95,7 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
             short &= since.elapsed() < limit;
         }
         since = Instant::now();
-        holder.let_go();
+        holder.release();
     }
     let result = result.unwrap_or_else(|| result_of(&waiting));
     assert!(
@@ -106,12 +106,12 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
 }
 
 /// Inside transactions, where a deadlock would not be tried again unseen.
-pub(crate) fn the_order_of_names_does_not_matter<B: Backend>() {
+pub(crate) fn order_of_ids_does_not_matter<B: Backend>() {
     let database = Arc::new(B::new());
     let together = Arc::new(Barrier::new(2));
     let threads = [["a", "b", "c"], ["c", "b", "a"]].map(|names| {
         let (database, together) = (Arc::clone(&database), Arc::clone(&together));
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
             for _ in 0..30 {
                 together.wait();
@@ -127,7 +127,7 @@ pub(crate) fn the_order_of_names_does_not_matter<B: Backend>() {
     }
 }
 
-pub(crate) fn duplicates_are_folded<B: Backend>() {
+pub(crate) fn duplicate_ids_are_locked_once<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let lock = LockRequest::all(["b", "a", "b", "a"]).retention(Retention::Kept);
@@ -147,9 +147,9 @@ pub(crate) fn no_ids_lock_nothing<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), 1);
 }
 
-pub(crate) fn trying_several_frees_those_that_were_free<B: Backend>() {
+pub(crate) fn failed_try_of_several_releases_the_free_ones<B: Backend>() {
     let database = Arc::new(B::new());
-    let holder = Holder::of(&database, "b");
+    let holder = Holder::acquire(&database, "b");
     let mut conn = database.connect();
     let tried = conn
         .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
@@ -159,7 +159,7 @@ pub(crate) fn trying_several_frees_those_that_were_free<B: Backend>() {
         assert!(database.is_free("a"));
         assert!(database.is_free("c"));
     }
-    holder.let_go();
+    holder.release();
     let tried = conn
         .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
         .expect("an answer");

@@ -9,7 +9,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::{meanwhile, result_of};
+use crate::support::threads::{result_of, spawn};
 
 pub(crate) fn lock_is_reentrant<B: Backend>() {
     let database = B::new();
@@ -95,13 +95,13 @@ pub(crate) fn with_object_lock_in_a_transaction_is_a_savepoint<B: Backend>() {
     assert!(database.is_free("b"));
 }
 
-pub(crate) fn opposite_orders_end_in_a_deadlock_or_one_after_the_other<B: Backend>() {
+pub(crate) fn opposite_orders_deadlock_or_run_in_turn<B: Backend>() {
     for retention in [Retention::Transient, Retention::Kept] {
         let database = Arc::new(B::new());
         let both_hold_one = Arc::new(Barrier::new(2));
         let transactions = [["a", "b"], ["b", "a"]].map(|[first, second]| {
             let (database, both_hold_one) = (Arc::clone(&database), Arc::clone(&both_hold_one));
-            meanwhile(move || {
+            spawn(move || {
                 let of = |id| LockRequest::new(id).retention(retention);
                 B::in_transaction(&mut database.connect(), |conn| {
                     conn.lock_object(of(first))?;

@@ -7,9 +7,9 @@ use diesel_locks::Error;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::slots::hour;
+use super::slots::one_hour;
 use crate::support::Backend;
-use crate::support::generators::said_of;
+use crate::support::generators::expected_in_error;
 
 pub(crate) mod forged_slots;
 pub(crate) mod ids;
@@ -65,7 +65,7 @@ fn refuses<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> TestCase
     let error = refused(result)?;
     let typed = matches!(error, Error::InvalidObjectId(_) | Error::InvalidName(_));
     prop_assert!(typed, "{error:?}");
-    says(&error, &said_of(text))
+    says(&error, &expected_in_error(text))
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> Result<Error, TestCaseError> {

@@ -42,10 +42,10 @@ pub(crate) fn purge_leaves_held_rows_alone<B: Backend>() {
         assert_eq!(conn.purge_object_locks().expect("purge"), 2);
         return;
     }
-    let holder = Holder::of(&database, kept("a"));
+    let holder = Holder::acquire(&database, kept("a"));
     assert_eq!(conn.purge_object_locks().expect("purge"), 1);
     assert_eq!(database.rows(), 1);
-    holder.let_go();
+    holder.release();
     assert_eq!(conn.purge_object_locks().expect("purge"), 1);
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
-use crate::support::property::{config, holds};
+use crate::support::property::{check_property, config};
 use crate::support::{Backend, tables};
 
 mod acquisition;
@@ -35,7 +35,7 @@ const CASES: u32 = 40;
 /// And where there is none, and a step takes a tenth of the time.
 const CASES_WITHOUT_SERVER: u32 = 200;
 
-pub(crate) fn semaphores_do_what_their_model_says<B: Backend>() {
+pub(crate) fn semaphores_behave_as_their_model<B: Backend>() {
     DATABASE.set(Some(Rc::new(Database::<B> {
         idle: RefCell::new(None),
         backend: B::new(),
@@ -46,7 +46,7 @@ pub(crate) fn semaphores_do_what_their_model_says<B: Backend>() {
         CASES
     });
     let steps = Steps::<B>::sequential_strategy(STEPS / 4..=STEPS);
-    holds(config.clone(), &steps, |(shape, steps, seen)| {
+    check_property(config.clone(), &steps, |(shape, steps, seen)| {
         Machine::<B>::test_sequential(config.clone(), shape, steps, seen);
         Ok(())
     });

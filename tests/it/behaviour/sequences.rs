@@ -12,7 +12,7 @@ pub(crate) mod isolation_levels;
 pub(crate) mod numbering;
 
 /// A name that no body has used: on MySQL a process remembers sequences by name, whatever their database.
-pub(crate) fn fresh(name: &str) -> String {
+pub(crate) fn unique_name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{name} {}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -40,7 +40,7 @@ pub(crate) fn assert_complete<B: Backend>(database: &B, place: usize, expected: 
 }
 
 /// A transaction of its own; where there is one writer, after those who write.
-pub(crate) fn in_own<B: Backend, T>(
+pub(crate) fn in_own_transaction<B: Backend, T>(
     conn: &mut B::Conn,
     mut work: impl FnMut(&mut B::Conn) -> Result<T, Error>,
 ) -> Result<T, Error> {

@@ -10,10 +10,10 @@ use diesel::r2d2::R2D2Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::sequences::fresh;
-use super::slots::{acquire, hour, one};
+use super::sequences::unique_name;
+use super::slots::{acquire, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::threads::{Holder, LONG, begin, commit, meanwhile, result_of};
+use crate::support::threads::{Holder, LONG, begin, commit, result_of, spawn};
 
 /// The id that the application's own INSERT has just drawn.
 const OWN_ID: i64 = 123_456;
@@ -41,8 +41,8 @@ pub(crate) fn drawing_a_number_keeps_the_last_inserted_id<B: Backend>() {
     // The statement of a connection's first draw differs from that of the others.
     for _ in 0..2 {
         let mut conn = database.connect();
-        let sequence = Sequence::new(fresh("invoice"));
-        let end = Sequence::new(fresh("end")).start_with(i64::MAX);
+        let sequence = Sequence::new(unique_name("invoice"));
+        let end = Sequence::new(unique_name("end")).start_with(i64::MAX);
         begin(&mut conn);
         for expected in 1..=3 {
             let number =
@@ -142,11 +142,11 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
         .expect("free");
     }
     let _slot = keeps_id::<B, _>(&mut conn, "acquire_slot", |conn| {
-        conn.acquire_slot(&one(), hour(), Wait::Forever)
+        conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever)
     })
     .expect("free");
     keeps_id::<B, _>(&mut conn, "force_release_all", |conn| {
-        conn.force_release_all(one())
+        conn.force_release_all(single_slot())
     })
     .expect("one");
     keeps_id::<B, _>(&mut conn, "purge_slots", |conn| {
@@ -170,14 +170,14 @@ fn waits<B: Backend>(conn: &mut B::Conn, limit: Duration) -> Vec<Result<(), Erro
 
 /// Whichever statement of a lock panics, in the application's instrumentation, before it or after it: the session is
 /// as before, or a pool discards the connection.
-pub(crate) fn a_panic_leaves_no_limit<B: Backend>() {
+pub(crate) fn panic_restores_session_limits<B: Backend>() {
     let database = Arc::new(B::new());
     for (held, after) in [(false, false), (false, true), (true, false), (true, true)] {
-        let holder = held.then(|| Holder::of(&database, "a"));
+        let holder = held.then(|| Holder::acquire(&database, "a"));
         let mut completed = false;
         for position in 1.. {
             let mut conn = database.connect();
-            B::set_limits(&mut conn);
+            B::set_session_limits(&mut conn);
             let before = B::session(&mut conn);
             let mut left = position;
             conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
@@ -206,7 +206,7 @@ pub(crate) fn a_panic_leaves_no_limit<B: Backend>() {
         }
         assert!(completed);
         if let Some(holder) = holder {
-            holder.let_go();
+            holder.release();
         }
     }
 }
@@ -258,7 +258,7 @@ fn aimed_at<B: Backend>(
 
 /// Statements that have this text are ended by `KILL QUERY` or `pg_cancel_backend`, until so many were hit: the
 /// session is as before and holds nothing, or a pool discards the connection.
-pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
+pub(crate) fn cancelled_statement_leaves_no_session_state<B: Backend>(
     session: &str,
     cancel: impl Fn(i64) -> String + Send + 'static,
     text: &'static str,
@@ -276,7 +276,7 @@ pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
     });
     let canceller = {
         let (database, aim) = (Arc::clone(&database), Arc::clone(&aim));
-        meanwhile(move || {
+        spawn(move || {
             let mut admin = database.connect();
             while !aim.stop.load(Ordering::SeqCst) {
                 let runs = aim.runs.lock().expect("no panic");
@@ -290,14 +290,14 @@ pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
         })
     };
     let mut conn = aimed_at(&*database, &aim, session, text, &lock);
-    let begun = Instant::now();
+    let started = Instant::now();
     while aim.hits.load(Ordering::SeqCst) < HITS {
-        assert!(begun.elapsed() < LONG * 4, "{:?} hits", aim.hits);
+        assert!(started.elapsed() < LONG * 4, "{:?} hits", aim.hits);
         if conn.is_broken() {
             conn = aimed_at(&*database, &aim, session, text, &lock);
         }
-        B::set_limits(&mut conn);
-        let before = B::limits(&mut conn);
+        B::set_session_limits(&mut conn);
+        let before = B::session_limits(&mut conn);
         // Also an error: the statement itself was hit, or that after it.
         let _ = lock(&mut conn);
         if conn.is_broken() {
@@ -305,7 +305,7 @@ pub(crate) fn a_statement_that_is_cancelled_leaves_nothing<B: Backend>(
         }
         // The last shot may arrive late.
         let _ = B::try_number(&mut conn, settle);
-        assert_eq!(B::limits(&mut conn), before);
+        assert_eq!(B::session_limits(&mut conn), before);
         database
             .connect()
             .with_object_lock(LockRequest::new("a").wait(Wait::No), |_| Ok::<_, Error>(()))

@@ -20,23 +20,25 @@ pub(crate) mod transactions;
 /// Longer than any test.
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) fn hour() -> LeaseOptions {
+pub(crate) fn one_hour() -> LeaseOptions {
     LeaseOptions::new(HOUR)
 }
 
-pub(crate) fn one() -> Semaphore {
+pub(crate) fn single_slot() -> Semaphore {
     Semaphore::new("one", 1)
 }
 
 /// A slot that must be free.
 pub(crate) fn acquire<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> Slot {
-    conn.try_acquire_slot(semaphore, hour())
+    conn.try_acquire_slot(semaphore, one_hour())
         .expect("an answer")
         .expect("a free slot")
 }
 
 pub(crate) fn is_full<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> bool {
-    let slot = conn.try_acquire_slot(semaphore, hour()).expect("an answer");
+    let slot = conn
+        .try_acquire_slot(semaphore, one_hour())
+        .expect("an answer");
     if let Some(slot) = &slot {
         conn.release_slot(slot).expect("it is ours");
     }
@@ -44,7 +46,7 @@ pub(crate) fn is_full<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) -> 
 }
 
 /// The end of the lease, by the hand of a god: what is written is what the clock would have brought.
-pub(crate) fn let_expire<B: Backend>(conn: &mut B::Conn, slot: &Slot) {
+pub(crate) fn expire_lease<B: Backend>(conn: &mut B::Conn, slot: &Slot) {
     let changed = format!(
         "UPDATE diesel_locks_slots SET expires_us = 1, hold_until_us = 1 WHERE name = '{}' AND number = {}",
         slot.semaphore(),
@@ -54,7 +56,7 @@ pub(crate) fn let_expire<B: Backend>(conn: &mut B::Conn, slot: &Slot) {
 }
 
 /// Several connections that act at the same time; returns when all are done.
-pub(crate) fn at_once<B: Backend>(
+pub(crate) fn run_concurrently<B: Backend>(
     database: &std::sync::Arc<B>,
     connections: usize,
     act: impl Fn(&mut B::Conn, usize) + Send + Sync,

@@ -6,7 +6,7 @@ use diesel::Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::slots::{hour, one};
+use super::slots::{one_hour, single_slot};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 
@@ -43,7 +43,7 @@ fn eight_servers_migrate<B: Backend>(prepare: fn(&mut B::Conn)) {
 pub(crate) fn down_migrations_leave_nothing<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    B::revert_all(&mut conn);
+    B::revert_all_migrations(&mut conn);
     let error = conn
         .with_object_lock("a", |_| Ok::<_, Error>(()))
         .expect_err("no table");
@@ -73,7 +73,9 @@ pub(crate) fn our_migration_sorts_before_the_applications<B: Backend>() {
 pub(crate) fn a_missing_table_of_slots_names_migrate<B: Backend>() {
     let database = B::empty();
     let mut conn = database.connect();
-    let error = conn.try_acquire_slot(&one(), hour()).expect_err("no table");
+    let error = conn
+        .try_acquire_slot(&single_slot(), one_hour())
+        .expect_err("no table");
     assert!(error.is_missing_tables(), "{error:?}");
     let error = conn.held_slots("one").expect_err("no table");
     assert!(error.is_missing_tables(), "{error:?}");

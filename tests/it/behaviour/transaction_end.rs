@@ -7,7 +7,7 @@ use diesel_locks::prelude::*;
 
 use crate::support::Backend;
 
-pub(crate) fn an_error_of_the_closure_rolls_back_and_frees<B: Backend>() {
+pub(crate) fn closure_error_rolls_back_and_releases<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let result: Result<(), Error> = conn.with_object_lock("a", |conn| {
@@ -23,7 +23,7 @@ pub(crate) fn an_error_of_the_closure_rolls_back_and_frees<B: Backend>() {
     assert_eq!(database.rows(), 0);
 }
 
-pub(crate) fn a_panic_rolls_back_frees_and_goes_on<B: Backend>() {
+pub(crate) fn panic_rolls_back_releases_and_propagates<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -44,7 +44,7 @@ pub(crate) fn a_panic_rolls_back_frees_and_goes_on<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), 1);
 }
 
-pub(crate) fn a_pooled_connection_comes_back_without_the_lock<B: Backend>() {
+pub(crate) fn pooled_connection_is_returned_without_the_lock<B: Backend>() {
     let database = B::new();
     let pool = database.pool(1);
     let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -121,7 +121,7 @@ fn applications<C: ObjectLockExt>(conn: &mut C, stock: u8) -> Result<u8, AppErro
     })
 }
 
-pub(crate) fn closures_may_return_any_error_made_from_ours<B: Backend>() {
+pub(crate) fn closure_error_may_be_any_type_made_from_error<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
 

@@ -8,7 +8,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::{Holder, meanwhile, result_of};
+use crate::support::threads::{Holder, result_of, spawn};
 
 const ID: &str = "BondBO:DK0015966592";
 
@@ -31,21 +31,21 @@ fn assert_timed_out(result: Result<(), Error>, limit: Duration, took: Duration, 
     assert!(took <= limit + grace, "{took:?} is too late");
 }
 
-pub(crate) fn a_wait_ends_after_the_time_asked_for<B: Backend>() {
+pub(crate) fn wait_ends_after_its_timeout<B: Backend>() {
     let database = Arc::new(B::new());
     for held in requests(Wait::Forever) {
-        let holder = Holder::of(&database, held);
+        let holder = Holder::acquire(&database, held);
         for millis in [0, 1, 30, 300, 1200] {
             let limit = Duration::from_millis(millis);
             for wanted in requests(Wait::AtMost(limit)) {
                 let mut conn = database.connect();
-                let begun = Instant::now();
+                let started = Instant::now();
                 let result = conn.with_object_lock(wanted, |_| Ok(()));
-                assert_timed_out(result, limit, begun.elapsed(), GRACE);
+                assert_timed_out(result, limit, started.elapsed(), GRACE);
                 assert_eq!(B::counter(&mut conn, 0), 0, "the connection stays usable");
             }
         }
-        holder.let_go();
+        holder.release();
     }
     assert_eq!(database.connect().purge_object_locks().expect("purge"), 1);
 }
@@ -66,22 +66,22 @@ pub(crate) fn free_lock_is_acquired_with_a_zero_timeout<B: Backend>() {
 }
 
 /// A wait is not longer for being short.
-pub(crate) fn a_short_wait_for_a_held_lock_is_short<B: Backend>() {
+pub(crate) fn short_timeout_is_not_prolonged<B: Backend>() {
     let database = Arc::new(B::new());
     let limit = Duration::from_millis(5);
     for held in requests(Wait::Forever) {
-        let holder = Holder::of(&database, held);
+        let holder = Holder::acquire(&database, held);
         for wanted in requests(Wait::AtMost(limit)) {
             let mut conn = database.connect();
             let mut fastest = [Duration::MAX; 2];
             // The best of several: the promise is about the database, not about a busy machine.
             for _ in 0..8 {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let at_top = conn.with_object_lock(&wanted, |_| Ok(()));
-                fastest[0] = fastest[0].min(begun.elapsed());
-                let begun = Instant::now();
+                fastest[0] = fastest[0].min(started.elapsed());
+                let started = Instant::now();
                 let inside = B::in_transaction(&mut conn, |conn| conn.lock_object(&wanted));
-                fastest[1] = fastest[1].min(begun.elapsed());
+                fastest[1] = fastest[1].min(started.elapsed());
                 for result in [at_top, inside] {
                     assert!(
                         matches!(&result, Err(Error::LockTimeout { waited, .. }) if *waited >= limit),
@@ -91,29 +91,29 @@ pub(crate) fn a_short_wait_for_a_held_lock_is_short<B: Backend>() {
             }
             assert!(fastest.iter().max() <= Some(&(limit * 8)), "{fastest:?}");
         }
-        holder.let_go();
+        holder.release();
     }
 }
 
-pub(crate) fn a_transaction_survives_the_end_of_a_wait<B: Backend>() {
+pub(crate) fn transaction_survives_a_timeout<B: Backend>() {
     let database = Arc::new(B::new());
     let limit = Duration::from_millis(200);
     for (count, wanted) in (1..).zip(requests(Wait::AtMost(limit))) {
-        let holder = Holder::of(&database, ID);
+        let holder = Holder::acquire(&database, ID);
         let mut conn = database.connect();
         B::in_transaction(&mut conn, |conn| {
             if !B::ONE_WRITER {
                 B::count_up(conn, 1);
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             let result = conn.lock_object(wanted);
-            assert_timed_out(result, limit, begun.elapsed(), GRACE);
+            assert_timed_out(result, limit, started.elapsed(), GRACE);
             if B::ONE_WRITER {
-                holder.let_go();
+                holder.release();
                 B::count_up(conn, 1);
             } else {
                 B::count_up(conn, 1);
-                holder.let_go();
+                holder.release();
             }
             Ok(())
         })
@@ -124,13 +124,13 @@ pub(crate) fn a_transaction_survives_the_end_of_a_wait<B: Backend>() {
 }
 
 /// Each holder lets go soon, and another gets it: the time asked for is for all of them together.
-pub(crate) fn a_wait_ends_in_time_while_the_lock_changes_hands<B: Backend>() {
+pub(crate) fn timeout_holds_while_the_lock_changes_hands<B: Backend>() {
     timeout_holds_through_a_stalled_connection::<B>(6, [20, 100], 3, GRACE);
 }
 
 /// Each holder has it for less than the shortest limit of a single wait: who is unlucky often must not wait on. Not through
 /// a pooler, where they would wait for its sessions.
-pub(crate) fn a_wait_ends_in_time_while_the_lock_changes_hands_quickly<B: Backend>() {
+pub(crate) fn timeout_holds_while_the_lock_changes_hands_quickly<B: Backend>() {
     timeout_holds_through_a_stalled_connection::<B>(60, [5, 1], 10, GRACE * 2);
 }
 
@@ -162,15 +162,15 @@ fn timeout_holds_through_a_stalled_connection<B: Backend>(
     database.await_waiting(3);
     for wanted in (0..waits).flat_map(|_| requests(Wait::AtMost(limit))) {
         let mut conn = database.connect();
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut granted = None;
         let result = conn.with_object_lock(wanted, |_| {
-            granted = Some(begun.elapsed());
+            granted = Some(started.elapsed());
             Ok(())
         });
         match granted {
             Some(granted) => assert!(granted <= limit + grace, "{granted:?} is too late"),
-            None => assert_timed_out(result, limit, begun.elapsed(), grace),
+            None => assert_timed_out(result, limit, started.elapsed(), grace),
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn timeout_holds_through_a_stalled_connection<B: Backend>(
 
 pub(crate) fn no_wait_returns_unavailable<B: Backend>() {
     let database = Arc::new(B::new());
-    let holder = Holder::of(&database, ID);
+    let holder = Holder::acquire(&database, ID);
     for wanted in requests(Wait::No) {
         let error = database
             .connect()
@@ -190,28 +190,28 @@ pub(crate) fn no_wait_returns_unavailable<B: Backend>() {
         assert!(error.is_unavailable(), "{error:?}");
         assert!(error.to_string().contains(ID), "{error}");
     }
-    holder.let_go();
+    holder.release();
 }
 
-pub(crate) fn trying_a_held_lock_answers_at_once<B: Backend>() {
+pub(crate) fn try_of_a_held_lock_returns_immediately<B: Backend>() {
     let database = Arc::new(B::new());
     for held in requests(Wait::Forever) {
-        let holder = Holder::of(&database, held);
+        let holder = Holder::acquire(&database, held);
         for wanted in requests(Wait::Forever) {
             let mut conn = database.connect();
             let answers = (0..5).map(|_| {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let tried = conn
                     .try_with_object_lock(&wanted, |_| Ok::<_, Error>(()))
                     .expect("an answer");
                 assert_eq!(tried, None);
-                begun.elapsed()
+                started.elapsed()
             });
             // The best of five: the promise is about the database, not about a busy machine.
             let fastest = answers.min().expect("five");
             assert!(fastest <= Duration::from_millis(50), "{fastest:?}");
         }
-        holder.let_go();
+        holder.release();
         let tried = database
             .connect()
             .try_with_object_lock(ID, |_| Ok::<_, Error>(4))
@@ -220,15 +220,15 @@ pub(crate) fn trying_a_held_lock_answers_at_once<B: Backend>() {
     }
 }
 
-pub(crate) fn trying_in_a_transaction_leaves_it_usable<B: Backend>() {
+pub(crate) fn failed_try_leaves_the_transaction_usable<B: Backend>() {
     let database = Arc::new(B::new());
     for wanted in requests(Wait::Forever) {
-        let holder = Holder::of(&database, ID);
+        let holder = Holder::acquire(&database, ID);
         let mut conn = database.connect();
         let before = B::counter(&mut conn, 1);
         B::in_transaction(&mut conn, |conn| {
             assert!(!conn.try_lock_object(&wanted)?);
-            holder.let_go();
+            holder.release();
             assert!(conn.try_lock_object(&wanted)?);
             B::count_up(conn, 1);
             Ok(())
@@ -238,27 +238,27 @@ pub(crate) fn trying_in_a_transaction_leaves_it_usable<B: Backend>() {
     }
 }
 
-pub(crate) fn the_sessions_limits_are_as_before_after_a_wait<B: Backend>() {
+pub(crate) fn session_limits_are_restored_after_a_wait<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
-    B::set_limits(&mut conn);
-    let before = B::limits(&mut conn);
+    B::set_session_limits(&mut conn);
+    let before = B::session_limits(&mut conn);
     for wait in [Wait::AtMost(Duration::from_millis(50)), Wait::No] {
         for wanted in requests(wait) {
-            let holder = Holder::of(&database, ID);
+            let holder = Holder::acquire(&database, ID);
             conn.with_object_lock(&wanted, |_| Ok::<_, Error>(()))
                 .expect_err("another holds it");
-            assert_eq!(B::limits(&mut conn), before);
-            holder.let_go();
+            assert_eq!(B::session_limits(&mut conn), before);
+            holder.release();
             conn.with_object_lock(&wanted, |conn| {
-                assert_eq!(B::limits(conn), before, "inside the closure too");
+                assert_eq!(B::session_limits(conn), before, "inside the closure too");
                 Ok::<_, Error>(())
             })
             .expect("the lock is free");
-            assert_eq!(B::limits(&mut conn), before);
+            assert_eq!(B::session_limits(&mut conn), before);
             B::in_transaction(&mut conn, |conn| {
                 conn.lock_object(&wanted)?;
-                assert_eq!(B::limits(conn), before);
+                assert_eq!(B::session_limits(conn), before);
                 Ok(())
             })
             .expect("the lock is free");
@@ -266,7 +266,7 @@ pub(crate) fn the_sessions_limits_are_as_before_after_a_wait<B: Backend>() {
     }
 }
 
-pub(crate) fn a_wait_that_is_too_long_is_refused<B: Backend>() {
+pub(crate) fn too_long_wait_is_rejected<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let asked = Wait::LONGEST + Duration::from_millis(1);
@@ -285,13 +285,13 @@ pub(crate) fn a_wait_that_is_too_long_is_refused<B: Backend>() {
 }
 
 /// Again and again, at top level and inside a transaction.
-pub(crate) fn a_connection_whose_wait_ended_waits_again<B: Backend>() {
+pub(crate) fn connection_waits_again_after_a_timeout<B: Backend>() {
     let database = Arc::new(B::new());
     for held in requests(Wait::Forever) {
-        let holder = Holder::of(&database, held);
+        let holder = Holder::acquire(&database, held);
         let theirs = {
             let database = Arc::clone(&database);
-            meanwhile(move || {
+            spawn(move || {
                 let mut conn = database.connect();
                 for wanted in requests(Wait::AtMost(Duration::from_millis(20))) {
                     for _ in 0..3 {
@@ -308,7 +308,7 @@ pub(crate) fn a_connection_whose_wait_ended_waits_again<B: Backend>() {
             })
         };
         let mut conn = result_of(&theirs);
-        holder.let_go();
+        holder.release();
         for wanted in requests(Wait::Forever) {
             conn.with_object_lock(&wanted, |_| Ok::<_, Error>(()))
                 .expect("free");
@@ -326,7 +326,7 @@ pub(crate) fn slot_tries_and_waits_end_while_a_table_is_locked<B: Backend>(
 ) -> Vec<Duration> {
     let lease = || LeaseOptions::new(Duration::from_secs(60));
     let started = Instant::now();
-    let limits = B::limits(conn);
+    let limits = B::session_limits(conn);
     let mut ended = Vec::new();
     let mut attempts = |conn: &mut B::Conn| {
         let mut note = |result: Result<bool, Error>| {
@@ -350,7 +350,7 @@ pub(crate) fn slot_tries_and_waits_end_while_a_table_is_locked<B: Backend>(
     } else {
         attempts(conn).expect("answers");
     }
-    assert_eq!(B::limits(conn), limits, "the limits of the session");
+    assert_eq!(B::session_limits(conn), limits, "the limits of the session");
     // Far more than it takes, and far less than without a limit.
     assert!(ended[3] < Duration::from_secs(20), "{ended:?}");
     for (tried, waited) in [(0, 1), (2, 3)] {

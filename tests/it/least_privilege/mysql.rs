@@ -8,7 +8,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::privileges::{ApplicationUser, User, documented};
+use crate::support::privileges::{ApplicationUser, User, documented_grants};
 use crate::support::threads::{Holder, LONG};
 
 /// Who change rights at the same time: the more, the longer a statement has to wait for them.
@@ -28,21 +28,21 @@ const WAITS: usize = 40;
 /// Of a wait of 3 ms: a change of users takes its time, too.
 const LONGEST: Duration = Duration::from_secs(1);
 
-crate::core_promises!(ApplicationUser);
-crate::many_writers_promises!(ApplicationUser);
-crate::session_promises!(ApplicationUser);
+crate::core_tests!(ApplicationUser);
+crate::many_writers_tests!(ApplicationUser);
+crate::session_tests!(ApplicationUser);
 
 #[test]
-fn each_documented_right_is_needed() {
-    let [_, grants] = documented();
-    super::each_right_is_needed(&grants, "DO 0", "denied", User::with);
+fn each_documented_privilege_is_needed() {
+    let [_, grants] = documented_grants();
+    super::each_privilege_is_needed(&grants, "DO 0", "denied", User::with);
 }
 
 #[test]
-fn a_missing_right_is_named_in_german() {
-    let [_, grants] = documented();
+fn missing_privilege_is_named_in_german() {
+    let [_, grants] = documented_grants();
     let german = "SET lc_messages = 'de_DE'";
-    super::each_right_is_needed(&grants, german, "nicht erlaubt", User::with);
+    super::each_privilege_is_needed(&grants, german, "nicht erlaubt", User::with);
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn only_the_owner_migrates() {
 /// a statement may be up then already, with errors of their own. Whether that is met is chance; how long a wait may
 /// last is not.
 #[test]
-fn waits_end_in_time_while_rights_change() {
+fn timeout_holds_while_privileges_change() {
     let database = Arc::new(ApplicationUser::new());
-    let holder = Holder::of(&database, "a");
+    let holder = Holder::acquire(&database, "a");
     let mut conn = database.connect();
     let done = AtomicBool::new(false);
     let changes = AtomicUsize::new(0);
-    let begun = Instant::now();
-    let (waits, meanwhile) = std::thread::scope(|scope| {
+    let started = Instant::now();
+    let (waits, spawn) = std::thread::scope(|scope| {
         for _ in 0..CHANGERS {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
@@ -72,35 +72,35 @@ fn waits_end_in_time_while_rights_change() {
             });
         }
         // Nothing here may fail, for the changes to come to an end.
-        while changes.load(Ordering::SeqCst) == 0 && begun.elapsed() < LONG {
+        while changes.load(Ordering::SeqCst) == 0 && started.elapsed() < LONG {
             std::thread::sleep(Duration::from_millis(1));
         }
         let first = changes.load(Ordering::SeqCst);
-        let meanwhile = || changes.load(Ordering::SeqCst) - first;
+        let spawn = || changes.load(Ordering::SeqCst) - first;
         let lock = LockRequest::new("a").wait(Wait::AtMost(Duration::from_millis(3)));
         let mut waits: Vec<(Option<Error>, Duration)> = Vec::new();
         let goes_on = |waits: usize| {
-            let wanted = if begun.elapsed() < A_WHILE {
+            let wanted = if started.elapsed() < A_WHILE {
                 CHANGES
             } else {
                 FEWEST
             };
-            (waits < WAITS || meanwhile() < wanted) && begun.elapsed() < LONG
+            (waits < WAITS || spawn() < wanted) && started.elapsed() < LONG
         };
         while goes_on(waits.len()) {
-            let begun = Instant::now();
+            let started = Instant::now();
             let result = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
-            waits.push((result.err(), begun.elapsed()));
+            waits.push((result.err(), started.elapsed()));
         }
-        let meanwhile = meanwhile();
+        let spawn = spawn();
         done.store(true, Ordering::SeqCst);
-        (waits, meanwhile)
+        (waits, spawn)
     });
-    assert!(meanwhile >= FEWEST, "{meanwhile} changes");
+    assert!(spawn >= FEWEST, "{spawn} changes");
     assert!(waits.len() >= WAITS, "{} waits", waits.len());
     for (error, took) in waits {
         assert!(error.as_ref().is_some_and(Error::is_timeout), "{error:?}");
         assert!(took <= LONGEST, "{took:?}");
     }
-    holder.let_go();
+    holder.release();
 }

@@ -2,24 +2,24 @@
 
 use crate::support::Backend;
 use crate::support::postgres::{Postgres, knows_no_german};
-use crate::support::privileges::{ApplicationRole, Role, documented};
+use crate::support::privileges::{ApplicationRole, Role, documented_grants};
 
-crate::core_promises!(ApplicationRole);
-crate::many_writers_promises!(ApplicationRole);
-crate::session_promises!(ApplicationRole);
+crate::core_tests!(ApplicationRole);
+crate::many_writers_tests!(ApplicationRole);
+crate::session_tests!(ApplicationRole);
 
 #[test]
-fn each_documented_right_is_needed() {
-    let [grants, _] = documented();
-    super::each_right_is_needed(&grants, "SELECT 1", "permission denied", Role::with);
+fn each_documented_privilege_is_needed() {
+    let [grants, _] = documented_grants();
+    super::each_privilege_is_needed(&grants, "SELECT 1", "permission denied", Role::with);
 }
 
 #[test]
-fn a_missing_right_is_named_in_german() {
+fn missing_privilege_is_named_in_german() {
     if knows_no_german() {
         return;
     }
-    let [grants, _] = documented();
+    let [grants, _] = documented_grants();
     // Not set by itself: a role may not.
     let german = |database: &Postgres, grants: &[String]| {
         let role = Role::with(database, grants);
@@ -27,7 +27,7 @@ fn a_missing_right_is_named_in_german() {
         Postgres::sql(&mut database.connect(), &set);
         role
     };
-    super::each_right_is_needed(&grants, "SELECT 1", "keine Berechtigung", german);
+    super::each_privilege_is_needed(&grants, "SELECT 1", "keine Berechtigung", german);
 }
 
 #[test]

@@ -12,24 +12,24 @@ use crate::support::backend::counters;
 use crate::support::pgbouncer::{PgBouncer, Pooled};
 use crate::support::postgres::{Postgres, words};
 use crate::support::threads::{begin, roll_back};
-use crate::support::wrapped_backend::{Via, Way};
+use crate::support::wrapped_backend::{WrappedBackend, Wrapper};
 
-crate::core_promises!(Pooled);
-crate::many_writers_promises!(Pooled);
-crate::tests_of!(Pooled:
+crate::core_tests!(Pooled);
+crate::many_writers_tests!(Pooled);
+crate::backend_tests!(Pooled:
     tables::{
         eight_servers_migrate_at_once,
     },
 );
 
 /// Two connections to the server for all.
-type Scarce = Via<PgBouncer<2>>;
+type Scarce = WrappedBackend<PgBouncer<2>>;
 
-mod two_for_all {
+mod two_server_connections {
     use super::Scarce;
     use crate::behaviour as bodies;
 
-    crate::tests_of!(Scarce:
+    crate::backend_tests!(Scarce:
         contention::{
             thirty_two_connections_lose_no_update_on_both_kinds_of_locks,
             sixteen_connections_take_two_of_ten_ids_each,
@@ -40,7 +40,7 @@ mod two_for_all {
         use super::Scarce;
         use crate::behaviour::slots as bodies;
 
-        crate::tests_of!(Scarce:
+        crate::backend_tests!(Scarce:
             capacity::{
                 sixty_four_connections_never_hold_more_than_the_permits,
                 eight_connections_always_get_one_of_eight_slots,
@@ -50,7 +50,7 @@ mod two_for_all {
                 many_guards_are_renewed_by_one_thread,
             },
             rows::{
-                a_new_name_is_used_by_thirty_two_at_once,
+                thirty_two_connections_use_a_new_semaphore,
                 purge_works_while_others_acquire,
             },
         );
@@ -59,10 +59,10 @@ mod two_for_all {
         use super::Scarce;
         use crate::behaviour::sequences as bodies;
 
-        crate::tests_of!(Scarce:
+        crate::backend_tests!(Scarce:
             numbering::{
                 numbers_have_neither_gaps_nor_repeats,
-                a_new_sequence_is_used_by_thirty_two_at_once,
+                thirty_two_connections_use_a_new_sequence,
             },
         );
     }
@@ -83,7 +83,7 @@ fn leftovers(conn: &mut PgConnection) -> String {
 
 /// The next client of the session finds it as it was.
 #[test]
-fn nothing_stays_in_the_servers_session() {
+fn server_session_is_restored() {
     let database = Postgres::new();
     let one = PgBouncer::<1>::open(&database);
     let mut conn = Pooled::connect_to(&one.url());
@@ -91,7 +91,7 @@ fn nothing_stays_in_the_servers_session() {
     let before = leftovers(&mut next);
 
     let slots = Semaphore::new("one", 1);
-    let hour = || LeaseOptions::new(Duration::from_secs(3600));
+    let one_hour = || LeaseOptions::new(Duration::from_secs(3600));
     let sequence = Sequence::new("invoice");
     let mut holder = database.connect();
     begin(&mut holder);
@@ -108,7 +108,9 @@ fn nothing_stays_in_the_servers_session() {
             }
         }
     }
-    let mut slot = conn.acquire_slot(&slots, hour(), Wait::No).expect("free");
+    let mut slot = conn
+        .acquire_slot(&slots, one_hour(), Wait::No)
+        .expect("free");
     conn.renew_slot(&mut slot, Duration::from_secs(60))
         .expect("ours");
     conn.release_slot(slot).expect("ours");
@@ -127,17 +129,17 @@ fn nothing_stays_in_the_servers_session() {
 /// Two clients of one session that prepare statements by name, as Diesel does by default: an error that says
 /// what to do, on a server that may be left with the other's statement.
 #[test]
-fn statements_prepared_by_name_are_an_error_that_says_what_to_do() {
+fn named_prepared_statements_are_rejected_with_advice() {
     let database = Postgres::new();
     let one = PgBouncer::<1>::open(&database);
     let [mut conn, mut other] = [(), ()].map(|()| Postgres::connect_to(&one.url()));
     let slots = Semaphore::new("one", 1);
-    let hour = || LeaseOptions::new(Duration::from_secs(3600));
+    let one_hour = || LeaseOptions::new(Duration::from_secs(3600));
     conn.register_semaphores([&slots]).expect("register");
-    let slot = conn.try_acquire_slot(&slots, hour()).expect("its own");
+    let slot = conn.try_acquire_slot(&slots, one_hour()).expect("its own");
     assert!(slot.is_some());
     let error = other
-        .try_acquire_slot(&slots, hour())
+        .try_acquire_slot(&slots, one_hour())
         .expect_err("another's");
     assert!(
         matches!(error, Error::PreparedStatementMismatch { .. }),
@@ -148,14 +150,16 @@ fn statements_prepared_by_name_are_an_error_that_says_what_to_do() {
     assert!(text.contains("max_prepared_statements"), "{text}");
 
     other.set_prepared_statement_cache_size(CacheSize::Disabled);
-    let refused = other.try_acquire_slot(&slots, hour()).expect("an answer");
+    let refused = other
+        .try_acquire_slot(&slots, one_hour())
+        .expect("an answer");
     assert_eq!(refused, None);
 }
 
 /// Why it is not enough that errors are noticed: with the same name on two sessions for two statements, PostgreSQL
 /// runs the wrong one, and there is no error. This is of any statement, not of this crate's.
 #[test]
-fn statements_prepared_by_name_can_be_anothers_without_an_error() {
+fn named_prepared_statement_may_run_another_statement() {
     let database = Postgres::new();
     let two = PgBouncer::<2>::open(&database);
     let [mut ours, mut theirs] = [(), ()].map(|()| Postgres::connect_to(&two.url()));
@@ -197,7 +201,7 @@ fn pid(conn: &mut PgConnection) -> i64 {
 
 /// Who waits at the pooler has not asked the server yet, and the time of a wait is the server's.
 #[test]
-fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
+fn exhausted_pool_blocks_new_requests() {
     let database = Postgres::new();
     let one = PgBouncer::<1>::with(&database, "query_wait_timeout = 2");
     let mut holder = Pooled::connect_to(&one.url());
@@ -207,7 +211,7 @@ fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
         .expect("free");
     begin(&mut holder);
     pid(&mut holder);
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = conn
         .with_object_lock(&lock, |_| Ok::<_, Error>(()))
         .expect_err("no session to be had");
@@ -218,5 +222,5 @@ fn a_pool_that_is_used_up_makes_wait_whoever_asks() {
     // What libpq says is that the connection was closed.
     let why = "closing because: query_wait_timeout";
     assert!(one.said().contains(why), "{}", one.said());
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= Duration::from_secs(1));
 }

@@ -31,7 +31,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         + Send
         + 'static;
 
-    /// As the peer process knows it.
+    /// As the subprocess knows it.
     const NAME: &'static str;
     /// The name of the backend that knows the engine.
     const ENGINE: &'static str = Self::NAME;
@@ -69,7 +69,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// Whether a connection can be had.
-    fn answers(url: &str) -> bool {
+    fn is_reachable(url: &str) -> bool {
         <Self::Conn as diesel::Connection>::establish(url).is_ok()
     }
 
@@ -102,7 +102,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// Ends all other sessions of this database; where there is no server, nothing.
-    fn cut(&self) {}
+    fn disconnect_sessions(&self) {}
 
     /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
     fn waiting(&self) -> Option<i64>;
@@ -132,20 +132,20 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 
     /// Has the database give up the transaction that is open, and ignores the error. `other` is another
     /// connection; counters from 2 on are free.
-    fn give_up(conn: &mut Self::Conn, other: Self::Conn);
+    fn abort_transaction(conn: &mut Self::Conn, other: Self::Conn);
 
     /// A connection whose transactions can't write.
     fn read_only_to(url: &str) -> Self::Conn;
 
     /// Has the session's transactions go on seeing what they saw first, where they do not anyway.
-    fn keep_to_snapshots(conn: &mut Self::Conn) {
+    fn set_repeatable_read(conn: &mut Self::Conn) {
         let _ = conn;
     }
 
     /// Begins a transaction that can't promise fresh reads, has read in it, and lets another commit.
     fn stale_transaction(&self) -> Self::Conn {
         let mut conn = self.connect();
-        Self::keep_to_snapshots(&mut conn);
+        Self::set_repeatable_read(&mut conn);
         begin(&mut conn);
         Self::counter(&mut conn, 0);
         Self::count_up(&mut self.connect(), 0);
@@ -153,18 +153,18 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// The session's own limits on waiting, as text.
-    fn limits(conn: &mut Self::Conn) -> String;
+    fn session_limits(conn: &mut Self::Conn) -> String;
 
     /// With what else this crate's transactions change in the session and set back.
     fn session(conn: &mut Self::Conn) -> String {
-        Self::limits(conn)
+        Self::session_limits(conn)
     }
 
     /// Sets the shortest limit on waiting for a lock that is more than none.
-    fn wait_shortly(conn: &mut Self::Conn);
+    fn set_short_lock_timeout(conn: &mut Self::Conn);
 
     /// Sets limits other than the defaults.
-    fn set_limits(conn: &mut Self::Conn);
+    fn set_session_limits(conn: &mut Self::Conn);
 
     /// Grows when this session writes in the transaction that is open.
     fn writes(conn: &mut Self::Conn) -> i64;
@@ -173,12 +173,12 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     fn serializable(conn: &mut Self::Conn);
 
     /// Reverts the last migration of the crate's.
-    fn revert(conn: &mut Self::Conn);
+    fn revert_last_migration(conn: &mut Self::Conn);
 
     /// Reverts all of them.
-    fn revert_all(conn: &mut Self::Conn) {
+    fn revert_all_migrations(conn: &mut Self::Conn) {
         for _ in 0..MIGRATIONS {
-            Self::revert(conn);
+            Self::revert_last_migration(conn);
         }
     }
 
@@ -278,9 +278,9 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Returns when `sessions` wait, as the database sees it. SQLite has no list of them; there the
     /// bodies are still right, only less likely to catch a waiter that does not wait.
     fn await_waiting(&self, sessions: i64) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.waiting().is_some_and(|waiting| waiting < sessions) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
+            assert!(started.elapsed() < Duration::from_secs(20), "nobody waits");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

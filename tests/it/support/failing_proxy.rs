@@ -15,7 +15,7 @@ use super::proxy::{address, by_way_of, clone, pump};
 const EXECUTE: u8 = 0x17;
 
 /// A connection on which statements with this text fail, the next `refusals` times. They are to be prepared.
-pub(crate) fn refusing(
+pub(crate) fn connect_failing(
     database: &Mysql,
     text: &'static str,
     refusals: &Arc<AtomicUsize>,
@@ -53,7 +53,7 @@ pub(crate) fn refusing(
 
 /// A connection on which the part of a text with `target` in it, up to the text's end, gives place to a `KILL QUERY`
 /// of its own session, the first time when `armed`. `cut`: the server gets none of it, and the connection is lost.
-pub(crate) fn killing(
+pub(crate) fn connect_killing(
     database: &Mysql,
     target: &'static str,
     cut: bool,

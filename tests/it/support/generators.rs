@@ -98,7 +98,7 @@ pub(crate) fn fits(text: &str) -> bool {
 }
 
 /// What the refusal of an unusable text says of it: the value, and what is wrong with it.
-pub(crate) fn said_of(text: &str) -> Vec<String> {
+pub(crate) fn expected_in_error(text: &str) -> Vec<String> {
     if text.is_empty() {
         vec!["1 to 255".to_owned(), "empty".to_owned()]
     } else if text.contains('\0') {
@@ -111,10 +111,10 @@ pub(crate) fn said_of(text: &str) -> Vec<String> {
 
 /// Other texts that can be used and that somebody might take for this one: by case, accents, Unicode's
 /// normal forms, blanks at the ends, wildcards, escapes, a cut, or what a C library makes of a NUL.
-fn neighbours(text: &str) -> Vec<String> {
+fn similar_texts(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let all_but_last = chars.iter().take(chars.len().saturating_sub(1));
-    let mut neighbours = vec![
+    let mut similar_texts = vec![
         text.to_uppercase(),
         text.to_lowercase(),
         format!("{text} "),
@@ -141,18 +141,18 @@ fn neighbours(text: &str) -> Vec<String> {
         text.split('\0').next().unwrap_or_default().to_owned(),
         text.replace('\0', ""),
     ];
-    neighbours.retain(|neighbour| neighbour != text && fits(neighbour));
-    neighbours.sort();
-    neighbours.dedup();
-    neighbours
+    similar_texts.retain(|similar| similar != text && fits(similar));
+    similar_texts.sort();
+    similar_texts.dedup();
+    similar_texts
 }
 
 /// Any text, and up to five others that are not to be touched.
-pub(crate) fn texts_among_neighbours() -> impl Strategy<Value = (String, Vec<String>)> {
+pub(crate) fn texts_with_similar() -> impl Strategy<Value = (String, Vec<String>)> {
     texts().prop_flat_map(|text| {
-        let neighbours = neighbours(&text);
-        let most = neighbours.len().min(5);
-        (Just(text), subsequence(neighbours, 0..=most))
+        let similar_texts = similar_texts(&text);
+        let most = similar_texts.len().min(5);
+        (Just(text), subsequence(similar_texts, 0..=most))
     })
 }
 

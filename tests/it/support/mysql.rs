@@ -142,7 +142,7 @@ impl Backend for Mysql {
         Self::number(conn, variable) == 1
     }
 
-    fn cut(&self) {
+    fn disconnect_sessions(&self) {
         let mut admin = self.admin();
         let sessions = words(
             &mut admin,
@@ -210,11 +210,11 @@ impl Backend for Mysql {
     }
 
     /// A deadlock with one who has done more, so that the victim is certain.
-    fn give_up(conn: &mut MysqlConnection, mut other: MysqlConnection) {
+    fn abort_transaction(conn: &mut MysqlConnection, mut other: MysqlConnection) {
         let lock = |id| format!("SELECT n FROM counters WHERE id = {id} FOR UPDATE");
         Self::number(conn, &lock(2));
         let (holds, is_held) = std::sync::mpsc::channel();
-        let survivor = super::threads::meanwhile(move || {
+        let survivor = super::threads::spawn(move || {
             begin(&mut other);
             for round in 0..4 {
                 let sql = format!("UPDATE counters SET n = {round} + 1 WHERE id BETWEEN 3 AND 8");
@@ -240,7 +240,7 @@ impl Backend for Mysql {
         conn
     }
 
-    fn limits(conn: &mut MysqlConnection) -> String {
+    fn session_limits(conn: &mut MysqlConnection) -> String {
         words(
             conn,
             "CONCAT(/*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
@@ -250,14 +250,14 @@ impl Backend for Mysql {
 
     fn session(conn: &mut MysqlConnection) -> String {
         let autocommit = words(conn, "@@SESSION.autocommit");
-        format!("{} {autocommit}", Self::limits(conn))
+        format!("{} {autocommit}", Self::session_limits(conn))
     }
 
-    fn wait_shortly(conn: &mut MysqlConnection) {
+    fn set_short_lock_timeout(conn: &mut MysqlConnection) {
         Self::sql(conn, "SET SESSION innodb_lock_wait_timeout = 1");
     }
 
-    fn set_limits(conn: &mut MysqlConnection) {
+    fn set_session_limits(conn: &mut MysqlConnection) {
         Self::sql(
             conn,
             "SET SESSION /*!80000 max_execution_time = 61000 *//*M!100100 max_statement_time = 61 */, \
@@ -278,7 +278,7 @@ impl Backend for Mysql {
         Self::sql(conn, "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE");
     }
 
-    fn revert(conn: &mut MysqlConnection) {
+    fn revert_last_migration(conn: &mut MysqlConnection) {
         conn.revert_last_migration(diesel_locks::migrations::MYSQL)
             .expect("revert");
     }

@@ -13,10 +13,10 @@ use diesel::pg::PgConnection;
 
 use super::Backend;
 use super::postgres::Postgres;
-use super::wrapped_backend::{Via, Way};
+use super::wrapped_backend::{WrappedBackend, Wrapper};
 
 /// How long it may take to come up on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const LOG: &str = "log";
 
@@ -32,7 +32,7 @@ pub(crate) struct PgBouncer<const POOL: u32> {
 }
 
 /// With statements that are not prepared by name, as an application has to set it.
-pub(crate) type Pooled = Via<PgBouncer<12>>;
+pub(crate) type Pooled = WrappedBackend<PgBouncer<12>>;
 
 impl<const POOL: u32> PgBouncer<POOL> {
     /// With more settings.
@@ -50,7 +50,7 @@ impl<const POOL: u32> PgBouncer<POOL> {
                 url: format!("postgres://anybody@127.0.0.1:{port}/{name}"),
                 directory,
             };
-            if pgbouncer.comes_up() {
+            if pgbouncer.is_ready() {
                 return pgbouncer;
             }
             said = pgbouncer.said();
@@ -64,15 +64,15 @@ impl<const POOL: u32> PgBouncer<POOL> {
     }
 
     /// `false` when it has ended by itself.
-    fn comes_up(&mut self) -> bool {
-        let begun = Instant::now();
+    fn is_ready(&mut self) -> bool {
+        let started = Instant::now();
         loop {
             match PgConnection::establish(&self.url) {
                 // Not another's who was quicker to take the port: that would not know our database.
                 Ok(_) => return true,
                 Err(_) if self.process.try_wait().expect("our child").is_some() => return false,
                 Err(error) => assert!(
-                    begun.elapsed() < PATIENCE,
+                    started.elapsed() < TIMEOUT,
                     "PgBouncer does not answer: {error}; {}",
                     self.said()
                 ),
@@ -82,8 +82,8 @@ impl<const POOL: u32> PgBouncer<POOL> {
     }
 }
 
-impl<const POOL: u32> Way for PgBouncer<POOL> {
-    type To = Postgres;
+impl<const POOL: u32> Wrapper for PgBouncer<POOL> {
+    type Inner = Postgres;
 
     const NAME: &'static str = "pgbouncer";
     /// Beside the one that they wait for.
@@ -97,12 +97,12 @@ impl<const POOL: u32> Way for PgBouncer<POOL> {
         self.url.clone()
     }
 
-    fn cut(&self, database: &Postgres) {
-        database.cut();
+    fn disconnect_sessions(&self, database: &Postgres) {
+        database.disconnect_sessions();
         // PgBouncer notices each when it hands it to a client.
-        let begun = Instant::now();
-        while !Pooled::answers(&self.url) {
-            assert!(begun.elapsed() < PATIENCE, "{}", self.said());
+        let started = Instant::now();
+        while !Pooled::is_reachable(&self.url) {
+            assert!(started.elapsed() < TIMEOUT, "{}", self.said());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

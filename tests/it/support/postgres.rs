@@ -115,7 +115,7 @@ impl Backend for Postgres {
         Ok(counter.for_update().first(conn)?)
     }
 
-    fn cut(&self) {
+    fn disconnect_sessions(&self) {
         Self::number(
             &mut self.admin(),
             &format!(
@@ -151,7 +151,7 @@ impl Backend for Postgres {
         conn.transaction(work)
     }
 
-    fn give_up(conn: &mut PgConnection, _: PgConnection) {
+    fn abort_transaction(conn: &mut PgConnection, _: PgConnection) {
         Self::try_sql(conn, "SELECT 1 / 0").expect_err("an error of any kind");
     }
 
@@ -161,25 +161,25 @@ impl Backend for Postgres {
         conn
     }
 
-    fn keep_to_snapshots(conn: &mut PgConnection) {
+    fn set_repeatable_read(conn: &mut PgConnection) {
         Self::sql(
             conn,
             "SET default_transaction_isolation = 'repeatable read'",
         );
     }
 
-    fn limits(conn: &mut PgConnection) -> String {
+    fn session_limits(conn: &mut PgConnection) -> String {
         words(
             conn,
             "current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')",
         )
     }
 
-    fn wait_shortly(conn: &mut PgConnection) {
+    fn set_short_lock_timeout(conn: &mut PgConnection) {
         Self::sql(conn, "SET lock_timeout = '20ms'");
     }
 
-    fn set_limits(conn: &mut PgConnection) {
+    fn set_session_limits(conn: &mut PgConnection) {
         Self::sql(
             conn,
             "SET lock_timeout = '61s'; SET statement_timeout = '62s'",
@@ -198,7 +198,7 @@ impl Backend for Postgres {
         Self::sql(conn, "SET default_transaction_isolation = 'serializable'");
     }
 
-    fn revert(conn: &mut PgConnection) {
+    fn revert_last_migration(conn: &mut PgConnection) {
         conn.revert_last_migration(diesel_locks::migrations::POSTGRES)
             .expect("revert");
     }

@@ -7,7 +7,7 @@ use super::Backend;
 use super::backend::fresh_name;
 use super::mysql::Mysql;
 use super::postgres::Postgres;
-use super::wrapped_backend::{Via, Way};
+use super::wrapped_backend::{WrappedBackend, Wrapper};
 
 const DOCUMENT: &str = include_str!("../../../docs/rights.md");
 
@@ -15,7 +15,7 @@ const DOCUMENT: &str = include_str!("../../../docs/rights.md");
 const PASSWORD: &str = "Application-1";
 
 /// The statements of the document, a list for each of PostgreSQL and MySQL.
-pub(crate) fn documented() -> [Vec<String>; 2] {
+pub(crate) fn documented_grants() -> [Vec<String>; 2] {
     let blocks: Vec<Vec<String>> = DOCUMENT
         .split("```sql\n")
         .skip(1)
@@ -32,21 +32,21 @@ pub(crate) fn documented() -> [Vec<String>; 2] {
 
 /// A right, what it is on, and the statement that gives it alone.
 #[derive(Debug)]
-pub(crate) struct Right {
+pub(crate) struct Privilege {
     pub(crate) name: String,
     pub(crate) object: String,
     pub(crate) grant: String,
 }
 
 /// `GRANT SELECT, INSERT ON .. TO ..` one by one.
-pub(crate) fn one_by_one(grants: &[String]) -> Vec<Right> {
+pub(crate) fn single_privileges(grants: &[String]) -> Vec<Privilege> {
     grants
         .iter()
         .flat_map(|grant| {
             let rest = grant.strip_prefix("GRANT ").expect("a grant");
             let (rights, rest) = rest.split_once(" ON ").expect("on something");
             let (object, to) = rest.split_once(" TO ").expect("to somebody");
-            rights.split(", ").map(move |right| Right {
+            rights.split(", ").map(move |right| Privilege {
                 name: right.to_owned(),
                 object: object.to_owned(),
                 grant: format!("GRANT {right} ON {object} TO {to}"),
@@ -56,7 +56,7 @@ pub(crate) fn one_by_one(grants: &[String]) -> Vec<Right> {
 }
 
 /// With rights on the tables of the tests' own, which an application has on its own tables.
-fn and_on_own_tables(mut grants: Vec<String>, user: &str) -> Vec<String> {
+fn with_own_tables(mut grants: Vec<String>, user: &str) -> Vec<String> {
     for table in ["counters", "drawn"] {
         grants.push(format!("GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"));
     }
@@ -77,8 +77,8 @@ pub(crate) struct User {
     url: String,
 }
 
-pub(crate) type ApplicationRole = Via<Role>;
-pub(crate) type ApplicationUser = Via<User>;
+pub(crate) type ApplicationRole = WrappedBackend<Role>;
+pub(crate) type ApplicationUser = WrappedBackend<User>;
 
 /// The same URL for another user.
 fn as_user(url: &str, name: &str) -> String {
@@ -111,14 +111,14 @@ impl Role {
     }
 }
 
-impl Way for Role {
-    type To = Postgres;
+impl Wrapper for Role {
+    type Inner = Postgres;
 
     const NAME: &'static str = "application-role";
 
     fn open(database: &Postgres) -> Self {
-        let [grants, _] = documented();
-        Self::with(database, &and_on_own_tables(grants, "app"))
+        let [grants, _] = documented_grants();
+        Self::with(database, &with_own_tables(grants, "app"))
     }
 
     fn url(&self) -> String {
@@ -169,14 +169,14 @@ fn short_name() -> String {
     fresh_name().replace("diesel_locks_test", "dl_app")
 }
 
-impl Way for User {
-    type To = Mysql;
+impl Wrapper for User {
+    type Inner = Mysql;
 
     const NAME: &'static str = "application-user";
 
     fn open(database: &Mysql) -> Self {
-        let [_, grants] = documented();
-        Self::with(database, &and_on_own_tables(grants, "'app'@'%'"))
+        let [_, grants] = documented_grants();
+        Self::with(database, &with_own_tables(grants, "'app'@'%'"))
     }
 
     fn url(&self) -> String {

@@ -37,7 +37,7 @@ pub(crate) fn config(cases: u32) -> Config {
 }
 
 /// Runs `check` on many inputs.
-pub(crate) fn holds<S: Strategy>(
+pub(crate) fn check_property<S: Strategy>(
     config: Config,
     inputs: &S,
     check: impl Fn(S::Value) -> TestCaseResult,
@@ -59,7 +59,7 @@ pub(crate) struct Sessions<B: Backend> {
 }
 
 /// The same on one database, whose tables are empty at the beginning of each case.
-pub(crate) fn holds_on<B: Backend, S: Strategy>(
+pub(crate) fn check_property_on<B: Backend, S: Strategy>(
     cases: u32,
     inputs: &S,
     check: impl Fn(&mut Sessions<B>, S::Value) -> TestCaseResult,
@@ -67,7 +67,7 @@ pub(crate) fn holds_on<B: Backend, S: Strategy>(
     let database = B::new();
     // A case that fails takes its sessions with it: whatever it left open is closed.
     let idle = RefCell::new(None);
-    holds(config(cases), inputs, |input| {
+    check_property(config(cases), inputs, |input| {
         let mut sessions = idle.take().unwrap_or_else(|| Sessions {
             one: database.connect(),
             other: database.connect(),

@@ -14,12 +14,12 @@ use diesel_locks::prelude::*;
 use super::Backend;
 
 /// Serves one connection.
-pub(crate) struct Proxy {
+pub(crate) struct CountingProxy {
     port: u16,
     turns: Arc<AtomicU32>,
 }
 
-impl Proxy {
+impl CountingProxy {
     /// `server`: host and port.
     pub(crate) fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -66,7 +66,7 @@ impl Proxy {
 /// are prepared.
 pub(crate) fn round_trips_of_a_slot<B: Backend>() -> [u32; 4] {
     let database = B::new();
-    let (proxy, url) = Proxy::url(&database.url());
+    let (proxy, url) = CountingProxy::url(&database.url());
     let mut conn = B::connect_to(&url);
     let one = Semaphore::new("one", 1);
     let minute = Duration::from_secs(60);
@@ -103,7 +103,7 @@ pub(crate) fn round_trips_of_a_sequence<B: Backend>() -> [u32; 2] {
 
 /// Round trips of a draw and of a look, in the third transaction.
 pub(crate) fn round_trips_of<B: Backend>(database: &B, sequence: &Sequence) -> [u32; 2] {
-    let (proxy, url) = Proxy::url(&database.url());
+    let (proxy, url) = CountingProxy::url(&database.url());
     let mut conn = B::connect_to(&url);
     let mut cycle = || {
         let drawn = conn.transaction(|conn| {
@@ -121,7 +121,7 @@ pub(crate) fn round_trips_of<B: Backend>(database: &B, sequence: &Sequence) -> [
 /// Round trips of an empty transaction: Diesel's, and one with level, mode and retry.
 pub(crate) fn round_trips_of_a_transaction<B: Backend>() -> [u32; 2] {
     let database = B::new();
-    let (proxy, url) = Proxy::url(&database.url());
+    let (proxy, url) = CountingProxy::url(&database.url());
     let mut conn = B::connect_to(&url);
     let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
     // What Diesel closes after connecting has no answer, and counts as a part of the next message or not.

@@ -97,7 +97,7 @@ impl Backend for Sqlite {
         conn.transaction(work)
     }
 
-    fn give_up(conn: &mut SqliteConnection, _: SqliteConnection) {
+    fn abort_transaction(conn: &mut SqliteConnection, _: SqliteConnection) {
         // Not as a batch, after whose errors Diesel asks SQLite.
         diesel::sql_query("INSERT OR ROLLBACK INTO counters VALUES (2, 0)")
             .execute(conn)
@@ -108,7 +108,7 @@ impl Backend for Sqlite {
         SqliteConnection::establish(&format!("file:{url}?mode=ro")).expect("open")
     }
 
-    fn limits(conn: &mut SqliteConnection) -> String {
+    fn session_limits(conn: &mut SqliteConnection) -> String {
         diesel::sql_query("PRAGMA busy_timeout")
             .get_result::<Timeout>(conn)
             .expect("busy_timeout")
@@ -116,11 +116,11 @@ impl Backend for Sqlite {
             .to_string()
     }
 
-    fn wait_shortly(conn: &mut SqliteConnection) {
+    fn set_short_lock_timeout(conn: &mut SqliteConnection) {
         Self::sql(conn, "PRAGMA busy_timeout = 20");
     }
 
-    fn set_limits(conn: &mut SqliteConnection) {
+    fn set_session_limits(conn: &mut SqliteConnection) {
         Self::sql(conn, "PRAGMA busy_timeout = 6100");
     }
 
@@ -132,7 +132,7 @@ impl Backend for Sqlite {
         let _ = conn;
     }
 
-    fn revert(conn: &mut SqliteConnection) {
+    fn revert_last_migration(conn: &mut SqliteConnection) {
         conn.revert_last_migration(diesel_locks::migrations::SQLITE)
             .expect("revert");
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::proxy::{address, by_way_of, clone, pump};
 
 /// Between a server and its clients.
-pub(crate) struct Stalling(Arc<AtomicBool>);
+pub(crate) struct StallingProxy(Arc<AtomicBool>);
 
-impl Stalling {
+impl StallingProxy {
     /// With the URL of a server by way of it.
     pub(crate) fn url(url: &str) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -40,13 +40,13 @@ impl Stalling {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
-impl Drop for Stalling {
+impl Drop for StallingProxy {
     fn drop(&mut self) {
-        self.go_on();
+        self.resume();
     }
 }

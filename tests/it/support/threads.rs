@@ -25,25 +25,25 @@ pub(crate) fn roll_back<C: Connection>(conn: &mut C) {
     C::TransactionManager::rollback_transaction(conn).expect("rollback");
 }
 
-/// A thread that holds a lock until it is told to let go.
+/// A thread that holds a lock until it is told to release it.
 pub(crate) struct Holder {
-    let_go: Sender<()>,
+    release: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Holder {
     /// Returns when the lock is held.
-    pub(crate) fn of<B: Backend>(database: &Arc<B>, lock: impl Into<HeldLock>) -> Self {
-        Self::ending::<B>(database, lock, Ok(()))
+    pub(crate) fn acquire<B: Backend>(database: &Arc<B>, lock: impl Into<HeldLock>) -> Self {
+        Self::with_outcome::<B>(database, lock, Ok(()))
     }
 
     /// The same, with the outcome of the closure.
-    pub(crate) fn ending<B: Backend>(
+    pub(crate) fn with_outcome<B: Backend>(
         database: &Arc<B>,
         lock: impl Into<HeldLock>,
         outcome: Result<(), diesel::result::Error>,
     ) -> Self {
-        let (let_go, told) = channel::<()>();
+        let (release, released) = channel::<()>();
         let (held, is_held) = channel();
         let database = Arc::clone(database);
         let HeldLock(lock) = lock.into();
@@ -52,18 +52,18 @@ impl Holder {
             let rolled_back = outcome.is_err();
             let result = conn.with_object_lock(lock, |_| {
                 held.send(()).expect("the test waits for it");
-                told.recv().expect("the test says when");
+                released.recv().expect("the test says when");
                 outcome
             });
             assert_eq!(result.is_err(), rolled_back, "{result:?}");
         });
         is_held.recv_timeout(LONG).expect("the lock is free");
-        Self { let_go, thread }
+        Self { release, thread }
     }
 
     /// Ends the transaction, and returns when it has ended.
-    pub(crate) fn let_go(self) {
-        self.let_go.send(()).expect("the holder waits for it");
+    pub(crate) fn release(self) {
+        self.release.send(()).expect("the holder waits for it");
         self.thread.join().expect("the holder ends well");
     }
 }
@@ -83,9 +83,7 @@ impl From<LockRequest> for HeldLock {
 }
 
 /// Runs `work` on a thread; the receiver gets its result.
-pub(crate) fn meanwhile<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Receiver<T> {
+pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         // The test may have failed and gone.

@@ -9,10 +9,10 @@ use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use uuid::Uuid;
 
-use super::{granted, hour, refused, refused_in_a_transaction, refuses, says};
+use super::{granted, one_hour, refused, refused_in_a_transaction, refuses, says};
 use crate::support::Backend;
 use crate::support::generators::{fits, texts};
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::property::{CASES, Sessions, check_property_on};
 
 /// Semaphores with one slot held of two.
 const NAMES: [&str; 3] = ["a", "A", "a "];
@@ -41,13 +41,13 @@ pub(crate) fn property_slot_parts<B: Backend>() {
     // The token of one of the three, or another.
     let tokens = prop_oneof![6 => (0..3_usize).prop_map(Ok), 1 => any::<u128>().prop_map(Err)];
     let inputs = (names, numbers, tokens, any::<i64>());
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |Sessions { one, other }, (name, number, token, fence)| {
             let mut held = Vec::new();
             for name in NAMES {
-                let slot = one.try_acquire_slot(&Semaphore::new(name, 2), hour())?;
+                let slot = one.try_acquire_slot(&Semaphore::new(name, 2), one_hour())?;
                 held.push(granted(slot, name)?);
             }
             let token = token.map_or_else(Uuid::from_u128, |of| held[of].token());

@@ -10,35 +10,31 @@ use proptest::test_runner::TestCaseResult;
 
 use super::{granted, nothing, refused_in_a_transaction, refuses};
 use crate::support::Backend;
-use crate::support::generators::{fits, short_texts, texts, texts_among_neighbours, usable_texts};
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::generators::{fits, short_texts, texts, texts_with_similar, usable_texts};
+use crate::support::property::{CASES, Sessions, check_property_on};
 
 fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> LockRequest {
     LockRequest::all(ids).retention(Retention::Kept)
 }
 
 pub(crate) fn property_id_text<B: Backend>() {
-    holds_on::<B, _>(
-        CASES,
-        &texts_among_neighbours(),
-        |sessions, (text, others)| {
-            sessions.one.with_object_locks(kept(&others), nothing)?;
-            let before = B::tables(&mut sessions.one);
-            prop_assert_eq!(before.locks.len(), others.len());
-            if !fits(&text) {
-                is_refused::<B>(&mut sessions.one, &text)?;
-                prop_assert_eq!(B::tables(&mut sessions.one), before);
-                return Ok(());
-            }
-            is_held_alone(sessions, &text, Retention::Transient, &others)?;
-            prop_assert_eq!(&B::tables(&mut sessions.other), &before, "nothing is left");
-            is_held_alone(sessions, &text, Retention::Kept, &others)?;
-            let mut after = before;
-            after.locks.insert(text, true);
-            prop_assert_eq!(B::tables(&mut sessions.other), after);
-            Ok(())
-        },
-    );
+    check_property_on::<B, _>(CASES, &texts_with_similar(), |sessions, (text, others)| {
+        sessions.one.with_object_locks(kept(&others), nothing)?;
+        let before = B::tables(&mut sessions.one);
+        prop_assert_eq!(before.locks.len(), others.len());
+        if !fits(&text) {
+            is_refused::<B>(&mut sessions.one, &text)?;
+            prop_assert_eq!(B::tables(&mut sessions.one), before);
+            return Ok(());
+        }
+        is_held_alone(sessions, &text, Retention::Transient, &others)?;
+        prop_assert_eq!(&B::tables(&mut sessions.other), &before, "nothing is left");
+        is_held_alone(sessions, &text, Retention::Kept, &others)?;
+        let mut after = before;
+        after.locks.insert(text, true);
+        prop_assert_eq!(B::tables(&mut sessions.other), after);
+        Ok(())
+    });
 }
 
 /// While the lock is held the others are free, and this one is not.
@@ -51,9 +47,9 @@ fn is_held_alone<B: Backend>(
     one.with_object_lock(LockRequest::new(text).retention(retention), |one| {
         one.lock_object(text)?;
         prop_assert_eq!(other.try_with_object_lock(text, nothing)?, None);
-        for neighbour in others {
-            let free = other.try_with_object_lock(neighbour, nothing)?;
-            prop_assert_eq!(free.is_none(), B::ONE_WRITER, "{:?}", neighbour);
+        for similar in others {
+            let free = other.try_with_object_lock(similar, nothing)?;
+            prop_assert_eq!(free.is_none(), B::ONE_WRITER, "{:?}", similar);
         }
         Ok(())
     })
@@ -76,7 +72,7 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
 /// Two pairs of entity and key are one id only if they are one pair.
 pub(crate) fn property_id_pair<B: Backend>() {
     let parts = [short_texts(), short_texts(), short_texts()];
-    holds_on::<B, _>(CASES, &parts, |Sessions { one, other }, [a, b, c]| {
+    check_property_on::<B, _>(CASES, &parts, |Sessions { one, other }, [a, b, c]| {
         let pairs = [
             (a.clone(), b.clone()),
             (a.clone(), format!("{b}:{c}")),
@@ -120,7 +116,7 @@ pub(crate) fn property_lock_all_or_none<B: Backend>() {
         vec(any::<Index>(), 0..4),
         proptest::option::weighted(0.3, texts()),
     );
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES / 2,
         &ids,
         |Sessions { one, other }, (mut ids, again, odd)| {

@@ -7,10 +7,10 @@ use diesel_locks::{Error, LeaseState};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, hour, refused, refused_in_a_transaction, says, says_duration};
+use super::{granted, one_hour, refused, refused_in_a_transaction, says, says_duration};
 use crate::support::Backend;
 use crate::support::generators::durations_around;
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::property::{CASES, Sessions, check_property_on};
 use crate::support::tables::{SlotRow, us};
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ pub(crate) fn property_lease_duration<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let hold_at_least = prop_oneof![Just(Duration::ZERO), leases()];
     let inputs = (leases(), hold_at_least, leases());
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |Sessions { one, other }, (asked, hold_at_least, refreshed)| {
@@ -118,11 +118,11 @@ pub(crate) fn property_purge_age<B: Backend>() {
     let ages = [Duration::from_secs(3600), LONGEST];
     let ages = || prop_oneof![Just(Duration::ZERO), durations_around(ages.to_vec())];
     let inputs = (ages(), ages());
-    holds_on::<B, _>(CASES, &inputs, |Sessions { one, other }, (asked, age)| {
+    check_property_on::<B, _>(CASES, &inputs, |Sessions { one, other }, (asked, age)| {
         let age = age.min(LONGEST);
         one.register_semaphores([Semaphore::new("registered", 2)])?;
         for name in ["free", "held"] {
-            let slot = one.try_acquire_slot(&Semaphore::new(name, 1), hour())?;
+            let slot = one.try_acquire_slot(&Semaphore::new(name, 1), one_hour())?;
             let slot = granted(slot, name)?;
             if name == "free" {
                 one.release_slot(slot)?;

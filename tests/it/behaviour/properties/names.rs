@@ -8,41 +8,37 @@ use proptest::collection::btree_set;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
 
-use super::{granted, hour, nothing, refused_in_a_transaction, refuses};
+use super::{granted, nothing, one_hour, refused_in_a_transaction, refuses};
 use crate::behaviour::slots::HOUR;
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
-use crate::support::generators::{fits, texts, texts_among_neighbours, usable_texts};
-use crate::support::property::{CASES, Sessions, config, holds, holds_on};
+use crate::support::generators::{fits, texts, texts_with_similar, usable_texts};
+use crate::support::property::{CASES, Sessions, check_property, check_property_on, config};
 use crate::support::tables::Tables;
 
 /// Whatever is done with the one semaphore: of all the others nothing changes.
 pub(crate) fn property_semaphore_name<B: Backend>() {
-    holds_on::<B, _>(
-        CASES,
-        &texts_among_neighbours(),
-        |sessions, (text, others)| {
-            let Sessions { one, other } = sessions;
-            let mut held = Vec::new();
-            for name in &others {
-                let semaphore = Semaphore::new(name, 2);
-                let slot = one.try_acquire_slot(&semaphore, hour().holder(name))?;
-                held.push(granted(slot, name)?);
-            }
-            let before = B::tables(other);
-            if fits(&text) {
-                is_one_semaphore(sessions, &text, &before)?;
-            } else {
-                is_refused::<B>(one, &text)?;
-                prop_assert_eq!(&B::tables(other), &before);
-            }
-            for slot in held {
-                let state = sessions.one.release_slot(slot)?;
-                prop_assert_eq!(state, LeaseState::Unexpired);
-            }
-            Ok(())
-        },
-    );
+    check_property_on::<B, _>(CASES, &texts_with_similar(), |sessions, (text, others)| {
+        let Sessions { one, other } = sessions;
+        let mut held = Vec::new();
+        for name in &others {
+            let semaphore = Semaphore::new(name, 2);
+            let slot = one.try_acquire_slot(&semaphore, one_hour().holder(name))?;
+            held.push(granted(slot, name)?);
+        }
+        let before = B::tables(other);
+        if fits(&text) {
+            is_one_semaphore(sessions, &text, &before)?;
+        } else {
+            is_refused::<B>(one, &text)?;
+            prop_assert_eq!(&B::tables(other), &before);
+        }
+        for slot in held {
+            let state = sessions.one.release_slot(slot)?;
+            prop_assert_eq!(state, LeaseState::Unexpired);
+        }
+        Ok(())
+    });
 }
 
 fn is_one_semaphore<B: Backend>(
@@ -58,7 +54,7 @@ fn is_one_semaphore<B: Backend>(
         prop_assert_eq!(&others, before, "{}", what);
         Ok(tables)
     };
-    let slot = one.try_acquire_slot(&semaphore, hour().holder(text))?;
+    let slot = one.try_acquire_slot(&semaphore, one_hour().holder(text))?;
     let mut slot = granted(slot, text)?;
     prop_assert_eq!(slot.semaphore(), text);
     let tables = others_stay("acquire", 2)?;
@@ -84,7 +80,7 @@ fn is_one_semaphore<B: Backend>(
     prop_assert_eq!(tables.semaphores.get(text), Some(&3));
     prop_assert_eq!(one.release_slot(slot)?, LeaseState::Unexpired);
     others_stay("release", 3)?;
-    let slot = granted(one.try_acquire_slot(&semaphore, hour())?, text)?;
+    let slot = granted(one.try_acquire_slot(&semaphore, one_hour())?, text)?;
     prop_assert_eq!(slot.semaphore(), text);
     prop_assert_eq!(one.force_release_all(text)?, 1);
     others_stay("release all", 3)?;
@@ -96,8 +92,11 @@ fn is_one_semaphore<B: Backend>(
 fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
     let semaphore = Semaphore::new(text, 2);
     let all = |conn: &mut B::Conn| {
-        refuses(conn.try_acquire_slot(&semaphore, hour()), text)?;
-        refuses(conn.acquire_slot(&semaphore, hour(), Wait::Forever), text)?;
+        refuses(conn.try_acquire_slot(&semaphore, one_hour()), text)?;
+        refuses(
+            conn.acquire_slot(&semaphore, one_hour(), Wait::Forever),
+            text,
+        )?;
         refuses(conn.try_with_slot(&semaphore, nothing), text)?;
         refuses(conn.with_slot(&semaphore, Wait::Forever, nothing), text)?;
         let two = [&Semaphore::new("usable", 1), &semaphore];
@@ -113,12 +112,12 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
 pub(crate) fn property_holder_text<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let holders = proptest::option::weighted(0.95, texts());
-    holds_on::<B, _>(CASES, &holders, |Sessions { one, other }, holder| {
+    check_property_on::<B, _>(CASES, &holders, |Sessions { one, other }, holder| {
         one.register_semaphores([&one_slot])?;
         let before = B::tables(other);
         let lease = match &holder {
-            Some(holder) => hour().holder(holder),
-            None => hour(),
+            Some(holder) => one_hour().holder(holder),
+            None => one_hour(),
         };
         let unusable = holder
             .as_deref()
@@ -150,7 +149,7 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
         cases: 1,
         ..config(1)
     };
-    holds(config, &names, |names| {
+    check_property(config, &names, |names| {
         let database = B::new();
         let renewer = SlotRenewer::new(database.pool(2));
         let mut conn = database.connect();
@@ -165,7 +164,7 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
         }
         let before = B::slots(&mut conn);
         prop_assert_eq!(before.len(), names.len());
-        let begun = Instant::now();
+        let started = Instant::now();
         let all_renewed = |conn: &mut B::Conn| {
             let now = B::slots(conn);
             before
@@ -173,7 +172,7 @@ pub(crate) fn guards_of_any_names_are_renewed_and_released<B: Backend>() {
                 .all(|(key, row)| now[key].expires_us > row.expires_us)
         };
         while !all_renewed(&mut conn) {
-            prop_assert!(begun.elapsed() < Duration::from_secs(20), "not renewed");
+            prop_assert!(started.elapsed() < Duration::from_secs(20), "not renewed");
             std::thread::sleep(Duration::from_millis(20));
         }
         for (guard, name) in guards.into_iter().zip(&names) {

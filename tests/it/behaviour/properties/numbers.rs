@@ -5,17 +5,17 @@ use diesel_locks::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, hour, nothing, refused, refused_in_a_transaction, says};
-use crate::behaviour::sequences::{fresh, in_own};
+use super::{granted, nothing, one_hour, refused, refused_in_a_transaction, says};
+use crate::behaviour::sequences::{in_own_transaction, unique_name};
 use crate::support::Backend;
 use crate::support::generators::{
-    fits, large_numbers_around, numbers_around, short_texts, texts_among_neighbours,
+    fits, large_numbers_around, numbers_around, short_texts, texts_with_similar,
 };
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::property::{CASES, Sessions, check_property_on};
 
 const MOST_PERMITS: u32 = 100_000;
 
-/// More than that are not tried here; test `the_most_permits_are_all_there` has the largest number.
+/// More than that are not tried here; test `maximum_permits_are_all_granted` has the largest number.
 const MANY_PERMITS: u32 = 120;
 
 /// So many are granted and no more.
@@ -25,7 +25,7 @@ pub(crate) fn property_permits<B: Backend>() {
         99..104_u32,
         numbers_around(vec![0, MOST_PERMITS])
     ];
-    holds_on::<B, _>(CASES / 2, &permits, |Sessions { one, other }, permits| {
+    check_property_on::<B, _>(CASES / 2, &permits, |Sessions { one, other }, permits| {
         let semaphore = Semaphore::new("some", permits);
         let usable = (1..=MOST_PERMITS).contains(&permits);
         prop_assert_eq!(semaphore.validate().is_ok(), usable);
@@ -33,7 +33,7 @@ pub(crate) fn property_permits<B: Backend>() {
             return Ok(());
         }
         if usable {
-            let first = granted(one.try_acquire_slot(&semaphore, hour())?, "the first")?;
+            let first = granted(one.try_acquire_slot(&semaphore, one_hour())?, "the first")?;
             prop_assert!((1..=permits).contains(&first.number()));
             let slots = B::slots(other);
             prop_assert_eq!(u32::try_from(slots.len())?, permits);
@@ -44,17 +44,17 @@ pub(crate) fn property_permits<B: Backend>() {
                 && slots[&("some".to_owned(), i32::try_from(permits)?)]
                     .token
                     .is_none();
-            let last = one.try_acquire_slot(&semaphore, hour())?;
+            let last = one.try_acquire_slot(&semaphore, one_hour())?;
             prop_assert_eq!(last.map(|slot| slot.number()), free.then_some(permits));
-            prop_assert_eq!(other.try_acquire_slot(&semaphore, hour())?, None);
+            prop_assert_eq!(other.try_acquire_slot(&semaphore, one_hour())?, None);
             prop_assert_eq!(other.try_with_slot(&semaphore, nothing)?, None);
             return Ok(());
         }
         let before = B::tables(other);
         let all = |conn: &mut B::Conn| {
-            is_refused(conn.try_acquire_slot(&semaphore, hour()), permits)?;
+            is_refused(conn.try_acquire_slot(&semaphore, one_hour()), permits)?;
             is_refused(
-                conn.acquire_slot(&semaphore, hour(), Wait::Forever),
+                conn.acquire_slot(&semaphore, one_hour(), Wait::Forever),
                 permits,
             )?;
             is_refused(conn.try_with_slot(&semaphore, nothing), permits)?;
@@ -78,8 +78,8 @@ fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, value: u32) -> TestC
 
 /// Of a name, a key, or both, each among its neighbours.
 pub(crate) fn property_sequence_name<B: Backend>() {
-    let inputs = (texts_among_neighbours(), short_texts());
-    holds_on::<B, _>(
+    let inputs = (texts_with_similar(), short_texts());
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |Sessions { one, other }, ((text, others), second)| {
@@ -110,7 +110,7 @@ pub(crate) fn property_sequence_name<B: Backend>() {
                 .filter(|sequence| sequence.validate().is_ok() && !sequences.contains(sequence))
                 .collect();
             bystanders.dedup();
-            in_own::<B, _>(one, |one| {
+            in_own_transaction::<B, _>(one, |one| {
                 bystanders
                     .iter()
                     .try_for_each(|sequence| one.next_numbers(sequence, 7).map(drop))
@@ -135,7 +135,7 @@ pub(crate) fn property_sequence_name<B: Backend>() {
                 );
                 let last = expected.sequences.get(&key).copied();
                 prop_assert_eq!(one.last_number(sequence)?, last);
-                let number = in_own::<B, _>(one, |one| one.next_number(sequence))?;
+                let number = in_own_transaction::<B, _>(one, |one| one.next_number(sequence))?;
                 prop_assert_eq!(number, last.unwrap_or(0) + 1);
                 expected.sequences.insert(key, number);
                 prop_assert_eq!(&B::tables(other), &expected);
@@ -162,16 +162,16 @@ pub(crate) fn property_drawn_numbers<B: Backend>() {
         (starts(), counts()),
         (starts(), counts()),
     ];
-    holds_on::<B, _>(CASES, &inputs, |Sessions { one, other }, draws| {
-        let (some, others) = (fresh("some"), fresh("other"));
+    check_property_on::<B, _>(CASES, &inputs, |Sessions { one, other }, draws| {
+        let (some, others) = (unique_name("some"), unique_name("other"));
         let bystander = Sequence::new(&others);
-        in_own::<B, _>(one, |one| one.next_number(&bystander))?;
+        in_own_transaction::<B, _>(one, |one| one.next_number(&bystander))?;
         let mut expected = B::tables(other);
         let mut last = None;
         for (first, count) in draws {
             let sequence = Sequence::new(&some).start_with(first);
             let mut outcome = Ok(());
-            let drawn = in_own::<B, _>(one, |one| {
+            let drawn = in_own_transaction::<B, _>(one, |one| {
                 let drawn = one.next_numbers(&sequence, count);
                 outcome = is_right(&drawn, &some, first, last, count);
                 // The transaction goes on, whatever came of it.

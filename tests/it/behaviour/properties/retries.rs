@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{refused, says};
 use crate::support::Backend;
 use crate::support::generators::{durations_around, numbers_around};
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::property::{CASES, Sessions, check_property_on};
 
 /// More attempts than that take too long.
 const MANY: u32 = 6;
@@ -59,7 +59,7 @@ fn transaction_is_attempted_max_attempts_times<B: Backend>() {
     let enough = prop_oneof![Just(Duration::from_secs(60)), Just(Duration::MAX)];
     let backoff = || (0..=1000_u64).prop_map(Duration::from_micros);
     let inputs = (1..=8_u32, 0..=8_u32, enough, backoff(), backoff());
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |sessions, (attempts, failures, within, first, longest)| {
@@ -81,7 +81,7 @@ fn extreme_retry_policies_run_or_are_refused<B: Backend>() {
     let durations = || durations_around(vec![Duration::from_secs(1)]);
     let attempts = prop_oneof![0..=MANY, numbers_around(vec![0, u32::MAX])];
     let inputs = (attempts, durations(), durations(), durations());
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |sessions, (attempts, within, first, longest)| {

@@ -7,10 +7,10 @@ use diesel_locks::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::{granted, hour, nothing, refused, says, says_duration};
+use super::{granted, nothing, one_hour, refused, says, says_duration};
 use crate::support::Backend;
 use crate::support::generators::durations_around;
-use crate::support::property::{CASES, Sessions, holds_on};
+use crate::support::property::{CASES, Sessions, check_property_on};
 
 const LONGEST: Duration = Duration::from_millis(2_147_483_647);
 
@@ -30,10 +30,10 @@ fn times_out<T: std::fmt::Debug>(
     limit: Duration,
     what: &str,
 ) -> TestCaseResult {
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = refused(attempt())?;
     prop_assert!(error.is_timeout(), "{:?}", error);
-    prop_assert!(begun.elapsed() >= limit);
+    prop_assert!(started.elapsed() >= limit);
     says(&error, &[what])
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn property_wait<B: Backend>() {
     let one_slot = Semaphore::new("one", 1);
     let retention = prop_oneof![Just(Retention::Transient), Just(Retention::Kept)];
     let inputs = (durations_around(vec![LONGEST, SHORT]), retention);
-    holds_on::<B, _>(
+    check_property_on::<B, _>(
         CASES,
         &inputs,
         |Sessions { one, other }, (limit, retention)| {
@@ -54,7 +54,7 @@ pub(crate) fn property_wait<B: Backend>() {
                 refuses(one.with_object_lock(&lock, nothing), limit)?;
                 super::refused_in_a_transaction::<B>(one, |one| {
                     refuses(one.lock_object(&lock), limit)?;
-                    refuses(one.acquire_slot(&one_slot, hour(), wait), limit)
+                    refuses(one.acquire_slot(&one_slot, one_hour(), wait), limit)
                 })?;
                 refuses(one.with_slot(&one_slot, wait, nothing), limit)?;
                 prop_assert_eq!(B::tables(other), before);
@@ -63,9 +63,9 @@ pub(crate) fn property_wait<B: Backend>() {
             one.with_object_lock(&lock, nothing)?;
             B::in_transaction(one, |one| one.lock_object(&lock))?;
             one.with_slot(&one_slot, wait, nothing)?;
-            let slot = one.acquire_slot(&one_slot, hour(), wait)?;
+            let slot = one.acquire_slot(&one_slot, one_hour(), wait)?;
             if limit <= SHORT {
-                let attempt = || other.acquire_slot(&one_slot, hour(), wait);
+                let attempt = || other.acquire_slot(&one_slot, one_hour(), wait);
                 times_out(attempt, limit, "one (1 permits)")?;
                 one.with_object_lock("a", |_| {
                     times_out(|| other.with_object_lock(&lock, nothing), limit, "a")

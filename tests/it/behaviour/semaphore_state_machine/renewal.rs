@@ -126,7 +126,7 @@ impl<B: Backend> System<B> {
         let Some(row) = self.row_of(on, &slot) else {
             return;
         };
-        crate::behaviour::slots::let_expire::<B>(self.conn(on), &slot);
+        crate::behaviour::slots::expire_lease::<B>(self.conn(on), &slot);
         let ended = SlotRow {
             expires_us: 1,
             hold_until_us: 1,

@@ -6,7 +6,7 @@ use diesel_locks::prelude::*;
 
 use super::model::{Model, NAMES};
 use super::steps::{SEMAPHORES, SESSIONS, Step};
-use crate::behaviour::exclusion::begin_fit;
+use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::Backend;
 use crate::support::tables::Slots;
 use crate::support::threads::{commit, roll_back};
@@ -88,7 +88,7 @@ impl<B: Backend> System<B> {
     pub(super) fn apply(&mut self, step: &Step) {
         match *step {
             Step::Begin { on } => {
-                begin_fit::<B>(self.conn(on));
+                begin_for_locks::<B>(self.conn(on));
                 self.model.begin(on);
             }
             Step::End { on, commits } => {

@@ -3,7 +3,7 @@
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InvalidName, NameKind};
 
-use super::in_own;
+use super::in_own_transaction;
 use crate::support::Backend;
 
 pub(crate) fn a_draw_needs_a_transaction<B: Backend>() {
@@ -27,17 +27,18 @@ pub(crate) fn a_draw_needs_a_transaction<B: Backend>() {
     assert_eq!(conn.last_number(&sequence).expect("rows"), None);
 }
 
-pub(crate) fn the_end_of_the_numbers_leaves_the_transaction_usable<B: Backend>() {
+pub(crate) fn exhausted_sequence_leaves_the_transaction_usable<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let end = Sequence::new("end").start_with(i64::MAX - 1);
-    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 3)).expect_err("two left");
+    let error = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 3))
+        .expect_err("two left");
     let Error::SequenceExhausted { count, last, .. } = &error else {
         panic!("{error:?}");
     };
     assert_eq!((*count, *last), (3, i64::MAX - 2));
     for _ in 0..2 {
-        in_own::<B, _>(&mut conn, |conn| {
+        in_own_transaction::<B, _>(&mut conn, |conn| {
             // Known to the process from the second round on.
             let before = conn.last_number(&end)?;
             let error = conn.next_numbers(&end, u32::MAX).expect_err("too many");
@@ -49,7 +50,8 @@ pub(crate) fn the_end_of_the_numbers_leaves_the_transaction_usable<B: Backend>()
         })
         .expect("usable");
     }
-    let error = in_own::<B, _>(&mut conn, |conn| conn.next_number(&end)).expect_err("none left");
+    let error = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&end))
+        .expect_err("none left");
     let Error::SequenceExhausted { last, .. } = &error else {
         panic!("{error:?}");
     };
@@ -63,14 +65,15 @@ pub(crate) fn unusable_sequences_are_refused<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let long = "é".repeat(256);
-    let error = in_own::<B, _>(&mut conn, |conn| {
+    let error = in_own_transaction::<B, _>(&mut conn, |conn| {
         conn.next_number(&Sequence::new("ok").start_with(0))
     });
     assert!(
         matches!(error, Err(Error::InvalidStart { start: 0, .. })),
         "{error:?}"
     );
-    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&Sequence::new("ok"), 0));
+    let error =
+        in_own_transaction::<B, _>(&mut conn, |conn| conn.next_numbers(&Sequence::new("ok"), 0));
     assert!(
         matches!(error, Err(Error::InvalidCount { count: 0, .. })),
         "{error:?}"
@@ -83,7 +86,8 @@ pub(crate) fn unusable_sequences_are_refused<B: Backend>() {
         (Sequence::new("ok").for_key(&long), NameKind::SequenceKey),
         (Sequence::new("ok").for_key('\0'), NameKind::SequenceKey),
     ] {
-        let drawn = in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence).map(drop));
+        let drawn =
+            in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence).map(drop));
         let read = conn.last_number(&sequence).map(drop);
         for result in [drawn, read] {
             let Err(Error::InvalidName(error)) = result else {
@@ -125,7 +129,7 @@ pub(crate) fn names_of_sequences_are_compared_as_bytes<B: Backend>() {
         sequences.extend(["a", "A", &longest].map(|name| Sequence::new(name).for_key(key)));
     }
     for expected in [1, 2] {
-        in_own::<B, _>(&mut conn, |conn| {
+        in_own_transaction::<B, _>(&mut conn, |conn| {
             for sequence in &sequences {
                 assert_eq!(conn.next_number(sequence)?, expected, "{sequence}");
             }
@@ -142,32 +146,34 @@ pub(crate) fn start_applies_to_the_first_draw_only<B: Backend>() {
     let mut conn = database.connect();
     for (first, expected) in [(1000, 1000), (5000, 1001), (1, 1002)] {
         let invoices = Sequence::new("invoice").start_with(first);
-        let number = in_own::<B, _>(&mut conn, |conn| conn.next_number(&invoices));
+        let number = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&invoices));
         assert_eq!(number.expect("free"), expected);
     }
 }
 
 /// Though no number were left if it had to start there.
-pub(crate) fn a_late_start_does_not_end_a_sequence_that_has_begun<B: Backend>() {
+pub(crate) fn large_start_does_not_exhaust_a_started_sequence<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let (begun, late) = (
+    let (started, late) = (
         Sequence::new("invoice"),
         Sequence::new("invoice").start_with(i64::MAX),
     );
-    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&late, 2)).expect_err("one");
+    let error =
+        in_own_transaction::<B, _>(&mut conn, |conn| conn.next_numbers(&late, 2)).expect_err("one");
     let Error::SequenceExhausted { last, .. } = error else {
         panic!("{error:?}");
     };
     assert_eq!(last, i64::MAX - 1);
-    for (sequence, expected) in [(&begun, 1..=2), (&late, 3..=4)] {
-        let drawn = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(sequence, 2));
+    for (sequence, expected) in [(&started, 1..=2), (&late, 3..=4)] {
+        let drawn = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_numbers(sequence, 2));
         assert_eq!(drawn.expect("there are plenty"), expected);
     }
     // What was drawn last, and not what would have been.
     let end = Sequence::new("end").start_with(i64::MAX);
-    in_own::<B, _>(&mut conn, |conn| conn.next_number(&end)).expect("the last number");
-    let error = in_own::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 2)).expect_err("none");
+    in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&end)).expect("the last number");
+    let error =
+        in_own_transaction::<B, _>(&mut conn, |conn| conn.next_numbers(&end, 2)).expect_err("none");
     let Error::SequenceExhausted { last, .. } = error else {
         panic!("{error:?}");
     };
@@ -183,6 +189,6 @@ pub(crate) fn a_read_only_transaction_draws_nothing<B: Backend>() {
     });
     let error = result.expect_err("read only");
     assert!(error.is_read_only(), "{error:?}");
-    let number = in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence));
+    let number = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence));
     assert_eq!(number.expect("free"), 1);
 }

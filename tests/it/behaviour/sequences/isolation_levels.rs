@@ -7,17 +7,17 @@ use diesel::connection::Connection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{assert_complete, fresh, in_own, note};
-use crate::behaviour::slots::at_once;
+use super::{assert_complete, in_own_transaction, note, unique_name};
+use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
 use crate::support::threads::begin;
 
 /// Draws by Diesel's own `transaction`: MySQL's default is REPEATABLE READ.
-pub(crate) fn at_the_default_level_nothing_is_skipped_or_repeated<B: Backend>() {
+pub(crate) fn default_level_draws_without_gaps_or_repeats<B: Backend>() {
     let database = Arc::new(B::new());
     let drawn = AtomicI64::new(0);
-    let sequence = Sequence::new(fresh("default"));
-    at_once(&database, 8, |conn, _| {
+    let sequence = Sequence::new(unique_name("default"));
+    run_concurrently(&database, 8, |conn, _| {
         for _ in 0..20 {
             let result = conn.transaction(|conn| {
                 let number = conn.next_number(&sequence)?;
@@ -34,7 +34,7 @@ pub(crate) fn at_the_default_level_nothing_is_skipped_or_repeated<B: Backend>() 
     assert_complete(&*database, 0, drawn.into_inner());
 }
 
-pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() {
+pub(crate) fn levels_above_read_committed_draw_without_gaps_or_repeats<B: Backend>() {
     let levels: &[IsolationLevel] = if B::ONE_WRITER {
         &[IsolationLevel::Serializable]
     } else {
@@ -45,8 +45,8 @@ pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() 
         let transaction = TransactionOptions::new()
             .isolation(*level)
             .retry(RetryPolicy::max_attempts(u32::MAX));
-        let sequence = Sequence::new(fresh("high"));
-        at_once(&database, 8, |conn, _| {
+        let sequence = Sequence::new(unique_name("high"));
+        run_concurrently(&database, 8, |conn, _| {
             for _ in 0..10 {
                 conn.run_transaction(transaction, |conn| {
                     // A snapshot, before others draw.
@@ -62,16 +62,17 @@ pub(crate) fn above_read_committed_nothing_is_skipped_or_repeated<B: Backend>() 
     }
 }
 
-pub(crate) fn a_draw_after_an_old_snapshot_is_new_or_fails<B: Backend>() {
+pub(crate) fn draw_after_an_old_snapshot_is_new_or_fails<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     for known in [false, true] {
         B::serializable(&mut conn);
         begin(&mut conn);
         B::counter(&mut conn, 0);
-        let theirs = in_own::<B, _>(&mut other, |conn| conn.next_number(&sequence)).expect("free");
+        let theirs = in_own_transaction::<B, _>(&mut other, |conn| conn.next_number(&sequence))
+            .expect("free");
         assert_eq!(theirs, if known { 2 } else { 1 });
         match conn.next_number(&sequence) {
             Ok(number) => {

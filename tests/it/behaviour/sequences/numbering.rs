@@ -7,21 +7,21 @@ use std::sync::mpsc::channel;
 use diesel::connection::Connection;
 use diesel_locks::prelude::*;
 
-use super::{assert_complete, fresh, in_own, note, roll_back};
-use crate::behaviour::slots::at_once;
+use super::{assert_complete, in_own_transaction, note, roll_back, unique_name};
+use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
-use crate::support::threads::{LONG, begin, meanwhile, result_of};
+use crate::support::threads::{LONG, begin, result_of, spawn};
 
 /// Every third rolls back, and every fifth goes through a savepoint.
 pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
     let database = Arc::new(B::new());
     let committed = [AtomicI64::new(0), AtomicI64::new(0)];
-    let pass = fresh("pass");
-    at_once(&database, 16, |conn, thread| {
+    let pass = unique_name("pass");
+    run_concurrently(&database, 16, |conn, thread| {
         for cycle in 0..12 {
             let place = (thread + cycle) % 2;
             let sequence = Sequence::new(&pass).for_key(place);
-            let result = in_own::<B, _>(conn, |conn| {
+            let result = in_own_transaction::<B, _>(conn, |conn| {
                 let number = conn.next_number(&sequence)?;
                 note::<B>(conn, place, number);
                 if (thread + cycle) % 3 == 0 {
@@ -41,19 +41,19 @@ pub(crate) fn numbers_have_neither_gaps_nor_repeats<B: Backend>() {
 }
 
 /// While the one who made it rolls back: on InnoDB the others would end in a deadlock.
-pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
+pub(crate) fn thirty_two_connections_use_a_new_sequence<B: Backend>() {
     let database = Arc::new(B::new());
-    let new = Sequence::new(fresh("new"));
+    let new = Sequence::new(unique_name("new"));
     let mut first = database.connect();
     let (all_wait, waiting) = channel();
     let others = {
         let (database, new) = (Arc::clone(&database), new.clone());
-        meanwhile(move || {
-            at_once(&database, 31, |conn, thread| {
+        spawn(move || {
+            run_concurrently(&database, 31, |conn, thread| {
                 if thread == 0 {
                     all_wait.send(()).expect("the test waits for it");
                 }
-                in_own::<B, _>(conn, |conn| {
+                in_own_transaction::<B, _>(conn, |conn| {
                     let number = conn.next_number(&new)?;
                     note::<B>(conn, 0, number);
                     Ok(())
@@ -62,7 +62,7 @@ pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
             });
         })
     };
-    let result = in_own::<B, ()>(&mut first, |conn| {
+    let result = in_own_transaction::<B, ()>(&mut first, |conn| {
         assert_eq!(conn.next_number(&new)?, 1);
         waiting.recv_timeout(LONG).expect("they begin");
         database.await_waiting(31);
@@ -76,9 +76,9 @@ pub(crate) fn a_new_sequence_is_used_by_thirty_two_at_once<B: Backend>() {
 pub(crate) fn rolled_back_number_is_drawn_again<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     for (commits, expected) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
-        let result = in_own::<B, _>(&mut conn, |conn| {
+        let result = in_own_transaction::<B, _>(&mut conn, |conn| {
             let number = conn.next_number(&sequence)?;
             assert_eq!(number, expected);
             if commits { Ok(number) } else { roll_back() }
@@ -91,8 +91,8 @@ pub(crate) fn rolled_back_number_is_drawn_again<B: Backend>() {
 pub(crate) fn number_of_a_rolled_back_savepoint_is_drawn_again<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let sequence = Sequence::new(fresh("invoice"));
-    in_own::<B, _>(&mut conn, |conn| {
+    let sequence = Sequence::new(unique_name("invoice"));
+    in_own_transaction::<B, _>(&mut conn, |conn| {
         for expected in [1, 2] {
             let undone = B::in_transaction(conn, |conn| {
                 assert_eq!(conn.next_numbers(&sequence, 10)?, expected..=expected + 9);
@@ -109,7 +109,7 @@ pub(crate) fn number_of_a_rolled_back_savepoint_is_drawn_again<B: Backend>() {
 
 pub(crate) fn number_of_a_lost_connection_is_drawn_again<B: Backend>() {
     let database = B::new();
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     for _ in 0..2 {
         let mut lost = database.connect();
         begin(&mut lost);
@@ -117,23 +117,24 @@ pub(crate) fn number_of_a_lost_connection_is_drawn_again<B: Backend>() {
         drop(lost);
     }
     let mut conn = database.connect();
-    let number = in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence));
+    let number = in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence));
     assert_eq!(number.expect("free"), 1);
 }
 
 pub(crate) fn draw_blocks_until_previous_draw_commits<B: Backend>() {
     let database = Arc::new(B::new());
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     let mut conn = database.connect();
-    in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("new");
+    in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("new");
     for (commits, theirs) in [(true, 3), (false, 4)] {
         let mut other = None;
-        let result = in_own::<B, ()>(&mut conn, |conn| {
+        let result = in_own_transaction::<B, ()>(&mut conn, |conn| {
             conn.next_number(&sequence)?;
             let (theirs, sequence) = (Arc::clone(&database), sequence.clone());
-            other = Some(meanwhile(move || {
+            other = Some(spawn(move || {
                 let mut conn = theirs.connect();
-                in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("free")
+                in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence))
+                    .expect("free")
             }));
             database.await_waiting(1);
             if commits { Ok(()) } else { roll_back() }
@@ -151,12 +152,12 @@ pub(crate) fn sequences_do_not_wait_for_each_other<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let pass = fresh("pass");
+    let pass = unique_name("pass");
     let known: Vec<_> = [10, 20, 30]
         .map(|key| Sequence::new(&pass).for_key(key))
         .into();
     for sequence in &known {
-        in_own::<B, _>(&mut conn, |conn| conn.next_number(sequence)).expect("new");
+        in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(sequence)).expect("new");
     }
     begin(&mut conn);
     for drawn in [known[1].clone(), Sequence::new(&pass).for_key(25)] {
@@ -172,12 +173,12 @@ pub(crate) fn sequences_do_not_wait_for_each_other<B: Backend>() {
     }
 }
 
-pub(crate) fn several_numbers_are_in_a_row<B: Backend>() {
+pub(crate) fn several_numbers_are_consecutive<B: Backend>() {
     let database = Arc::new(B::new());
-    let many = Sequence::new(fresh("many"));
-    at_once(&database, 4, |conn, thread| {
+    let many = Sequence::new(unique_name("many"));
+    run_concurrently(&database, 4, |conn, thread| {
         for _ in 0..5 {
-            in_own::<B, _>(conn, |conn| {
+            in_own_transaction::<B, _>(conn, |conn| {
                 let count = u32::try_from(thread).expect("few") + 1;
                 let numbers = conn.next_numbers(&many, count)?;
                 assert_eq!(numbers.clone().count(), thread + 1);
@@ -192,13 +193,13 @@ pub(crate) fn several_numbers_are_in_a_row<B: Backend>() {
     assert_complete(&*database, 0, 5 * (1 + 2 + 3 + 4));
 }
 
-pub(crate) fn the_last_number_is_read_without_waiting<B: Backend>() {
+pub(crate) fn last_number_does_not_wait_for_a_draw<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     assert_eq!(conn.last_number(&sequence).expect("rows"), None);
-    in_own::<B, _>(&mut conn, |conn| {
+    in_own_transaction::<B, _>(&mut conn, |conn| {
         conn.next_numbers(&sequence, 7)?;
         assert_eq!(conn.last_number(&sequence)?, Some(7));
         assert_eq!(other.last_number(&sequence)?, None, "not committed");
@@ -209,26 +210,26 @@ pub(crate) fn the_last_number_is_read_without_waiting<B: Backend>() {
 }
 
 /// On MariaDB a statement that failed in place of its rows would wait for them for ever when it is sent again.
-pub(crate) fn a_draw_that_failed_is_tried_again_on_its_connection<B: Backend>() {
+pub(crate) fn failed_draw_is_retried_on_its_connection<B: Backend>() {
     let database = Arc::new(B::new());
-    let sequence = Sequence::new(fresh("invoice"));
+    let sequence = Sequence::new(unique_name("invoice"));
     let mut holder = database.connect();
-    in_own::<B, _>(&mut holder, |conn| conn.next_number(&sequence)).expect("new");
+    in_own_transaction::<B, _>(&mut holder, |conn| conn.next_number(&sequence)).expect("new");
     begin(&mut holder);
     assert_eq!(holder.next_number(&sequence).expect("free"), 2);
     let (holds, released) = channel();
     let theirs = {
         let (database, sequence) = (Arc::clone(&database), sequence.clone());
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
-            B::wait_shortly(&mut conn);
+            B::set_short_lock_timeout(&mut conn);
             for _ in 0..3 {
                 let draw = |conn: &mut B::Conn| conn.next_number(&sequence);
                 let error = conn.transaction(draw).expect_err("another has drawn");
                 assert!(error.is_timeout(), "{error:?}");
             }
             holds.send(()).expect("the test waits for it");
-            in_own::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("free")
+            in_own_transaction::<B, _>(&mut conn, |conn| conn.next_number(&sequence)).expect("free")
         })
     };
     released.recv_timeout(LONG).expect("no draw hangs");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel_locks::MAX_PERMITS;
 use diesel_locks::prelude::*;
 
-use super::{HOUR, acquire, at_once, hour, is_full, let_expire};
+use super::{HOUR, acquire, expire_lease, is_full, one_hour, run_concurrently};
 use crate::support::Backend;
 
 /// Counts holders in this process, beside the database. Each sends a statement while it holds: two who
@@ -38,21 +38,27 @@ impl Holders {
 fn cycle<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore, holders: &Holders, way: usize) {
     match way % 5 {
         0 | 1 => {
-            if let Some(mut slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+            if let Some(mut slot) = conn
+                .try_acquire_slot(semaphore, one_hour())
+                .expect("an answer")
+            {
                 holders.hold::<B>(conn, &mut slot);
                 conn.release_slot(slot).expect("it is ours");
             }
         }
         2 => {
-            if let Some(mut slot) = conn.try_acquire_slot(semaphore, hour()).expect("an answer") {
+            if let Some(mut slot) = conn
+                .try_acquire_slot(semaphore, one_hour())
+                .expect("an answer")
+            {
                 holders.hold::<B>(conn, &mut slot);
-                let_expire::<B>(conn, &slot);
+                expire_lease::<B>(conn, &slot);
             }
         }
         3 => {
             let rolls_back = way.is_multiple_of(2);
             let slot = B::in_transaction(conn, |conn| {
-                let slot = conn.try_acquire_slot(semaphore, hour())?;
+                let slot = conn.try_acquire_slot(semaphore, one_hour())?;
                 if slot.is_some() {
                     holders.enter();
                     B::counter(conn, 0);
@@ -94,7 +100,7 @@ pub(crate) fn sixty_four_connections_never_hold_more_than_the_permits<B: Backend
         permits: 7,
         now: AtomicUsize::new(0),
     };
-    at_once(&database, 64, |conn, thread| {
+    run_concurrently(&database, 64, |conn, thread| {
         for n in 0..6 {
             cycle::<B>(conn, &semaphore, &holders, thread * 7 + n * 3);
         }
@@ -113,7 +119,7 @@ pub(crate) fn sixty_four_connections_never_hold_more_than_the_permits<B: Backend
 pub(crate) fn eight_connections_always_get_one_of_eight_slots<B: Backend>() {
     let database = Arc::new(B::new());
     let semaphore = Semaphore::new("eight", 8);
-    at_once(&database, 8, |conn, thread| {
+    run_concurrently(&database, 8, |conn, thread| {
         for n in 0..20 {
             if n % 4 == 3 && !B::ONE_WRITER {
                 let got = conn
@@ -170,7 +176,7 @@ pub(crate) fn many_permits_are_all_granted<B: Backend>() {
 }
 
 /// Their rows are made when the semaphore is used for the first time.
-pub(crate) fn the_most_permits_are_all_there<B: Backend>() {
+pub(crate) fn maximum_permits_are_all_granted<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let semaphore = Semaphore::new("most", MAX_PERMITS);

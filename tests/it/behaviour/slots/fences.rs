@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{acquire, at_once, is_full, let_expire, one};
+use super::{acquire, expire_lease, is_full, run_concurrently, single_slot};
 use crate::support::Backend;
 
 /// The year 2090, in the unit of fences.
@@ -39,7 +39,7 @@ pub(crate) fn fences_grow_and_never_repeat<B: Backend>() {
 pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let slot = acquire::<B>(&mut conn, &one());
+    let slot = acquire::<B>(&mut conn, &single_slot());
     conn.release_slot(&slot).expect("ours");
     let fence = (FUTURE << 17) | 1;
     B::sql(
@@ -48,7 +48,7 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     );
     let purged = conn.purge_slots(std::time::Duration::ZERO).expect("purge");
     assert_eq!(purged, 1);
-    let slot = acquire::<B>(&mut conn, &one());
+    let slot = acquire::<B>(&mut conn, &single_slot());
     assert_eq!(slot.fence(), ((FUTURE + 1) << 17) | 1);
     let other = acquire::<B>(&mut conn, &Semaphore::new("another", 1));
     assert!(other.fence() > fence, "new rows begin above");
@@ -159,7 +159,7 @@ pub(crate) fn missing_fence_row_is_restored<B: Backend>() {
     empty(&mut conn);
     B::sql(&mut conn, "DELETE FROM diesel_locks_slots");
     B::sql(&mut conn, "DELETE FROM diesel_locks_semaphores");
-    at_once(&database, 8, |conn, thread| match thread % 4 {
+    run_concurrently(&database, 8, |conn, thread| match thread % 4 {
         0 => {
             conn.register_semaphores([Semaphore::new("registered", 2)])
                 .expect("register");
@@ -185,11 +185,11 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     let mut conn = database.connect();
     let three = Semaphore::new("three", 3);
     let held = acquire::<B>(&mut conn, &three);
-    let hour = std::time::Duration::from_secs(3600);
+    let one_hour = std::time::Duration::from_secs(3600);
     // Of a grant that was lost: its clock was 59 minutes ahead.
     let now = B::now_us(&mut conn);
     let lost = (((now + 59 * 60 * 1_000_000) / 64) << 17) | 2;
-    let raised = conn.raise_fences(hour).expect("raise");
+    let raised = conn.raise_fences(one_hour).expect("raise");
     assert!(raised > lost);
     let next = acquire::<B>(&mut conn, &three);
     assert!(next.fence() > raised);
@@ -197,7 +197,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     assert!(in_transaction.expect("commit").fence() > next.fence());
     let new = acquire::<B>(&mut conn, &Semaphore::new("new", 101));
     assert!(new.fence() > raised);
-    let again = conn.raise_fences(hour).expect("raise");
+    let again = conn.raise_fences(one_hour).expect("raise");
     assert!(again - raised >= (3600 * 1_000_000 / 64) << 17);
     let shown = conn.held_slots(&three).expect("rows");
     assert!(shown.iter().any(|slot| slot.fence == held.fence()));
@@ -208,7 +208,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
         matches!(too_far, Err(Error::FencesTooLarge { .. })),
         "{too_far:?}"
     );
-    let inside = B::in_transaction(&mut conn, |conn| conn.raise_fences(hour));
+    let inside = B::in_transaction(&mut conn, |conn| conn.raise_fences(one_hour));
     assert!(
         matches!(inside, Err(Error::AlreadyInTransaction { .. })),
         "{inside:?}"
@@ -232,7 +232,7 @@ pub(crate) fn stale_writer_is_refused_by_its_fence<B: Backend>() {
     for permits in [1, 3] {
         let semaphore = Semaphore::new(format!("writers-{permits}"), permits);
         let paused = acquire::<B>(&mut conn, &semaphore);
-        let_expire::<B>(&mut conn, &paused);
+        expire_lease::<B>(&mut conn, &paused);
         let next = acquire::<B>(&mut conn, &semaphore);
         assert!(write::<B>(&mut conn, next.fence()));
         assert!(!write::<B>(&mut conn, paused.fence()), "{permits} permits");
@@ -243,23 +243,23 @@ pub(crate) fn a_stale_writer_is_stopped_by_pin_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let paused = acquire::<B>(&mut conn, &one());
+    let paused = acquire::<B>(&mut conn, &single_slot());
     let error = conn.pin_slot(&paused).expect_err("no transaction");
     assert!(matches!(error, Error::NotInTransaction { .. }), "{error:?}");
 
     // Expired, and not granted again: ours as long as the transaction lasts.
-    let_expire::<B>(&mut conn, &paused);
+    expire_lease::<B>(&mut conn, &paused);
     B::in_transaction(&mut conn, |conn| {
         conn.pin_slot(&paused)?;
         if !B::ONE_WRITER {
-            assert!(is_full::<B>(&mut other, &one()));
+            assert!(is_full::<B>(&mut other, &single_slot()));
         }
         B::count_up(conn, 1);
         Ok(())
     })
     .expect("still ours");
 
-    let next = acquire::<B>(&mut other, &one());
+    let next = acquire::<B>(&mut other, &single_slot());
     let written = B::in_transaction(&mut conn, |conn| {
         B::count_up(conn, 1);
         conn.pin_slot(&paused)
@@ -274,15 +274,15 @@ pub(crate) fn expired_lease_is_lost_when_a_transaction_holds_the_slot<B: Backend
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let mut paused = acquire::<B>(&mut conn, &one());
-    let_expire::<B>(&mut conn, &paused);
-    let rolled_back = other.try_with_slot(&one(), |_| {
+    let mut paused = acquire::<B>(&mut conn, &single_slot());
+    expire_lease::<B>(&mut conn, &paused);
+    let rolled_back = other.try_with_slot(&single_slot(), |_| {
         Err::<(), _>(Error::from(diesel::result::Error::RollbackTransaction))
     });
     assert!(rolled_back.is_err());
     B::in_transaction(&mut conn, |conn| conn.pin_slot(&paused)).expect("undone: still ours");
     let held = other
-        .try_with_slot(&one(), |conn| {
+        .try_with_slot(&single_slot(), |conn| {
             B::count_up(conn, 1);
             Ok::<_, Error>(())
         })
@@ -294,5 +294,5 @@ pub(crate) fn expired_lease_is_lost_when_a_transaction_holds_the_slot<B: Backend
     assert!(refreshed.expect_err("another held it").is_slot_lost());
     let released = conn.release_slot(paused);
     assert!(released.expect_err("another held it").is_slot_lost());
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }

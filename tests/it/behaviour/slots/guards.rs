@@ -9,8 +9,8 @@ use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
 
-use super::{HOUR, acquire, hour, is_full, one};
-use crate::subprocess::{GUARDS_OF_A_PEER, LEASE, Peer, RENEWED_LEASE};
+use super::{HOUR, acquire, is_full, one_hour, single_slot};
+use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::threads::LONG;
 
@@ -54,7 +54,7 @@ pub(super) fn guarded<B: Backend>(
 
 /// When the slot was granted and when it ends.
 fn times<B: Backend>(conn: &mut B::Conn) -> Option<(Duration, Duration)> {
-    let held = conn.held_slots(one()).expect("rows");
+    let held = conn.held_slots(single_slot()).expect("rows");
     let held = held.first()?;
     let lasts = (held.expires_at - held.acquired_at).to_std();
     Some((lasts.expect("later"), held.remaining))
@@ -64,24 +64,24 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);
-    let guard = guarded::<B>(&renewer, &one(), &renewed());
-    let begun = Instant::now();
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
+    let started = Instant::now();
     // Several renewals: each comes after a third of the lease, and extends it by as much.
     loop {
         assert!(guard.is_held());
-        assert!(begun.elapsed() < LONG, "it is not renewed");
+        assert!(started.elapsed() < LONG, "it is not renewed");
         let (lasts, _) = times::<B>(&mut conn).expect("held");
         if lasts > RENEWED_LEASE * 8 / 5 {
             break;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(is_full::<B>(&mut conn, &one()));
+    assert!(is_full::<B>(&mut conn, &single_slot()));
     assert!(guard.fence() > 0 && guard.remaining() <= RENEWED_LEASE);
     let lost = guard.lost();
     drop(guard);
     await_release::<B>(&mut conn);
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
     assert!(lost.recv().is_err(), "released is not lost");
 }
 
@@ -89,24 +89,26 @@ pub(crate) fn guard_release_returns_the_lease_state<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);
-    let guard = guarded::<B>(&renewer, &one(), &hour());
+    let guard = guarded::<B>(&renewer, &single_slot(), &one_hour());
     assert!(
         renewer
-            .try_acquire(&one(), &hour())
+            .try_acquire(&single_slot(), &one_hour())
             .expect("an answer")
             .is_none()
     );
     let wait = Wait::AtMost(Duration::from_millis(60));
-    let error = renewer.acquire(&one(), &hour(), wait).expect_err("held");
+    let error = renewer
+        .acquire(&single_slot(), &one_hour(), wait)
+        .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
-    let error = renewer.acquire(&one(), &hour(), Wait::No);
+    let error = renewer.acquire(&single_slot(), &one_hour(), Wait::No);
     assert!(error.expect_err("held").is_unavailable());
     assert_eq!(guard.release().expect("ours"), LeaseState::Unexpired);
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 
-    let guard = guarded::<B>(&renewer, &one(), &hour());
-    assert_eq!(conn.force_release_all(one()).expect("a count"), 1);
-    let next = acquire::<B>(&mut conn, &one());
+    let guard = guarded::<B>(&renewer, &single_slot(), &one_hour());
+    assert_eq!(conn.force_release_all(single_slot()).expect("a count"), 1);
+    let next = acquire::<B>(&mut conn, &single_slot());
     assert!(guard.release().expect_err("another's").is_slot_lost());
     conn.release_slot(next).expect("untouched");
 }
@@ -115,7 +117,7 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);
-    let guard = guarded::<B>(&renewer, &one(), &short());
+    let guard = guarded::<B>(&renewer, &single_slot(), &short());
     let called = Arc::new(AtomicUsize::new(0));
     let lost = guard.lost();
     for _ in 0..2 {
@@ -125,14 +127,14 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
         });
     }
     guard.on_lost(|| panic!("on purpose"));
-    conn.force_release_all(one()).expect("a count");
-    let next = acquire::<B>(&mut conn, &one());
+    conn.force_release_all(single_slot()).expect("a count");
+    let next = acquire::<B>(&mut conn, &single_slot());
     lost.recv_timeout(LONG).expect("it is noticed");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
-    let begun = Instant::now();
+    let started = Instant::now();
     while called.load(Ordering::SeqCst) < 2 {
-        assert!(begun.elapsed() < LONG, "callbacks are called");
+        assert!(started.elapsed() < LONG, "callbacks are called");
         std::thread::yield_now();
     }
     // Who asks late is told at once.
@@ -148,28 +150,28 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
     let database = B::new();
     let pool = database.pool(1);
     let renewer = SlotRenewer::new(pool.clone());
-    let guard = guarded::<B>(&renewer, &one(), &short());
-    let begun = Instant::now();
+    let guard = guarded::<B>(&renewer, &single_slot(), &short());
+    let started = Instant::now();
     // A callback may drop another guard of the same renewer.
     let other = guarded::<B>(&renewer, &Semaphore::new("other", 1), &short());
     guard.on_lost(move || drop(other));
     let busy = pool.get().expect("the only connection");
     guard.lost().recv_timeout(LONG).expect("it is noticed");
     // Not before: the first lease counts from before it was sent.
-    assert!(begun.elapsed() < LONG && !guard.is_held());
+    assert!(started.elapsed() < LONG && !guard.is_held());
     drop(busy);
     let mut conn = pool.get().expect("free");
     // Long enough for somebody who would go on renewing.
     let waited = Wait::AtMost(LONG);
     let next = conn
-        .acquire_slot(&one(), hour(), waited)
+        .acquire_slot(&single_slot(), one_hour(), waited)
         .expect("the lease ends");
     assert!(!guard.is_held());
     assert!(next.fence() > guard.fence());
     drop(conn);
-    let begun = Instant::now();
+    let started = Instant::now();
     drop(guard);
-    assert!(begun.elapsed() < Duration::from_secs(5), "no long block");
+    assert!(started.elapsed() < Duration::from_secs(5), "no long block");
     pool.get()
         .expect("free")
         .release_slot(next)
@@ -179,14 +181,14 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
 pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {
     let database = B::new();
     let renewer = renewer::<B>(&database, 3);
-    let guard = guarded::<B>(&renewer, &one(), &renewed());
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
     for _ in 0..3 {
-        database.cut();
+        database.disconnect_sessions();
         let mut conn = database.connect();
         let (before, _) = times::<B>(&mut conn).expect("held");
-        let begun = Instant::now();
+        let started = Instant::now();
         while times::<B>(&mut conn).expect("held").0 <= before {
-            assert!(begun.elapsed() < LONG, "it is not renewed");
+            assert!(started.elapsed() < LONG, "it is not renewed");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(guard.is_held());
@@ -226,7 +228,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     let many = Semaphore::new("many", 200);
     // All are renewed by the lease of the last one: that acquiring takes long costs no lease.
     let mut guards: Vec<_> = (1..GUARDS)
-        .map(|_| guarded::<B>(&renewer, &many, &hour()))
+        .map(|_| guarded::<B>(&renewer, &many, &one_hour()))
         .collect();
     guards.push(guarded::<B>(&renewer, &many, &renewed()));
     let mut conn = database.connect();
@@ -236,12 +238,12 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
         held.iter().map(|held| held.expires_at).collect()
     };
     let first = ends();
-    let (begun, before) = (Instant::now(), renewals.load(Ordering::SeqCst));
+    let (started, before) = (Instant::now(), renewals.load(Ordering::SeqCst));
     while ends().iter().zip(&first).any(|(now, first)| now <= first) {
-        assert!(begun.elapsed() < LONG, "all are renewed");
+        assert!(started.elapsed() < LONG, "all are renewed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let ticks = begun.elapsed().as_millis() / (RENEWED_LEASE / 3).as_millis();
+    let ticks = started.elapsed().as_millis() / (RENEWED_LEASE / 3).as_millis();
     let statements = (renewals.load(Ordering::SeqCst) - before) as u128;
     assert!(
         (1..=ticks + 2).contains(&statements),
@@ -257,78 +259,79 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
 pub(crate) fn many_guards_are_renewed_by_one_thread<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let mut peer = Peer::guarding_many::<B>(&database.url(), "many");
-    let many = Semaphore::new("many", GUARDS_OF_A_PEER);
+    let mut process = Subprocess::with_many_guards::<B>(&database.url(), "many");
+    let many = Semaphore::new("many", SUBPROCESS_GUARDS);
     let mut ends = || -> Vec<_> {
         let held = conn.held_slots(&many).expect("rows");
-        assert_eq!(held.len(), GUARDS_OF_A_PEER as usize);
+        assert_eq!(held.len(), SUBPROCESS_GUARDS as usize);
         held.iter().map(|held| held.expires_at).collect()
     };
     let first = ends();
-    let begun = Instant::now();
+    let started = Instant::now();
     // Then every thread that renews has had its turn.
     while ends().iter().zip(&first).any(|(now, first)| now <= first) {
-        assert!(begun.elapsed() < LONG, "all are renewed");
+        assert!(started.elapsed() < LONG, "all are renewed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(peer.ask(), "1");
-    peer.kill();
+    assert_eq!(process.next_line(), "1");
+    process.kill();
 }
 
-pub(crate) fn slot_of_a_run_is_released_however_the_closure_ends<B: Backend>() {
+pub(crate) fn run_releases_the_slot_after_success_error_and_panic<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);
-    let held = acquire::<B>(&mut conn, &one());
-    let ran: Result<Option<()>, Error> = renewer.run(&one(), &hour(), |_| panic!("it is full"));
+    let held = acquire::<B>(&mut conn, &single_slot());
+    let ran: Result<Option<()>, Error> =
+        renewer.run(&single_slot(), &one_hour(), |_| panic!("it is full"));
     assert_eq!(ran.expect("an answer"), None);
     conn.release_slot(held).expect("ours");
 
-    let ran = renewer.run(&one(), &hour(), |guard| {
+    let ran = renewer.run(&single_slot(), &one_hour(), |guard| {
         assert!(guard.is_held());
-        assert!(is_full::<B>(&mut conn, &one()));
+        assert!(is_full::<B>(&mut conn, &single_slot()));
         Ok::<_, Error>(guard.slot().number())
     });
     assert_eq!(ran.expect("an answer"), Some(1));
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        renewer.run(&one(), &hour(), |_| -> Result<(), Error> {
+        renewer.run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
             panic!("on purpose")
         })
     }));
     assert!(panicked.is_err(), "the panic goes on");
     await_release::<B>(&mut conn);
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 
-    let failed = renewer.run(&one(), &hour(), |_| -> Result<(), Error> {
+    let failed = renewer.run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
         Err(diesel::result::Error::NotFound.into())
     });
     assert!(failed.is_err());
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
 /// SIGSTOP, and SIGCONT when another has got the slot.
 pub(crate) fn paused_process_notices_the_lost_lease<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let mut peer = Peer::guarding::<B>(&database.url(), "one");
-    assert!(is_full::<B>(&mut conn, &one()));
-    peer.stop();
+    let mut process = Subprocess::with_guard::<B>(&database.url(), "one");
+    assert!(is_full::<B>(&mut conn, &single_slot()));
+    process.stop();
     let slot = conn
-        .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
+        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONG))
         .expect("the lease ends");
-    peer.go_on();
-    assert_eq!(peer.ask(), "false true", "lost, and told so");
+    process.resume();
+    assert_eq!(process.next_line(), "false true", "lost, and told so");
     let mut slot = slot;
     conn.renew_slot(&mut slot, HOUR)
         .expect("the new holder is not touched");
     conn.release_slot(slot)
         .expect("the new holder is not touched");
-    assert_eq!(peer.ask(), "false true", "once lost for ever lost");
-    assert!(is_full::<B>(&mut conn, &one()));
+    assert_eq!(process.next_line(), "false true", "once lost for ever lost");
+    assert!(is_full::<B>(&mut conn, &single_slot()));
     // At a shutdown all guards that hold one: the lost one held none.
-    assert_eq!(peer.ask(), "1 false true");
-    assert!(!is_full::<B>(&mut conn, &one()));
-    peer.kill();
+    assert_eq!(process.next_line(), "1 false true");
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
+    process.kill();
 }

@@ -6,28 +6,28 @@ use std::time::Duration;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LeaseState};
 
-use super::{HOUR, acquire, hour, is_full, let_expire, one};
+use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::threads::{meanwhile, result_of};
+use crate::support::threads::{result_of, spawn};
 
 fn assert_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
     let error = result.expect_err("the slot is another's");
     assert!(error.is_slot_lost(), "{error:?}");
 }
 
-pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
+pub(crate) fn slot_is_renewed_and_released<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut slot = conn
-        .try_acquire_slot(&one(), LeaseOptions::new(Duration::from_secs(100)))
+        .try_acquire_slot(&single_slot(), LeaseOptions::new(Duration::from_secs(100)))
         .expect("an answer")
         .expect("free");
-    assert!(is_full::<B>(&mut conn, &one()));
+    assert!(is_full::<B>(&mut conn, &single_slot()));
     assert!(slot.remaining() > Duration::from_secs(50));
 
     let state = conn.renew_slot(&mut slot, HOUR).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    let held = &conn.held_slots(one()).expect("rows")[0];
+    let held = &conn.held_slots(single_slot()).expect("rows")[0];
     assert!(held.remaining > Duration::from_secs(3000), "{held:?}");
     assert!(slot.remaining() > Duration::from_secs(3000));
     assert!(slot.remaining() <= HOUR);
@@ -35,40 +35,40 @@ pub(crate) fn a_slot_is_refreshed_and_released<B: Backend>() {
     // A shorter one is shorter.
     conn.renew_slot(&mut slot, Duration::from_secs(9))
         .expect("ours");
-    let held = &conn.held_slots(one()).expect("rows")[0];
+    let held = &conn.held_slots(single_slot()).expect("rows")[0];
     assert!(held.remaining <= Duration::from_secs(9), "{held:?}");
 
     let state = conn.release_slot(&slot).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    assert!(conn.held_slots(one()).expect("rows").is_empty());
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert!(conn.held_slots(single_slot()).expect("rows").is_empty());
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
 pub(crate) fn renewing_an_expired_lease_reports_it<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let mut slot = acquire::<B>(&mut conn, &one());
-    let_expire::<B>(&mut conn, &slot);
-    assert!(conn.held_slots(one()).expect("rows").is_empty());
+    let mut slot = acquire::<B>(&mut conn, &single_slot());
+    expire_lease::<B>(&mut conn, &slot);
+    assert!(conn.held_slots(single_slot()).expect("rows").is_empty());
     let state = conn.renew_slot(&mut slot, HOUR).expect("nobody else's");
     assert_eq!(state, LeaseState::Expired);
-    assert!(is_full::<B>(&mut conn, &one()));
-    let_expire::<B>(&mut conn, &slot);
+    assert!(is_full::<B>(&mut conn, &single_slot()));
+    expire_lease::<B>(&mut conn, &slot);
     let state = conn.release_slot(slot).expect("nobody else's");
     assert!(state.is_expired());
 }
 
-pub(crate) fn a_slot_that_was_granted_again_is_lost<B: Backend>() {
+pub(crate) fn slot_granted_to_another_is_lost<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let mut old = acquire::<B>(&mut conn, &one());
-    let_expire::<B>(&mut conn, &old);
-    let new = acquire::<B>(&mut conn, &one());
+    let mut old = acquire::<B>(&mut conn, &single_slot());
+    expire_lease::<B>(&mut conn, &old);
+    let new = acquire::<B>(&mut conn, &single_slot());
     assert_eq!(old.number(), new.number());
     assert_lost(conn.renew_slot(&mut old, HOUR));
     assert_lost(conn.release_slot(&old));
     // The new holder is not touched.
-    let held = conn.held_slots(one()).expect("rows");
+    let held = conn.held_slots(single_slot()).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].token, Some(new.token()));
     conn.release_slot(new).expect("ours");
@@ -103,7 +103,7 @@ pub(crate) fn force_release_all_releases_every_slot<B: Backend>() {
     let mut conn = database.connect();
     let three = Semaphore::new("three", 3);
     let mut slots: Vec<_> = (0..3).map(|_| acquire::<B>(&mut conn, &three)).collect();
-    let other = acquire::<B>(&mut conn, &one());
+    let other = acquire::<B>(&mut conn, &single_slot());
     assert_eq!(conn.force_release_all(&three).expect("a count"), 3);
     assert_eq!(conn.force_release_all("three").expect("a count"), 0);
     for slot in &mut slots {
@@ -116,11 +116,11 @@ pub(crate) fn force_release_all_releases_every_slot<B: Backend>() {
     conn.release_slot(other).expect("another semaphore's");
 }
 
-pub(crate) fn held_slots_are_shown_by_the_databases_clock<B: Backend>() {
+pub(crate) fn remaining_leases_use_the_database_clock<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let three = Semaphore::new("three", 3);
-    let lease = hour().holder("worker-7 'x' \u{1f512}");
+    let lease = one_hour().holder("worker-7 'x' \u{1f512}");
     let slot = conn
         .try_acquire_slot(&three, lease)
         .expect("an answer")
@@ -171,25 +171,27 @@ pub(crate) fn a_long_transaction_does_not_shorten_the_lease<B: Backend>() {
     assert_eq!(lasts.to_std().expect("later"), HOUR);
 }
 
-pub(crate) fn a_short_lease_ends_by_itself<B: Backend>() {
+pub(crate) fn short_lease_expires<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let short = LeaseOptions::new(Duration::from_millis(1));
     let mut slot = conn
-        .try_acquire_slot(&one(), short)
+        .try_acquire_slot(&single_slot(), short)
         .expect("an answer")
         .expect("free");
     let waited = Wait::AtMost(Duration::from_secs(20));
-    let next = conn.acquire_slot(&one(), hour(), waited).expect("it ends");
+    let next = conn
+        .acquire_slot(&single_slot(), one_hour(), waited)
+        .expect("it ends");
     assert!(next.fence() > slot.fence());
     assert_eq!(slot.remaining(), Duration::ZERO);
     assert_lost(conn.renew_slot(&mut slot, HOUR));
     conn.release_slot(next).expect("ours");
     let longest = conn
-        .try_acquire_slot(&one(), LeaseOptions::new(LeaseOptions::LONGEST))
+        .try_acquire_slot(&single_slot(), LeaseOptions::new(LeaseOptions::LONGEST))
         .expect("an answer")
         .expect("free");
-    let held = &conn.held_slots(one()).expect("rows")[0];
+    let held = &conn.held_slots(single_slot()).expect("rows")[0];
     let lasts = held.expires_at - held.acquired_at;
     assert_eq!(lasts.to_std().expect("later"), LeaseOptions::LONGEST);
     conn.release_slot(longest).expect("ours");
@@ -205,7 +207,7 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
         LeaseOptions::LONGEST + Duration::from_nanos(1),
         Duration::MAX,
     ] {
-        let refused = conn.try_acquire_slot(&one(), LeaseOptions::new(duration));
+        let refused = conn.try_acquire_slot(&single_slot(), LeaseOptions::new(duration));
         assert!(
             matches!(refused, Err(Error::InvalidLease { requested, .. }) if requested == duration)
         );
@@ -215,26 +217,29 @@ pub(crate) fn unusable_leases_are_refused<B: Backend>() {
         );
     }
     let long_tail = LeaseOptions::new(HOUR).hold_at_least(HOUR * 2);
-    let refused = conn.try_acquire_slot(&one(), long_tail);
+    let refused = conn.try_acquire_slot(&single_slot(), long_tail);
     assert!(matches!(refused, Err(Error::InvalidLease { .. })));
     conn.release_slot(slot).expect("untouched");
 }
 
 /// Four nodes and one tick: one of them runs.
-pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
+pub(crate) fn hold_at_least_delays_the_release<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let lease = || LeaseOptions::new(HOUR).hold_at_least(HOUR / 2);
     let mut ran = 0;
     for _ in 0..4 {
-        if let Some(slot) = conn.try_acquire_slot(&one(), lease()).expect("an answer") {
+        if let Some(slot) = conn
+            .try_acquire_slot(&single_slot(), lease())
+            .expect("an answer")
+        {
             ran += 1;
             conn.release_slot(&slot).expect("ours");
             assert_lost(conn.release_slot(slot));
         }
     }
     assert_eq!(ran, 1);
-    let held = &conn.held_slots(one()).expect("rows")[0];
+    let held = &conn.held_slots(single_slot()).expect("rows")[0];
     assert_eq!(held.token, None, "released");
     assert!(held.remaining <= HOUR / 2);
     // A refresh does not shorten it either.
@@ -243,43 +248,43 @@ pub(crate) fn a_slot_is_kept_at_least_as_long_as_asked_for<B: Backend>() {
         "UPDATE diesel_locks_slots SET expires_us = 1, hold_until_us = 1",
     );
     let mut slot = conn
-        .try_acquire_slot(&one(), lease())
+        .try_acquire_slot(&single_slot(), lease())
         .expect("an answer")
         .expect("the next tick");
     conn.renew_slot(&mut slot, Duration::from_secs(1))
         .expect("ours");
-    let held = &conn.held_slots(one()).expect("rows")[0];
+    let held = &conn.held_slots(single_slot()).expect("rows")[0];
     assert!(held.remaining > HOUR / 4, "{held:?}");
-    assert_eq!(conn.force_release_all(one()).expect("a count"), 1);
-    assert!(!is_full::<B>(&mut conn, &one()));
+    assert_eq!(conn.force_release_all(single_slot()).expect("a count"), 1);
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
-pub(crate) fn a_waiter_gets_a_slot_that_is_released<B: Backend>() {
+pub(crate) fn waiter_gets_the_slot_when_it_is_released<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
-    let slot = acquire::<B>(&mut conn, &one());
+    let slot = acquire::<B>(&mut conn, &single_slot());
     let error = conn
-        .acquire_slot(&one(), hour(), Wait::No)
+        .acquire_slot(&single_slot(), one_hour(), Wait::No)
         .expect_err("held");
     assert!(error.is_unavailable(), "{error:?}");
     let asked = Duration::from_millis(150);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let error = conn
-        .acquire_slot(&one(), hour(), Wait::AtMost(asked))
+        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(asked))
         .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
     assert!(error.to_string().contains("one (1 permits)"), "{error}");
-    assert!(begun.elapsed() >= asked);
+    assert!(started.elapsed() >= asked);
     let error = conn
-        .acquire_slot(&one(), hour(), Wait::AtMost(Wait::LONGEST * 2))
+        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(Wait::LONGEST * 2))
         .expect_err("too long");
     assert!(matches!(error, Error::InvalidWait { .. }), "{error:?}");
 
     let waiter = {
         let database = Arc::clone(&database);
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
-            conn.acquire_slot(&one(), hour(), Wait::Forever)
+            conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever)
         })
     };
     conn.release_slot(&slot).expect("ours");

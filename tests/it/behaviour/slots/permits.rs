@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InvalidName, MAX_PERMITS};
 
-use super::{acquire, at_once, hour, is_full, let_expire};
+use super::{acquire, expire_lease, is_full, one_hour, run_concurrently};
 use crate::support::Backend;
 
 fn of(permits: u32) -> Semaphore {
@@ -87,7 +87,7 @@ pub(crate) fn fewer_permits_count_holding_transactions<B: Backend>() {
 }
 
 /// So does one whose lease had ended and is being refreshed by a transaction.
-pub(crate) fn fewer_permits_count_refreshing_transactions<B: Backend>() {
+pub(crate) fn fewer_permits_count_renewing_transactions<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -98,10 +98,10 @@ pub(crate) fn fewer_permits_count_refreshing_transactions<B: Backend>() {
     slots.sort_by_key(Slot::number);
     let [low, mut high] = slots;
     conn.release_slot(low).expect("ours");
-    let_expire::<B>(&mut conn, &high);
+    expire_lease::<B>(&mut conn, &high);
     B::in_transaction(&mut conn, |conn| {
         conn.renew_slot(&mut high, super::HOUR)?;
-        let tried = other.try_acquire_slot(&of(1), hour());
+        let tried = other.try_acquire_slot(&of(1), one_hour());
         // From the commit on there would be two. Where there is one writer, who asks does not get through to it.
         if B::ONE_WRITER {
             let error = tried.expect_err("somebody writes");
@@ -124,10 +124,13 @@ pub(crate) fn two_versions_at_once_never_hold_more_than_the_larger_number<B: Bac
         .register_semaphores([of(5)])
         .expect("register");
     let holders = AtomicUsize::new(0);
-    at_once(&database, 16, |conn, thread| {
+    run_concurrently(&database, 16, |conn, thread| {
         let version = of(if thread % 2 == 0 { 5 } else { 2 });
         for _ in 0..8 {
-            if let Some(slot) = conn.try_acquire_slot(&version, hour()).expect("an answer") {
+            if let Some(slot) = conn
+                .try_acquire_slot(&version, one_hour())
+                .expect("an answer")
+            {
                 let before = holders.fetch_add(1, Ordering::SeqCst);
                 assert!(before < 5, "{} holders", before + 1);
                 holders.fetch_sub(1, Ordering::SeqCst);
@@ -149,9 +152,12 @@ pub(crate) fn lowered_permits_are_never_exceeded<B: Backend>() {
         conn.release_slot(slot).expect("ours");
     }
     let holders = AtomicUsize::new(1);
-    at_once(&database, 16, |conn, _| {
+    run_concurrently(&database, 16, |conn, _| {
         for _ in 0..8 {
-            if let Some(slot) = conn.try_acquire_slot(&of(3), hour()).expect("an answer") {
+            if let Some(slot) = conn
+                .try_acquire_slot(&of(3), one_hour())
+                .expect("an answer")
+            {
                 let before = holders.fetch_add(1, Ordering::SeqCst);
                 assert!(before < 3, "{} holders", before + 1);
                 holders.fetch_sub(1, Ordering::SeqCst);
@@ -172,7 +178,7 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
     for permits in [0, MAX_PERMITS + 1, u32::MAX] {
         let semaphore = of(permits);
         for result in [
-            conn.try_acquire_slot(&semaphore, hour()).map(drop),
+            conn.try_acquire_slot(&semaphore, one_hour()).map(drop),
             conn.try_with_slot(&semaphore, |_| Ok(())).map(drop),
             conn.register_semaphores([&semaphore]),
         ] {
@@ -187,7 +193,7 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
     for name in ["", "a\0b", &too_long] {
         let semaphore = Semaphore::new(name, 1);
         for result in [
-            conn.try_acquire_slot(&semaphore, hour()).map(drop),
+            conn.try_acquire_slot(&semaphore, one_hour()).map(drop),
             conn.held_slots(name).map(drop),
             conn.force_release_all(name).map(drop),
         ] {
@@ -212,7 +218,7 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
     }
     for holder in ["a\0b", &too_long] {
         let error = conn
-            .try_acquire_slot(&of(1), hour().holder(holder))
+            .try_acquire_slot(&of(1), one_hour().holder(holder))
             .expect_err("unusable");
         assert!(
             matches!(
@@ -247,7 +253,7 @@ pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
     for name in names {
         let semaphore = Semaphore::new(name, 1);
         let slot = conn
-            .try_acquire_slot(&semaphore, hour().holder(name))
+            .try_acquire_slot(&semaphore, one_hour().holder(name))
             .expect("an answer")
             .unwrap_or_else(|| panic!("{name:?} is another semaphore"));
         let held = conn.held_slots(name).expect("rows");

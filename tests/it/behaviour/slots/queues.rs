@@ -9,7 +9,7 @@ use diesel::Connection;
 use diesel::connection::InstrumentationEvent;
 use diesel_locks::prelude::*;
 
-use super::{acquire, hour, one};
+use super::{acquire, one_hour, single_slot};
 use crate::support::Backend;
 use crate::support::threads::LONG;
 
@@ -17,10 +17,10 @@ use crate::support::threads::LONG;
 pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
     const WAITERS: u32 = 32;
     let database = Arc::new(B::new());
-    let _held = acquire::<B>(&mut database.connect(), &one());
+    let _held = acquire::<B>(&mut database.connect(), &single_slot());
     let statements = Arc::new(AtomicU32::new(0));
     let all_there = Arc::new(Barrier::new(WAITERS as usize));
-    let begun = Instant::now();
+    let started = Instant::now();
     let waiters: Vec<_> = (0..WAITERS)
         .map(|_| {
             let mut conn = database.connect();
@@ -34,7 +34,7 @@ pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
             thread::spawn(move || {
                 all_there.wait();
                 let wait = Wait::AtMost(Duration::from_secs(2));
-                let refused = conn.acquire_slot(&one(), hour(), wait);
+                let refused = conn.acquire_slot(&single_slot(), one_hour(), wait);
                 assert!(refused.is_err_and(|error| error.is_timeout()));
             })
         })
@@ -44,16 +44,16 @@ pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
     }
     // Once as they come, once to find out what they wait for, once as their time is up; and the first of the
     // queue every 10 to 100 ms.
-    let in_between = u32::try_from(begun.elapsed().as_millis() / 10).expect("a short test");
+    let in_between = u32::try_from(started.elapsed().as_millis() / 10).expect("a short test");
     let asked = statements.load(Ordering::SeqCst);
     assert!(asked <= WAITERS * 3 + in_between, "{asked} statements");
 }
 
 /// The same name in another database is another semaphore, whose waiters do not stand behind these.
-pub(crate) fn waiters_for_another_database_are_not_in_the_way<B: Backend>() {
+pub(crate) fn waiters_of_another_database_do_not_block<B: Backend>() {
     let (full, other) = (Arc::new(B::new()), Arc::new(B::new()));
     let mut conn = full.connect();
-    let held = acquire::<B>(&mut conn, &one());
+    let held = acquire::<B>(&mut conn, &single_slot());
     let waiters: Vec<_> = (0..2)
         .map(|_| {
             let asked = Arc::new(AtomicU32::new(0));
@@ -65,12 +65,12 @@ pub(crate) fn waiters_for_another_database_are_not_in_the_way<B: Backend>() {
                 }
             });
             let waiter = thread::spawn(move || {
-                let slot = conn.acquire_slot(&one(), hour(), Wait::Forever);
+                let slot = conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever);
                 conn.release_slot(slot.expect("a slot")).expect("ours");
             });
-            let begun = Instant::now();
+            let started = Instant::now();
             while asked.load(Ordering::SeqCst) == 0 {
-                assert!(begun.elapsed() < LONG, "it does not ask");
+                assert!(started.elapsed() < LONG, "it does not ask");
                 thread::sleep(Duration::from_millis(1));
             }
             waiter
@@ -78,10 +78,10 @@ pub(crate) fn waiters_for_another_database_are_not_in_the_way<B: Backend>() {
         .collect();
     for _ in 0..3 {
         let mut conn = other.connect();
-        let slot = conn.acquire_slot(&one(), hour(), Wait::Forever);
+        let slot = conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever);
         conn.release_slot(slot.expect("a slot")).expect("ours");
     }
-    let _also_held = acquire::<B>(&mut other.connect(), &one());
+    let _also_held = acquire::<B>(&mut other.connect(), &single_slot());
     conn.release_slot(held).expect("ours");
     for waiter in waiters {
         waiter.join().expect("no panic");

@@ -7,10 +7,10 @@ use diesel_locks::prelude::*;
 use diesel_locks::{SlotGuard, SlotRenewer};
 
 use super::guards::{guarded, renewed, renewer};
-use super::{hour, one};
-use crate::subprocess::{GUARDS_OF_A_PEER, Peer};
+use super::{one_hour, single_slot};
+use crate::subprocess::{SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
-use crate::support::stalling_proxy::Stalling;
+use crate::support::stalling_proxy::StallingProxy;
 use crate::support::threads::LONG;
 
 /// Returns when the lease of each slot has been extended.
@@ -21,9 +21,9 @@ fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
     };
     let first = ends();
     assert!(!first.is_empty());
-    let begun = Instant::now();
+    let started = Instant::now();
     while ends().iter().zip(&first).any(|(now, first)| now <= first) {
-        assert!(begun.elapsed() < LONG, "not renewed");
+        assert!(started.elapsed() < LONG, "not renewed");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(ends().len(), first.len());
@@ -37,11 +37,11 @@ pub(crate) fn guards_of_two_databases_are_renewed<B: Backend>() {
     ];
     let guards: Vec<_> = renewers
         .iter()
-        .map(|renewer| guarded::<B>(renewer, &one(), &renewed()))
+        .map(|renewer| guarded::<B>(renewer, &single_slot(), &renewed()))
         .collect();
     for _ in 0..2 {
         for database in &databases {
-            await_renewal::<B>(&mut database.connect(), &one());
+            await_renewal::<B>(&mut database.connect(), &single_slot());
         }
     }
     assert!(guards.iter().all(SlotGuard::is_held));
@@ -55,10 +55,10 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
     let mut conn = database.connect();
     let many = Semaphore::new("many", 5);
     let [ours, others] = [(); 2].map(|()| renewer::<B>(&database, 2));
-    let other = guarded::<B>(&others, &many, &hour());
+    let other = guarded::<B>(&others, &many, &one_hour());
     assert_eq!(ours.release_all(), 0);
     let clone = ours.clone();
-    let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &hour()));
+    let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &one_hour()));
     let lost = guards[0].lost();
     assert_eq!(ours.release_all(), 3);
     assert!(!guards.iter().any(SlotGuard::is_held));
@@ -72,7 +72,7 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
         assert!(guard.release().expect_err("released").is_slot_lost());
     }
     // The renewer goes on.
-    let next = guarded::<B>(&ours, &many, &hour());
+    let next = guarded::<B>(&ours, &many, &one_hour());
     assert!(next.is_held());
     next.release().expect("ours");
     other.release().expect("theirs");
@@ -82,14 +82,14 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
 pub(crate) fn renewer_stops_when_it_and_its_guards_are_dropped<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let many = Semaphore::new("many", GUARDS_OF_A_PEER);
-    let mut peer = Peer::guarding_many::<B>(&database.url(), "many");
-    assert_eq!(peer.ask(), "1");
-    assert_eq!(peer.ask(), "renewer dropped");
+    let many = Semaphore::new("many", SUBPROCESS_GUARDS);
+    let mut process = Subprocess::with_many_guards::<B>(&database.url(), "many");
+    assert_eq!(process.next_line(), "1");
+    assert_eq!(process.next_line(), "renewer dropped");
     await_renewal::<B>(&mut conn, &many);
-    assert_eq!(peer.ask(), "0");
+    assert_eq!(process.next_line(), "0");
     assert_eq!(conn.held_slots(&many).expect("rows"), []);
-    peer.kill();
+    process.kill();
 }
 
 /// Returns when this number of connections of the pool is idle.
@@ -97,9 +97,9 @@ fn await_idle<C: R2D2Connection + 'static>(
     pool: &Pool<diesel::r2d2::ConnectionManager<C>>,
     idle: u32,
 ) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while pool.state().idle_connections != idle {
-        assert!(begun.elapsed() < LONG, "not {idle}: {:?}", pool.state());
+        assert!(started.elapsed() < LONG, "not {idle}: {:?}", pool.state());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -108,20 +108,20 @@ fn await_idle<C: R2D2Connection + 'static>(
 pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let (server, url) = Stalling::url(&database.url());
+    let (server, url) = StallingProxy::url(&database.url());
     let pool = B::pool_to(&url, 2);
     let renewer = SlotRenewer::new(pool.clone());
-    let guard = guarded::<B>(&renewer, &one(), &renewed());
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
     let lost = guard.lost();
     server.stall();
     await_idle(&pool, 1);
     assert!(guard.is_held(), "the lease has not ended");
     lost.recv_timeout(LONG).expect("the guard is lost");
     let next = conn
-        .acquire_slot(&one(), hour(), Wait::AtMost(LONG))
+        .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(LONG))
         .expect("the lease ends");
     assert_eq!(pool.state().idle_connections, 1, "the renewal hangs");
-    server.go_on();
+    server.resume();
     await_idle(&pool, 2);
     assert!(!guard.is_held());
     drop(guard);
@@ -129,18 +129,18 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
         .expect("the next holder is not touched");
 }
 
-pub(crate) fn database_that_does_not_answer_delays_no_guard_of_another_renewer<B: Backend>() {
+pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() {
     let databases = [B::new(), B::new()];
-    let (server, url) = Stalling::url(&databases[0].url());
+    let (server, url) = StallingProxy::url(&databases[0].url());
     let stalled_pool = B::pool_to(&url, 2);
     let stalled = SlotRenewer::new(stalled_pool.clone());
-    let theirs = guarded::<B>(&stalled, &one(), &renewed());
+    let theirs = guarded::<B>(&stalled, &single_slot(), &renewed());
     server.stall();
     await_idle(&stalled_pool, 1);
     let renewer = renewer::<B>(&databases[1], 2);
-    let ours = guarded::<B>(&renewer, &one(), &renewed());
-    await_renewal::<B>(&mut databases[1].connect(), &one());
+    let ours = guarded::<B>(&renewer, &single_slot(), &renewed());
+    await_renewal::<B>(&mut databases[1].connect(), &single_slot());
     ours.release().expect("ours");
     theirs.lost().recv_timeout(LONG).expect("it is not renewed");
-    server.go_on();
+    server.resume();
 }

@@ -7,27 +7,27 @@ use std::time::Duration;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{acquire, at_once, hour};
-use crate::behaviour::exclusion::begin_fit;
+use super::{acquire, one_hour, run_concurrently};
+use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::Backend;
-use crate::support::threads::{meanwhile, result_of, roll_back};
+use crate::support::threads::{result_of, roll_back, spawn};
 
 fn slots<B: Backend>(conn: &mut B::Conn) -> i64 {
     B::number(conn, "SELECT count(*) FROM diesel_locks_slots")
 }
 
 /// While another holds slots of another semaphore in a long transaction.
-pub(crate) fn a_new_name_is_used_by_thirty_two_at_once<B: Backend>() {
+pub(crate) fn thirty_two_connections_use_a_new_semaphore<B: Backend>() {
     let database = Arc::new(B::new());
     let mut long = database.connect();
     long.register_semaphores([Semaphore::new("long", 3)])
         .expect("register");
     if !B::ONE_WRITER {
-        begin_fit::<B>(&mut long);
+        begin_for_locks::<B>(&mut long);
         let _ = acquire::<B>(&mut long, &Semaphore::new("long", 3));
     }
     let new = Semaphore::new("new", 40);
-    at_once(&database, 32, |conn, thread| {
+    run_concurrently(&database, 32, |conn, thread| {
         let slot = acquire::<B>(conn, &new);
         assert!((1..=40).contains(&slot.number()));
         if thread % 4 == 0 {
@@ -39,7 +39,7 @@ pub(crate) fn a_new_name_is_used_by_thirty_two_at_once<B: Backend>() {
     assert_eq!(slots::<B>(&mut conn), 43);
 }
 
-pub(crate) fn registering_is_for_all_of_an_enum<B: Backend>() {
+pub(crate) fn register_takes_all_variants_of_an_enum<B: Backend>() {
     #[derive(Clone, Copy)]
     enum Timer {
         Business,
@@ -83,8 +83,12 @@ pub(crate) fn purge_removes_what_is_free_and_old<B: Backend>() {
     conn.register_semaphores([&registered]).expect("fewer now");
     assert_eq!(slots::<B>(&mut conn), 5 + 1100 + 9);
 
-    let hour = Duration::from_secs(3600);
-    assert_eq!(conn.purge_slots(hour).expect("purge"), 0, "nothing is old");
+    let one_hour = Duration::from_secs(3600);
+    assert_eq!(
+        conn.purge_slots(one_hour).expect("purge"),
+        0,
+        "nothing is old"
+    );
     let purged = conn.purge_slots(Duration::ZERO).expect("purge");
     let above = 5 - usize::try_from(slot.number()).expect("small");
     assert_eq!(purged, 1100 + 5 + above);
@@ -128,7 +132,7 @@ pub(crate) fn purge_works_while_others_acquire<B: Backend>() {
             }
             purged
         });
-        at_once(&database, 4, |conn, thread| {
+        run_concurrently(&database, 4, |conn, thread| {
             for n in 0..30 {
                 // Four users of four slots: there is always one.
                 let slot = acquire::<B>(conn, &names[(thread + n) % 3]);
@@ -154,12 +158,12 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
         let slot = acquire::<B>(&mut conn, semaphore);
         conn.release_slot(slot).expect("ours");
     }
-    begin_fit::<B>(&mut long);
+    begin_for_locks::<B>(&mut long);
     for _ in 0..3 {
         let _ = acquire::<B>(&mut long, &all[1]);
     }
     // Shorter than anybody's patience.
-    B::wait_shortly(&mut conn);
+    B::set_short_lock_timeout(&mut conn);
     let purged = conn.purge_slots(Duration::ZERO);
     if B::ONE_WRITER {
         // Who writes is waited for by whoever wants to.
@@ -179,21 +183,21 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
 pub(crate) fn acquire_timeout_holds_while_a_resize_is_stalled<B: Backend>() {
     let database = Arc::new(B::new());
     let mut still = database.connect();
-    begin_fit::<B>(&mut still);
+    begin_for_locks::<B>(&mut still);
     B::sql(&mut still, "UPDATE diesel_locks_fences SET fence = fence");
     let new = Semaphore::new("new", 2);
     let attempt = |wait: Option<Wait>, holds: bool| {
         let (database, new) = (Arc::clone(&database), new.clone());
-        meanwhile(move || {
+        spawn(move || {
             let mut conn = database.connect();
             let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
             match wait {
                 None if holds => conn.try_with_slot(&new, nothing).map(|done| done.is_some()),
                 Some(wait) if holds => conn.with_slot(&new, wait, nothing).map(|()| true),
                 None => conn
-                    .try_acquire_slot(&new, hour())
+                    .try_acquire_slot(&new, one_hour())
                     .map(|slot| slot.is_some()),
-                Some(wait) => conn.acquire_slot(&new, hour(), wait).map(|_| true),
+                Some(wait) => conn.acquire_slot(&new, one_hour(), wait).map(|_| true),
             }
         })
     };

@@ -3,7 +3,7 @@
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use super::{acquire, hour, is_full, one};
+use super::{acquire, is_full, one_hour, single_slot};
 use crate::support::Backend;
 
 fn roll_back<T>() -> Result<T, Error> {
@@ -40,22 +40,24 @@ pub(crate) fn a_release_takes_effect_at_commit<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
-    let slot = acquire::<B>(&mut conn, &one());
+    let slot = acquire::<B>(&mut conn, &single_slot());
     let result: Result<(), Error> = B::in_transaction(&mut conn, |conn| {
         conn.release_slot(&slot)?;
-        assert!(is_full::<B>(&mut other, &one()));
+        assert!(is_full::<B>(&mut other, &single_slot()));
         roll_back()
     });
     assert!(result.is_err());
-    assert!(is_full::<B>(&mut other, &one()));
+    assert!(is_full::<B>(&mut other, &single_slot()));
     B::in_transaction(&mut conn, |conn| conn.release_slot(&slot)).expect("ours");
-    assert!(!is_full::<B>(&mut other, &one()));
+    assert!(!is_full::<B>(&mut other, &single_slot()));
 }
 
 pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    let result = B::in_transaction(&mut conn, |conn| conn.try_acquire_slot(&one(), hour()));
+    let result = B::in_transaction(&mut conn, |conn| {
+        conn.try_acquire_slot(&single_slot(), one_hour())
+    });
     let error = result.expect_err("no rows");
     assert!(
         matches!(error, Error::NotRegistered { permits: 1, .. }),
@@ -63,16 +65,18 @@ pub(crate) fn a_new_semaphore_in_an_open_transaction_is_an_error<B: Backend>() {
     );
     assert!(error.to_string().contains("register_semaphores"), "{error}");
     let result: Result<_, Error> = B::in_transaction(&mut conn, |conn| {
-        conn.try_with_slot(&one(), |_| Ok::<_, Error>(()))
+        conn.try_with_slot(&single_slot(), |_| Ok::<_, Error>(()))
     });
     let error = result.expect_err("no rows");
     assert!(matches!(error, Error::NotRegistered { .. }), "{error:?}");
-    conn.register_semaphores([one()]).expect("register");
-    let result = B::in_transaction(&mut conn, |conn| conn.try_acquire_slot(&one(), hour()));
+    conn.register_semaphores([single_slot()]).expect("register");
+    let result = B::in_transaction(&mut conn, |conn| {
+        conn.try_acquire_slot(&single_slot(), one_hour())
+    });
     assert!(result.expect("rows").is_some());
 
     for result in [
-        B::in_transaction(&mut conn, |conn| conn.register_semaphores([one()])),
+        B::in_transaction(&mut conn, |conn| conn.register_semaphores([single_slot()])),
         B::in_transaction(&mut conn, |conn| {
             conn.purge_slots(std::time::Duration::ZERO).map(drop)
         }),
@@ -89,16 +93,18 @@ pub(crate) fn a_stale_transaction_is_refused_a_slot<B: Backend>() {
     let database = B::new();
     database
         .connect()
-        .register_semaphores([one()])
+        .register_semaphores([single_slot()])
         .expect("register");
     let mut conn = database.stale_transaction();
-    let error = conn.try_acquire_slot(&one(), hour()).expect_err("stale");
+    let error = conn
+        .try_acquire_slot(&single_slot(), one_hour())
+        .expect_err("stale");
     assert!(
         matches!(error, Error::UnsuitableIsolation { .. }),
         "{error:?}"
     );
     let error = conn
-        .try_with_slot(&one(), |_| Ok::<_, Error>(()))
+        .try_with_slot(&single_slot(), |_| Ok::<_, Error>(()))
         .expect_err("stale");
     assert!(
         matches!(error, Error::UnsuitableIsolation { .. }),
@@ -107,10 +113,10 @@ pub(crate) fn a_stale_transaction_is_refused_a_slot<B: Backend>() {
 }
 
 /// At the session's own default level, whatever it is, a statement alone is its own transaction.
-pub(crate) fn the_sessions_isolation_level_does_not_matter_outside<B: Backend>() {
+pub(crate) fn session_isolation_level_does_not_matter_outside_transactions<B: Backend>() {
     let database = std::sync::Arc::new(B::new());
     let eight = Semaphore::new("eight", 8);
-    super::at_once(&database, 8, |conn, _| {
+    super::run_concurrently(&database, 8, |conn, _| {
         B::serializable(conn);
         for _ in 0..10 {
             let mut slot = acquire::<B>(conn, &eight);

@@ -8,7 +8,7 @@ use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionMa
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::behaviour::slots::{acquire, hour};
+use crate::behaviour::slots::{acquire, one_hour};
 use crate::support::Backend;
 use crate::support::threads::{begin, commit};
 
@@ -32,7 +32,7 @@ const ENDS: [End; 5] = [
 impl End {
     fn come<B: Backend>(self, conn: &mut B::Conn, database: &B) {
         match self {
-            Self::GivenUp => B::give_up(conn, database.connect()),
+            Self::GivenUp => B::abort_transaction(conn, database.connect()),
             Self::Sent(statements) => {
                 for statement in statements {
                     conn.batch_execute(statement).expect(statement);
@@ -51,7 +51,7 @@ fn pair() -> Semaphore {
 }
 
 /// In which object locks can be had.
-fn fresh<B: Backend>() -> TransactionOptions {
+fn fresh_reads<B: Backend>() -> TransactionOptions {
     TransactionOptions::new().isolation(if B::ONE_WRITER {
         IsolationLevel::Serializable
     } else {
@@ -66,10 +66,10 @@ type Runner<C> = fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Resu
 fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
     [
         ("run_transaction", |conn, work| {
-            conn.run_transaction(fresh::<B>(), work)
+            conn.run_transaction(fresh_reads::<B>(), work)
         }),
         ("run_transaction, several times", |conn, work| {
-            conn.run_transaction(fresh::<B>().retry(RetryPolicy::max_attempts(3)), work)
+            conn.run_transaction(fresh_reads::<B>().retry(RetryPolicy::max_attempts(3)), work)
         }),
         ("with_object_lock", |conn, work| {
             conn.with_object_lock("a", work)
@@ -161,7 +161,7 @@ pub(crate) fn statements_after_the_end_of_a_transaction_are_not_committed<B: Bac
                 runs += 1;
                 if runs == 1 {
                     B::count_up(conn, 0);
-                    B::give_up(conn, database.connect());
+                    B::abort_transaction(conn, database.connect());
                     let _ = B::try_sql(conn, "UPDATE counters SET n = n + 1 WHERE id = 0");
                     if fails {
                         return Err(victim().into());
@@ -199,7 +199,7 @@ pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
     for (done, end) in (1..).zip(ends) {
         let retry = RetryPolicy::max_attempts(3).retry_lock_timeouts();
         let mut runs = 0;
-        let result: Result<(), _> = conn.run_transaction(fresh::<B>().retry(retry), |conn| {
+        let result: Result<(), _> = conn.run_transaction(fresh_reads::<B>().retry(retry), |conn| {
             runs += 1;
             B::count_up(conn, 0);
             End::Sent(end).come(conn, &database);
@@ -268,10 +268,10 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
             conn.next_numbers(&Sequence::new("begun"), 7).map(|_| ())
         }),
         ("try_acquire_slot", |conn| {
-            conn.try_acquire_slot(&pair(), hour()).map(|_| ())
+            conn.try_acquire_slot(&pair(), one_hour()).map(|_| ())
         }),
         ("acquire_slot", |conn| {
-            conn.acquire_slot(&pair(), hour(), Wait::Forever)
+            conn.acquire_slot(&pair(), one_hour(), Wait::Forever)
                 .map(|_| ())
         }),
         ("try_with_slot", |conn| {
@@ -283,11 +283,11 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
     ]
 }
 
-pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B: Backend>() {
+pub(crate) fn methods_in_an_aborted_transaction_have_no_effect<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
-    let begun = Sequence::new("begun");
+    let started = Sequence::new("begun");
     for _ in 0..3 {
-        conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&begun))
+        conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&started))
             .expect("free");
     }
     conn.with_object_lock(LockRequest::new("kept").retention(Retention::Kept), |_| {
@@ -298,7 +298,7 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
     let before = B::tables(&mut database.connect());
 
     let try_all = |conn: &mut B::Conn| {
-        B::give_up(conn, database.connect());
+        B::abort_transaction(conn, database.connect());
         for (method, call) in methods::<B>() {
             assert_aborted(call(conn), method);
         }
@@ -309,16 +309,16 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
         assert_aborted(conn.force_release_all("another"), "force_release_all");
         Ok::<_, Error>(())
     };
-    assert_aborted(conn.run_transaction(fresh::<B>(), try_all), "the end");
+    assert_aborted(conn.run_transaction(fresh_reads::<B>(), try_all), "the end");
     let _ = conn.run_transaction(TransactionOptions::new(), |conn| {
-        B::give_up(conn, database.connect());
-        assert_aborted(conn.next_number(&begun), "at the session's level");
+        B::abort_transaction(conn, database.connect());
+        assert_aborted(conn.next_number(&started), "at the session's level");
         Ok::<_, Error>(())
     });
     // A savepoint of Diesel's outside of a transaction begins one on SQLite.
     for (method, call) in methods::<B>() {
-        let result = conn.run_transaction(fresh::<B>(), |conn| {
-            B::give_up(conn, database.connect());
+        let result = conn.run_transaction(fresh_reads::<B>(), |conn| {
+            B::abort_transaction(conn, database.connect());
             let nested = conn.transaction(|conn| {
                 assert_aborted(call(conn), method);
                 Ok::<_, Error>(())
@@ -334,7 +334,7 @@ pub(crate) fn methods_in_a_transaction_that_was_given_up_lock_and_draw_nothing<B
     // Nested in one of Diesel's.
     let _ = B::in_transaction(&mut conn, |conn| {
         let result = conn.with_object_lock("a", |conn| {
-            B::give_up(conn, database.connect());
+            B::abort_transaction(conn, database.connect());
             Ok::<_, Error>(())
         });
         assert_aborted(result, "a savepoint");

@@ -28,7 +28,7 @@ fn sees_what_is_committed<B: Backend>(
     .expect("it only reads")
 }
 
-pub(crate) fn the_level_is_that_of_the_transaction_alone<B: Backend>() {
+pub(crate) fn isolation_level_applies_to_one_transaction<B: Backend>() {
     if B::ONE_WRITER {
         // One level; whoever writes keeps others from writing.
         let database = B::new();
@@ -127,7 +127,7 @@ pub(crate) fn unsupported_options_are_rejected<B: Backend>() {
     }
 }
 
-pub(crate) fn a_read_only_transaction_writes_nothing_and_leaves_nothing_behind<B: Backend>() {
+pub(crate) fn read_only_transaction_writes_nothing_and_restores_the_session<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -175,7 +175,7 @@ fn conn_reads<B: Backend>(database: &B, read_only: TransactionOptions, how: &str
     }
 }
 
-pub(crate) fn locks_slots_and_numbers_work_inside<B: Backend>() {
+pub(crate) fn locks_slots_and_numbers_work_in_run_transaction<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let mut other = database.connect();
@@ -208,7 +208,7 @@ pub(crate) fn locks_slots_and_numbers_work_inside<B: Backend>() {
 }
 
 /// Also when the session's own level would do: the level is the transaction's.
-pub(crate) fn an_object_lock_asks_for_fresh_reads<B: Backend>() {
+pub(crate) fn object_lock_requires_fresh_reads<B: Backend>() {
     if B::ONE_WRITER {
         return;
     }

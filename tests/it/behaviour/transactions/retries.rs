@@ -12,7 +12,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, TransactionError};
 
 use crate::behaviour::events::Collector;
-use crate::behaviour::slots::at_once;
+use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
 use crate::support::threads::Holder;
 
@@ -36,7 +36,7 @@ pub(crate) fn deadlock_victims_are_retried_until_they_succeed<B: Backend>() {
     } else {
         IsolationLevel::RepeatableRead
     };
-    at_once(&database, 8, |conn, thread| {
+    run_concurrently(&database, 8, |conn, thread| {
         if B::ONE_WRITER {
             B::sql(conn, "PRAGMA busy_timeout = 0");
         }
@@ -173,7 +173,7 @@ pub(crate) fn application_error_is_not_retried<B: Backend>() {
     );
 }
 
-pub(crate) fn any_type_of_error_shows_the_databases<B: Backend>() {
+pub(crate) fn database_error_is_found_in_any_error_type<B: Backend>() {
     let database = B::new();
     let conn = &mut database.connect();
     let own = || Error::from(victim());
@@ -225,7 +225,7 @@ pub(crate) fn nested_run_transaction_does_not_retry<B: Backend>() {
     );
 }
 
-pub(crate) fn a_panic_rolls_back_and_goes_on<B: Backend>() {
+pub(crate) fn panic_rolls_back_and_propagates<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -245,7 +245,7 @@ pub(crate) fn a_panic_rolls_back_and_goes_on<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), 1);
 }
 
-pub(crate) fn no_attempt_is_refused<B: Backend>() {
+pub(crate) fn zero_attempts_are_rejected<B: Backend>() {
     let database = B::new();
     let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(0));
     let result = database
@@ -261,7 +261,7 @@ pub(crate) fn lock_timeouts_are_retried_on_request<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
     let level = (!B::ONE_WRITER).then_some(IsolationLevel::ReadCommitted);
-    let holder = (!B::ONE_WRITER).then(|| Holder::of(&database, "a"));
+    let holder = (!B::ONE_WRITER).then(|| Holder::acquire(&database, "a"));
     for (asked, expected) in [(false, 1), (true, 3)] {
         let mut retry = RetryPolicy::max_attempts(3);
         if asked {
@@ -291,7 +291,7 @@ pub(crate) fn lock_timeouts_are_retried_on_request<B: Backend>() {
         assert_eq!(attempts, expected);
     }
     if let Some(holder) = holder {
-        holder.let_go();
+        holder.release();
     }
 }
 

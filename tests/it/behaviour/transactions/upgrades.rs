@@ -9,7 +9,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::{begin, meanwhile, result_of, roll_back};
+use crate::support::threads::{begin, result_of, roll_back, spawn};
 
 /// A level, and what stands at the end of the SELECT.
 type Read = (Option<IsolationLevel>, &'static str);
@@ -49,7 +49,7 @@ fn two<B: Backend, T: Send + 'static>(
     let (act, barrier) = (Arc::new(act), Arc::new(Barrier::new(2)));
     let threads = [0, 1].map(|number| {
         let (database, act, barrier) = (Arc::clone(database), Arc::clone(&act), barrier.clone());
-        meanwhile(move || act(&mut database.connect(), &barrier, number))
+        spawn(move || act(&mut database.connect(), &barrier, number))
     });
     threads.map(|thread| result_of(&thread))
 }
@@ -91,10 +91,10 @@ fn late_reader_is_refused_at_once<B: Backend>() {
     }
     write::<B>(&mut first, 0, 1).expect("nobody writes");
     let refused = |conn: &mut B::Conn| {
-        let begun = Instant::now();
+        let started = Instant::now();
         let error = write::<B>(conn, 0, 1).expect_err("the other writes, or has written");
         assert!(error.is_timeout(), "{error:?}");
-        assert!(begun.elapsed() < Duration::from_secs(30), "at once");
+        assert!(started.elapsed() < Duration::from_secs(30), "at once");
     };
     refused(&mut second);
     AnsiTransactionManager::commit_transaction(&mut first).expect("commit");
@@ -222,7 +222,7 @@ pub(crate) fn same_order_does_not_deadlock<B: Backend>() {
     }
 }
 
-pub(crate) fn object_locks_sort_what_rows_do_not<B: Backend>() {
+pub(crate) fn object_locks_are_sorted_and_rows_are_not<B: Backend>() {
     let database = Arc::new(B::new());
     let results = two(&database, |conn, both, number| {
         let (ids, rows) = [(["a", "b"], [0, 1]), (["b", "a"], [1, 0])][number];
