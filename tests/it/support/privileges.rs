@@ -1,4 +1,4 @@
-//! Users with the rights of `docs/rights.md` and no others.
+//! Users with the privileges of `docs/rights.md` and no others.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -30,7 +30,7 @@ pub(crate) fn documented_grants() -> [Vec<String>; 2] {
     blocks.try_into().expect("two blocks of SQL")
 }
 
-/// A right, what it is on, and the statement that gives it alone.
+/// A privilege, what it is on, and the statement that gives it alone.
 #[derive(Debug)]
 pub(crate) struct Privilege {
     pub(crate) name: String,
@@ -44,18 +44,18 @@ pub(crate) fn single_privileges(grants: &[String]) -> Vec<Privilege> {
         .iter()
         .flat_map(|grant| {
             let rest = grant.strip_prefix("GRANT ").expect("a grant");
-            let (rights, rest) = rest.split_once(" ON ").expect("on something");
+            let (privileges, rest) = rest.split_once(" ON ").expect("on something");
             let (object, to) = rest.split_once(" TO ").expect("to somebody");
-            rights.split(", ").map(move |right| Privilege {
-                name: right.to_owned(),
+            privileges.split(", ").map(move |privilege| Privilege {
+                name: privilege.to_owned(),
                 object: object.to_owned(),
-                grant: format!("GRANT {right} ON {object} TO {to}"),
+                grant: format!("GRANT {privilege} ON {object} TO {to}"),
             })
         })
         .collect()
 }
 
-/// With rights on the tables of the tests' own, which an application has on its own tables.
+/// With privileges on the tables of the tests' own, which an application has on its own tables.
 fn with_own_tables(mut grants: Vec<String>, user: &str) -> Vec<String> {
     for table in ["counters", "drawn"] {
         grants.push(format!("GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"));
