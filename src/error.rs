@@ -12,6 +12,45 @@ use crate::{InvalidName, InvalidObjectId, Wait};
 use classify::{ErrorClass, RequiredPrivilege};
 use human::{Exact, Rounded, counted};
 
+/// A [`Result`](std::result::Result) whose error is this crate's [`Error`], unless another one is named.
+///
+/// Names the error type of a closure: `|conn| -> diesel_locks::Result<_> { .. }`. If the call is the last expression of
+/// a function, Rust infers the type from the function. If `?` follows the call, `?` may make the function's error from
+/// several types, and the compiler does not choose one (E0283, "type annotations needed").
+///
+/// Not in the [`prelude`](crate::prelude), where it would hide the standard library's.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+/// use diesel_locks::prelude::*;
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum AppError {
+///     #[error("database")]
+///     Diesel(#[from] diesel::result::Error),
+///     #[error("lock")]
+///     Locks(#[from] diesel_locks::Error),
+/// }
+///
+/// fn close_books(conn: &mut SqliteConnection) -> Result<(), AppError> {
+///     conn.with_object_lock("books", |conn| -> diesel_locks::Result<_> {
+///         diesel::sql_query("SELECT 1").execute(conn)?;
+///         Ok(())
+///     })?;
+///     Ok(())
+/// }
+/// # let mut conn = SqliteConnection::establish(":memory:")?;
+/// # diesel_locks::migrate(&mut conn)?;
+/// # close_books(&mut conn)?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sqlite"))]
+/// # fn main() {}
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// An error of this crate: of acquiring a lock, a slot or a number, or of running a transaction.
 ///
 /// The text says what is wrong and what to do. The database's own error, with its message, details and hint, is the
@@ -418,7 +457,9 @@ impl Error {
     /// returns `QueryResult`).
     ///
     /// A time-out is a [`LockTimeout`](Error::LockTimeout) here also when the application sees it as Diesel's error.
-    /// An error of Diesel's that this crate did not return is `None`, as it says nothing about a lock.
+    /// An error of Diesel's that this crate did not return is `None`, as it says nothing about a lock. So is an error that
+    /// contains this one without having it as its source: with `thiserror`, give the variant a text of its own instead of
+    /// `#[error(transparent)]`.
     ///
     /// ```
     /// use diesel_locks::Error;

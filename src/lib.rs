@@ -81,7 +81,8 @@
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
 //!   application's own error type.
-//! - [`Error`]: one error type for all engines. [`Error::find`] finds it inside the application's errors.
+//! - [`Error`]: one error type for all engines. [`Error::find`] finds it inside the application's errors. [`Result`]
+//!   names it at a closure.
 //! - [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
 //! - [`migrate`], [`migrations`]: the tables.
 //! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
@@ -124,7 +125,7 @@ mod transaction;
 pub use chrono;
 pub use uuid;
 
-pub use error::Error;
+pub use error::{Error, Result};
 pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
 pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};

@@ -67,10 +67,11 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
 /// The migrations of an engine. Sealed, as [`SingleWriterBackend`] is. The backend traits of the primitives that have
 /// tables extend it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait MigrationBackend: SingleWriterBackend {
     /// Runs the pending migrations while no other session does.
@@ -79,10 +80,13 @@ pub trait MigrationBackend: SingleWriterBackend {
 
 /// A connection, or a pooled connection.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass a connection of the pool: `migrate(&mut pool.get()?)`",
+    note = "enable the feature `r2d2` of `diesel-locks` for a `PooledConnection`",
     note = "pass `&mut *conn` for a `Box`, `&mut &mut` or a pool other than r2d2",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait AsEngine {
     /// The connection of the engine.
@@ -92,6 +96,7 @@ pub trait AsEngine {
     fn as_engine(&mut self) -> &mut Self::Engine;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: MigrationBackend> AsEngine for C {
     type Engine = C;
 

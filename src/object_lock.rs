@@ -26,9 +26,9 @@ use crate::{Error, LockRequest, transaction::depth};
 ///
 /// A closure may return any error that implements `From<Error>` for this crate's [`Error`]: Diesel's error, this crate's,
 /// `anyhow::Error`, the application's own. If the call is the last expression of a function, Rust infers the type from the
-/// function. If `?` follows the call, the closure has to name it, as with Diesel's
-/// [`transaction`](diesel::Connection::transaction): `|conn| -> QueryResult<()> { .. }`, or
-/// `Ok::<_, diesel_locks::Error>(())` as its last expression.
+/// function. If `?` follows the call, name it at the closure, as with Diesel's
+/// [`transaction`](diesel::Connection::transaction): `|conn| -> diesel_locks::Result<_> { .. }` (see
+/// [`Result`](crate::Result)), or `|conn| -> Result<_, AppError> { .. }` for an error of the application.
 ///
 /// # Isolation
 ///
@@ -53,10 +53,11 @@ use crate::{Error, LockRequest, transaction::depth};
 /// [`with_object_locks`](Self::with_object_locks), which always locks in the same order. SQLite has one writer at a time
 /// and no deadlocks.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait ObjectLockExt: ObjectLockBackend {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Rolls back if `f` returns an error or panics; the panic
@@ -353,6 +354,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: ObjectLockBackend> ObjectLockExt for C {}
 
 fn run_or_unavailable<C, T, E, F>(conn: &mut C, request: &Request, f: F) -> Result<T, E>

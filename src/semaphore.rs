@@ -41,6 +41,11 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, tr
 ///
 /// Both kinds count against the same number of permits.
 ///
+/// # The error type of a closure
+///
+/// A closure may return any error that implements `From<Error>` for this crate's [`Error`]; if `?` follows the call, name
+/// the type at the closure: `|conn| -> diesel_locks::Result<_> { .. }` (see [`Result`](crate::Result)).
+///
 /// # Clock
 ///
 /// Leases begin and expire by the database's clock, read when the statement runs. The clocks of the application's
@@ -88,10 +93,11 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait, tr
 /// session. To limit this wait, set `lock_timeout` on PostgreSQL, or `lock_wait_timeout` on MySQL and MariaDB, in the
 /// session.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot without waiting. Returns `None` when all slots are held.
@@ -550,6 +556,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: SemaphoreBackend> SemaphoreExt for C {}
 
 const OTHERS_WAIT: &str = "others would have to wait for its end";

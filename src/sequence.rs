@@ -37,10 +37,11 @@ use crate::{Error, Sequence, transaction::depth};
 /// Udby wrote about: database sequences left gaps, and making one for each meeting was slow and
 /// deadlocked.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.
@@ -166,6 +167,7 @@ pub trait SequenceExt: SequenceBackend {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: SequenceBackend> SequenceExt for C {}
 
 fn draw<C: SequenceBackend>(

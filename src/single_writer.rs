@@ -50,10 +50,11 @@ pub fn assume_single_writer<C: SingleWriterBackend>(conn: &mut C) -> Result<(), 
 
 /// How an engine stores in the session that all writes go to one server. Sealed, as [`TransactionBackend`] is.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait SingleWriterBackend: TransactionBackend {
     /// Does nothing on engines that have one writer anyway.

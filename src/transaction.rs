@@ -21,6 +21,11 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 /// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features `postgres`, `mysql`,
 /// `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
 ///
+/// # The error type of a closure
+///
+/// A closure may return any error that implements [`TransactionError`]; if `?` follows the call, name the type at the
+/// closure: `|conn| -> diesel_locks::Result<_> { .. }` (see [`Result`](crate::Result)).
+///
 /// # Errors of concurrent transactions, and what to do
 ///
 /// **The upgrade deadlock.** Two transactions read a row with a shared lock, then both update it: each
@@ -68,10 +73,11 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 /// `cargo run --release -p lessons`, in this crate's repository, shows deadlocks, lost updates and failures step
 /// by step with two sessions; `-- --database-url` names the database.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait TransactionExt: TransactionBackend {
     /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if `f` returns an error or panics (the panic
@@ -181,6 +187,7 @@ pub trait TransactionExt: TransactionBackend {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: TransactionBackend> TransactionExt for C {}
 
 fn run<C, T, E, F, Via>(

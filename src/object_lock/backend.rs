@@ -6,10 +6,11 @@ use crate::object_lock::acquire::Request;
 
 /// The object locks of an engine. Sealed, as [`MigrationBackend`] is.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait ObjectLockBackend: MigrationBackend {
     /// Begins a transaction at READ COMMITTED (SQLite: immediate) and acquires the locks in it. Leaves no transaction

@@ -10,10 +10,11 @@ use crate::{Error, Semaphore, Slot};
 
 /// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait SemaphoreBackend: MigrationBackend {
     /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its

@@ -7,10 +7,11 @@ use crate::{Error, Sequence};
 
 /// The sequences of an engine. Sealed, as [`MigrationBackend`] is.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait SequenceBackend: MigrationBackend {
     /// Adds to the last number, or inserts the row; returns the last number of this draw. Returns `None`, and changes

@@ -14,10 +14,11 @@ use crate::{Error, IsolationLevel, TransactionOptions};
 /// application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
 /// methods, and would collide with methods of the same name in the application's own traits.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a connection of an engine that `diesel-locks` has",
+    message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel-locks`"
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
 )]
 pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionManager> {
     /// Marks a transaction of this crate while its closure runs.
