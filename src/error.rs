@@ -97,6 +97,18 @@ pub enum Error {
     #[error(transparent)]
     InvalidObjectId(#[from] InvalidObjectId),
 
+    /// The [`StopToken`](crate::StopToken) of a [`LockPool`](crate::LockPool) was stopped before the closure ran.
+    /// Nothing was done.
+    #[cfg(feature = "r2d2")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+    #[error("stopped after waiting {} for {resource}", Rounded(*waited))]
+    Stopped {
+        /// What was waited for.
+        resource: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+
     /// The request is for more kept objects than [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS).
     ///
     /// With [`Retention::Kept`](crate::Retention::Kept) nothing was sent to the database. With

@@ -110,11 +110,14 @@ mod backoff;
 mod engine;
 mod error;
 mod limits;
+#[cfg(feature = "r2d2")]
+mod lock_pool;
 mod migrate;
 pub mod migrations;
 mod name;
 mod object_lock;
 pub mod prelude;
+mod queue;
 #[doc(hidden)]
 pub mod schema;
 mod semaphore;
@@ -127,6 +130,9 @@ pub use uuid;
 
 pub use error::{Error, Result};
 pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use lock_pool::{LockPool, StopOnDrop, StopToken};
 pub use migrate::migrate;
 pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};
 pub use object_lock::ObjectLockExt;
@@ -168,6 +174,11 @@ pub mod _documentation {
 #[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the example of the page on web services.
+#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+#[doc = include_str!("../docs/web-service.md")]
+struct WebService;
 
 /// Compiles the examples of the guide.
 #[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]

@@ -2,7 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod backend;
-mod events;
+pub(crate) mod events;
 pub(crate) mod id;
 pub(crate) mod request;
 mod run;

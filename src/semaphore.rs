@@ -7,7 +7,6 @@ pub(crate) mod fence;
 #[cfg(feature = "r2d2")]
 pub(crate) mod guard;
 pub(crate) mod lease;
-mod queue;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;

@@ -91,39 +91,52 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
 }
 
 /// Lets a number of threads work at a time, in the order in which they came.
-struct Turns {
-    state: Mutex<(usize, VecDeque<Arc<(Thread, AtomicBool)>>)>,
+struct Turns(Mutex<State>);
+
+struct State {
+    free: usize,
+    waiting: VecDeque<Arc<Turn>>,
+}
+
+struct Turn {
+    thread: Thread,
+    came: AtomicBool,
 }
 
 impl Turns {
     fn new(free: usize) -> Self {
-        let state = Mutex::new((free, VecDeque::new()));
-        Self { state }
+        Self(Mutex::new(State {
+            free,
+            waiting: VecDeque::new(),
+        }))
     }
 
     fn enter(&self) {
-        let mut state = self.state.lock().expect("no thread panics");
-        if state.0 > 0 {
-            state.0 -= 1;
+        let mut state = self.0.lock().expect("no thread panics");
+        if state.free > 0 {
+            state.free -= 1;
             return;
         }
-        let turn = Arc::new((std::thread::current(), AtomicBool::new(false)));
-        state.1.push_back(Arc::clone(&turn));
+        let turn = Arc::new(Turn {
+            thread: std::thread::current(),
+            came: AtomicBool::new(false),
+        });
+        state.waiting.push_back(Arc::clone(&turn));
         drop(state);
-        while !turn.1.load(Ordering::Acquire) {
+        while !turn.came.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
 
     fn leave(&self) {
-        let mut state = self.state.lock().expect("no thread panics");
-        let Some(next) = state.1.pop_front() else {
-            state.0 += 1;
+        let mut state = self.0.lock().expect("no thread panics");
+        let Some(next) = state.waiting.pop_front() else {
+            state.free += 1;
             return;
         };
         drop(state);
-        next.1.store(true, Ordering::Release);
-        next.0.unpark();
+        next.came.store(true, Ordering::Release);
+        next.thread.unpark();
     }
 }
 

@@ -10,7 +10,6 @@ use diesel::prelude::*;
 use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
 use crate::migrate::MigrationBackend;
-use crate::migrations::write::{MigrationFile, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
@@ -125,6 +124,12 @@ impl TransactionBackend for SqliteConnection {
 }
 
 impl ObjectLockBackend for SqliteConnection {
+    /// All wait for the one write lock.
+    #[cfg(feature = "r2d2")]
+    fn queue_key(_: &Request) -> Vec<crate::ObjectId> {
+        Vec::new()
+    }
+
     fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
         let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
             begin_immediate(conn, &Deadline::OfRequest(request))
@@ -166,8 +171,6 @@ impl ObjectLockBackend for SqliteConnection {
 impl SingleWriterBackend for SqliteConnection {}
 
 impl MigrationBackend for SqliteConnection {
-    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");
-
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             migrations::run_pending(conn, migrations::SQLITE)

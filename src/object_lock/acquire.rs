@@ -21,6 +21,7 @@ impl Request {
             wait,
             retention,
         } = lock;
+        let wait = wait.unwrap_or_default();
         for id in &ids {
             id.validate()?;
         }
@@ -49,6 +50,17 @@ impl Request {
     pub(crate) fn nowait(mut self) -> Self {
         self.wait = Wait::No;
         self
+    }
+
+    /// The same request, which does not wait.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn attempt(&self) -> Self {
+        Self {
+            ids: self.ids.clone(),
+            retention: self.retention,
+            wait: Wait::No,
+            started: self.started,
+        }
     }
 
     pub(crate) fn is_kept(&self) -> bool {

@@ -1,6 +1,8 @@
 //! What an engine implements for object locks.
 
 use crate::Error;
+#[cfg(feature = "r2d2")]
+use crate::ObjectId;
 use crate::migrate::MigrationBackend;
 use crate::object_lock::acquire::Request;
 
@@ -19,6 +21,12 @@ pub trait ObjectLockBackend: MigrationBackend {
 
     /// Acquires the locks in the open transaction.
     fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error>;
+
+    /// The objects of a request by which its process's waiters queue: requests with the same key exclude each other.
+    #[cfg(feature = "r2d2")]
+    fn queue_key(request: &Request) -> Vec<ObjectId> {
+        request.ids.clone()
+    }
 
     /// Deletes persistent rows that are not locked, in short transactions; returns how many were deleted.
     fn purge_unlocked(conn: &mut Self) -> Result<usize, Error>;

@@ -11,7 +11,13 @@ pub(crate) fn record_outcome(
     request: &Request,
     outcome: Result<LockOutcome, Error>,
 ) -> Result<LockOutcome, Error> {
-    match &outcome {
+    record(request, outcome.as_ref().copied());
+    outcome
+}
+
+/// Records the outcome of a request.
+pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
+    match outcome {
         Ok(LockOutcome::Acquired) => {
             tracing::debug!(ids = %request.resource(), waited = ?request.elapsed(), "object lock acquired");
         }
@@ -25,7 +31,6 @@ pub(crate) fn record_outcome(
             tracing::warn!(ids = %request.resource(), %error, "object lock failed");
         }
     }
-    outcome
 }
 
 /// Records that the transaction or savepoint that held the locks has ended.

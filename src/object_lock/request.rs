@@ -68,7 +68,8 @@ pub enum Retention {
 #[must_use = "a request locks nothing until it is given to a connection"]
 pub struct LockRequest {
     pub(crate) ids: Vec<ObjectId>,
-    pub(crate) wait: Wait,
+    /// `None` if the request does not say.
+    pub(crate) wait: Option<Wait>,
     pub(crate) retention: Retention,
 }
 
@@ -83,14 +84,14 @@ impl LockRequest {
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),
-            wait: Wait::default(),
+            wait: None,
             retention: Retention::default(),
         }
     }
 
     /// Sets how long to wait if the lock is held; for several objects, for all of them together.
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait);
         self
     }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::queue::{Queues, Released, Ticket, Turn};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
 };
-use crate::semaphore::queue::{Queues, Released, Ticket, Turn};
 use crate::{
     Error, LeaseOptions, Semaphore, Slot, Wait, backoff, transaction::depth, transaction::run,
 };

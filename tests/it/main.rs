@@ -52,6 +52,14 @@ macro_rules! all_tests {
                 a_missing_table_of_slots_names_migrate,
                 a_missing_table_of_sequences_names_migrate,
             },
+            lock_pool::{
+                waiters_leave_connections_to_others,
+                lock_pools_and_connections_exclude_each_other,
+                stopped_waiter_does_not_run,
+                wait_for_a_connection_of_the_pool_ends,
+                wait_on_a_pool_ends_after_its_limit,
+                error_and_panic_on_a_pool_roll_back_and_release,
+            },
             large::{
                 fifty_thousand_transient_locks_are_one_request,
                 a_large_request_locks_all_or_none,

@@ -12,7 +12,7 @@ use crate::generator::{Generator, hour, id};
 use crate::store::HourFile;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CheckResult {
+pub(crate) struct Verdict {
     /// Lines in the files.
     pub(crate) found: usize,
     pub(crate) missing: usize,
@@ -27,7 +27,7 @@ pub(crate) struct CheckResult {
 struct Check {
     expected: Vec<u64>,
     seen: Vec<bool>,
-    result: CheckResult,
+    verdict: Verdict,
 }
 
 /// Reads the files of all hours. A file that can't be read counts as empty, and its error is reported.
@@ -35,22 +35,22 @@ pub(crate) fn check(
     generator: &Generator,
     directory: &Directory,
     hours: &[HourFile],
-    mut report: impl FnMut(&str),
-) -> CheckResult {
+    mut told: impl FnMut(&str),
+) -> Verdict {
     let lines = (0..generator.files()).flat_map(|file| generator.file(file));
     let expected: Vec<u64> = lines.map(|line| digest(&line)).collect();
     let mut check = Check {
         seen: vec![false; expected.len()],
         expected,
-        result: CheckResult::default(),
+        verdict: Verdict::default(),
     };
     for file in hours {
         if let Err(error) = check.file(directory, file) {
-            report(&format!("{}: {error}", file.name));
+            told(&format!("{}: {error}", file.name));
         }
     }
-    check.result.missing = check.seen.iter().filter(|seen| !**seen).count();
-    check.result
+    check.verdict.missing = check.seen.iter().filter(|seen| !**seen).count();
+    check.verdict
 }
 
 impl Check {
@@ -65,16 +65,16 @@ impl Check {
     }
 
     fn line(&mut self, of: &str, line: &str, last: &str) {
-        let result = &mut self.result;
-        result.found += 1;
-        result.disordered += usize::from(time(line) < time(last));
+        let verdict = &mut self.verdict;
+        verdict.found += 1;
+        verdict.disordered += usize::from(time(line) < time(last));
         let known = id(line).filter(|id| self.expected.get(*id) == Some(&digest(line)));
         match known {
             Some(id) if hour(line) == Some(of) => {
-                result.repeated += usize::from(self.seen[id]);
+                verdict.repeated += usize::from(self.seen[id]);
                 self.seen[id] = true;
             }
-            _ => result.foreign += 1,
+            _ => verdict.foreign += 1,
         }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// The verdict on correct files after a change.
-    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> CheckResult {
+    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> Verdict {
         let generator = Generator::new(1, 20, 10, 3);
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in (0..20).flat_map(|file| generator.file(file)) {
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn all_lines_in_order_are_right() {
         let verdict = verdict(|_| ());
-        let right = CheckResult {
+        let right = Verdict {
             found: 200,
-            ..CheckResult::default()
+            ..Verdict::default()
         };
         assert_eq!(verdict, right);
     }

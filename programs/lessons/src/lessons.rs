@@ -3,31 +3,31 @@
 use anyhow::Result;
 use diesel_locks::migrate;
 
-use crate::runner::LessonRunner;
+use crate::play::Play;
 use crate::session::connect;
 use crate::store::Store;
 
 mod commits;
-mod lock_order;
-mod lost_updates;
-mod sqlite;
+mod lost;
+mod one_writer;
+mod orders;
 mod upgrades;
 
-pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) -> Result<()> {
-    migrate(&mut connect::<C>(runner.url)?)?;
+pub(crate) fn play<C: Store>(play: &mut Play<'_>) -> Result<()> {
+    migrate(&mut connect::<C>(play.url)?)?;
     println!(
-        "{}, with two sessions, A and B.\nAt the start of each part, table lessons has rows 1 and 2 with n = 0.",
+        "{}, two sessions: A and B. The table lessons has rows 1 and 2, with n = 0.",
         C::NAME
     );
     if C::ONE_WRITER {
-        sqlite::run::<C>(runner);
+        one_writer::play::<C>(play);
         return Ok(());
     }
-    upgrades::run::<C>(runner);
-    lock_order::run::<C>(runner);
-    lost_updates::run::<C>(runner);
+    upgrades::play::<C>(play);
+    orders::play::<C>(play);
+    lost::play::<C>(play);
     if !C::SERIALIZABLE_READS_LOCK {
-        commits::run::<C>(runner);
+        commits::play::<C>(play);
     }
     Ok(())
 }

@@ -4,47 +4,49 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use program_support::arguments::DatabaseArguments;
-use program_support::database::{DatabaseLocation, Program};
-use program_support::{program, terminal, with_connection};
 
-use runner::LessonRunner;
+use database::{Place, with_connection};
+use play::Play;
 
-mod barrier;
+// Shared by the programs: database URLs, and building the program with support for a database.
+#[path = "../../ingest/src/database.rs"]
+mod database;
 mod lessons;
-mod runner;
-mod scenario;
+mod meeting;
+mod play;
 mod session;
+mod stage;
 mod store;
-mod transcript;
 
-const PROGRAM: Program = program!();
-
-/// Two sessions, A and B, block each other or lose updates, step by step. Prints each statement and the
-/// answer of the database.
+/// Shows how two sessions, A and B, conflict: prints each statement and the database's answer.
 ///
-/// Lock upgrades, locks in different orders, lost updates, failures at COMMIT: first the mistake, then
-/// the remedies. PostgreSQL, MySQL and MariaDB have more lessons than SQLite.
-///
-/// A database that --database-url names gets a table `lessons`, which stays. Use it for one run at a time.
-///
-/// The exit code is 1 if the database answered otherwise than the lesson expects.
+/// The lessons are upgrades of locks, locks in different orders, lost updates, and failures at COMMIT: first the wrong
+/// way, then the remedy. The exit code is 1 if the database did something else than the lesson says.
 #[derive(Parser)]
 #[command(name = "lessons", version)]
 struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
+    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
+    ///
+    /// A given database is kept, with a table `lessons`: start one run at a time. If the program was built without
+    /// PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu:
+    /// libpq-dev, libmariadb-dev).
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
 }
 
 fn main() -> ExitCode {
-    terminal::exit_code(PROGRAM.name, run(&Arguments::parse()))
+    let arguments = Arguments::parse();
+    run(&arguments).unwrap_or_else(|error| {
+        eprintln!("lessons: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
-    let database = location.database();
-    database.require_support(&PROGRAM)?;
-    let mut runner = LessonRunner::new(&database.url);
-    with_connection!(database.engine, C => lessons::run::<C>(&mut runner)?);
-    Ok(runner.end())
+    let place = Place::of(arguments.database_url.as_deref())?;
+    let database = place.database();
+    database.require_support()?;
+    let mut play = Play::new(&database.url);
+    with_connection!(database.engine, C => lessons::play::<C>(&mut play)?);
+    Ok(play.end())
 }

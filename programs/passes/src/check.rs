@@ -1,12 +1,12 @@
 //! Checks that the passes of a meeting are numbered from 1, each number once.
 //!
-//! It knows nothing but the numbers in the table: no sequence, no lock, and not what workers report.
+//! Uses only the numbers in the table: no sequence, no lock, and no report of an organiser.
 
 use std::collections::BTreeSet;
 
 /// The errors in the numbers of one meeting, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CheckResult {
+pub(crate) struct Verdict {
     /// Rows in the table.
     pub(crate) passes: usize,
     /// Missing numbers below the largest.
@@ -15,7 +15,7 @@ pub(crate) struct CheckResult {
     pub(crate) repeats: usize,
 }
 
-impl CheckResult {
+impl Verdict {
     /// Checks the numbers of all passes of a meeting, in any order.
     pub(crate) fn of(numbers: &[i64]) -> Self {
         let different: BTreeSet<i64> = numbers.iter().copied().collect();
@@ -42,10 +42,10 @@ impl CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use super::CheckResult;
+    use super::Verdict;
 
     fn gaps_and_repeats(numbers: &[i64]) -> (usize, usize) {
-        let verdict = CheckResult::of(numbers);
+        let verdict = Verdict::of(numbers);
         assert_eq!(verdict.passes, numbers.len());
         (verdict.gaps, verdict.repeats)
     }

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use crate::run::{assert_right, collate, completed};
-use program_test_support::{Run, assert_refused};
+use crate::run::{Run, collate};
 use tempfile::TempDir;
 
 const SMALL: [&str; 8] = [
@@ -18,15 +17,15 @@ const SMALL: [&str; 8] = [
 ];
 
 fn small(more: &[&str]) -> Run {
-    completed(&[&SMALL, more].concat())
+    Run::of(&[&SMALL, more].concat())
 }
 
 #[test]
 fn every_line_is_there_once_and_the_semaphore_is_full() {
     let run = small(&["--hours", "3"]);
-    assert_right(&run);
+    run.assert_right();
     assert_eq!(run.outcome["backend"], "sqlite");
-    run.assert_numbers(&[
+    let expected = [
         ("files", 300),
         ("lines", 6000),
         ("hours", 3),
@@ -36,20 +35,23 @@ fn every_line_is_there_once_and_the_semaphore_is_full() {
         ("kills", 0),
         ("stale_stopped", 0),
         ("leftovers", 0),
-    ]);
+    ];
+    for (field, number) in expected {
+        assert_eq!(run.number(field), number, "{field}: {run:?}");
+    }
 }
 
 #[test]
 fn fewer_permits_mean_fewer_holders() {
     let run = small(&["--permits", "2", "--read-time", "0ms"]);
-    assert_right(&run);
+    run.assert_right();
     assert_eq!(run.number("max_holders"), 2);
 }
 
 #[test]
-fn runs_with_more_permits_than_workers_end_right() {
+fn more_permits_than_workers_are_no_trouble() {
     let run = small(&["--permits", "50", "--processes", "1", "--threads", "2"]);
-    assert_right(&run);
+    run.assert_right();
     assert_eq!(run.number("max_holders"), 2);
 }
 
@@ -63,7 +65,7 @@ fn work_of_killed_processes_is_done_by_others() {
         "--kill-every",
         "300ms",
     ]);
-    assert_right(&run);
+    run.assert_right();
     assert!(run.number("kills") > 1, "{run:?}");
     assert!(run.number("takeovers") > 0, "{run:?}");
 }
@@ -71,7 +73,7 @@ fn work_of_killed_processes_is_done_by_others() {
 #[test]
 fn a_run_ends_however_often_processes_are_killed() {
     let run = small(&["--lease", "100ms", "--tick", "50ms", "--kill-every", "10ms"]);
-    assert_right(&run);
+    run.assert_right();
     assert!(run.number("kills") > 5, "{run:?}");
 }
 
@@ -92,7 +94,7 @@ const PAUSES: [&str; 10] = [
 #[test]
 fn stale_workers_are_stopped() {
     let run = small(&PAUSES);
-    assert_right(&run);
+    run.assert_right();
     assert!(run.number("pauses") > 1, "{run:?}");
     assert!(run.number("stale_stopped") > 0, "{run:?}");
 }
@@ -100,7 +102,7 @@ fn stale_workers_are_stopped() {
 #[test]
 fn fences_stop_careless_workers_when_they_commit() {
     let run = small(&[&PAUSES[..], &["--careless"]].concat());
-    assert_right(&run);
+    run.assert_right();
     assert!(run.number("stale_at_commit") > 0, "{run:?}");
 }
 
@@ -118,7 +120,7 @@ fn a_directory_keeps_one_file_for_each_hour_and_is_not_used_twice() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().to_str().expect("UTF-8");
     let arguments = [&SMALL[..], &["--hours", "4", "--directory", path]].concat();
-    assert_right(&completed(&arguments));
+    Run::of(&arguments).assert_right();
     let hours = fs::read_dir(directory.path().join("hours")).expect("hours");
     assert_eq!(hours.count(), 4);
 
@@ -130,7 +132,7 @@ fn a_directory_keeps_one_file_for_each_hour_and_is_not_used_twice() {
 
 #[test]
 fn unusable_arguments_are_refused() {
-    let cases = [
+    for (arguments, reason) in [
         (["--database-url", "oracle://x"], "not oracle://"),
         (["--database-url", ":memory:"], "name a file"),
         (["--kill-every", "1"], "500ms"),
@@ -138,6 +140,10 @@ fn unusable_arguments_are_refused() {
         (["--permits", "0"], "--permits"),
         (["--permits", "100001"], "100001"),
         (["--lease", "0ms"], "lease"),
-    ];
-    assert_refused(|| collate(&[]), &cases);
+    ] {
+        let output = collate(&arguments).output().expect("collate starts");
+        assert!(!output.status.success(), "{arguments:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(reason), "{message}");
+    }
 }

@@ -1,0 +1,203 @@
+//! A flag that ends waits.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Ends the waits of a [`LockPool`](crate::LockPool): when the client of a request hangs up, or the process is to end.
+///
+/// Clones are the same token. A token is stopped once and stays stopped. A wait that begins on a stopped token ends at
+/// once.
+///
+/// ```
+/// use diesel_locks::StopToken;
+///
+/// let shutdown = StopToken::new(); // of the process
+/// let request = shutdown.child(); // of one request
+/// let hang_up = request.stop_on_drop();
+///
+/// drop(hang_up); // the handler's future was dropped
+/// assert!(request.is_stopped() && !shutdown.is_stopped());
+/// ```
+#[derive(Clone, Default)]
+pub struct StopToken(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    stopped: AtomicBool,
+    callbacks: Mutex<Callbacks>,
+    /// Removes the callback of a child from its parent.
+    _parent: Option<Registration>,
+}
+
+#[derive(Default)]
+struct Callbacks {
+    next: u64,
+    by_number: BTreeMap<u64, Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl StopToken {
+    /// Creates a token that is not stopped.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a token that is stopped when this one is stopped. Stopping the child does not stop this one.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let child = Arc::new_cyclic(|child: &Weak<State>| {
+            let weak = Weak::clone(child);
+            let registration = self.on_stop(move || {
+                if let Some(state) = weak.upgrade() {
+                    state.stop();
+                }
+            });
+            State {
+                _parent: Some(registration),
+                ..State::default()
+            }
+        });
+        // The parent may have been stopped before the child was complete.
+        if self.is_stopped() {
+            child.stop();
+        }
+        Self(child)
+    }
+
+    /// Stops the token, and wakes all that wait on it. Returns without waiting for them.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Returns whether the token is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is
+    /// dropped when the client hangs up.
+    pub fn stop_on_drop(&self) -> StopOnDrop {
+        StopOnDrop(self.clone())
+    }
+
+    /// Has `wake` called when the token is stopped, or at once if it is stopped, until the registration is dropped.
+    pub(crate) fn on_stop(&self, wake: impl Fn() + Send + Sync + 'static) -> Registration {
+        let mut callbacks = self.0.lock();
+        let number = callbacks.next;
+        callbacks.next += 1;
+        callbacks.by_number.insert(number, Arc::new(wake));
+        drop(callbacks);
+        if self.is_stopped() {
+            self.0.call();
+        }
+        Registration {
+            token: Arc::clone(&self.0),
+            number,
+        }
+    }
+}
+
+impl State {
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.call();
+    }
+
+    fn call(&self) {
+        // Without the lock: a callback may drop the last clone of a child, which removes itself.
+        let callbacks: Vec<_> = self.lock().by_number.values().cloned().collect();
+        for wake in callbacks {
+            wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Callbacks> {
+        self.callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for StopToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StopToken")
+            .field("stopped", &self.is_stopped())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A callback of a token, until it is dropped.
+pub(crate) struct Registration {
+    token: Arc<State>,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.token.lock().by_number.remove(&self.number);
+    }
+}
+
+/// Stops a [`StopToken`] when it is dropped; see [`StopToken::stop_on_drop`].
+#[derive(Debug)]
+#[must_use = "dropping the guard stops the token"]
+pub struct StopOnDrop(StopToken);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::StopToken;
+
+    #[test]
+    fn stop_calls_each_registered_callback_and_no_dropped_one() {
+        let token = StopToken::new();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = |calls: &Arc<AtomicUsize>| {
+            let calls = Arc::clone(calls);
+            move || {
+                calls.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let _kept = token.on_stop(count(&calls));
+        drop(token.on_stop(count(&calls)));
+        token.clone().stop();
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        let _late = token.on_stop(count(&calls));
+        assert!(calls.load(Ordering::SeqCst) >= 2);
+    }
+
+    #[test]
+    fn child_is_stopped_with_its_parent_and_not_the_other_way_round() {
+        let parent = StopToken::new();
+        let (first, second) = (parent.child(), parent.child());
+        let grandchild = first.child();
+        first.stop();
+        assert!(grandchild.is_stopped());
+        assert!(!parent.is_stopped() && !second.is_stopped());
+        parent.stop();
+        assert!(second.is_stopped());
+        assert!(parent.child().is_stopped());
+    }
+
+    #[test]
+    fn dropped_child_is_removed_from_its_parent() {
+        let parent = StopToken::new();
+        drop(parent.child());
+        assert!(parent.0.lock().by_number.is_empty());
+    }
+
+    #[test]
+    fn dropping_the_guard_stops_the_token() {
+        let token = StopToken::new();
+        drop(token.stop_on_drop());
+        assert!(token.is_stopped());
+    }
+}

@@ -1,0 +1,255 @@
+//! A place in a queue.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::waiters::{Position, Queue, State, Waiter};
+use super::{MAX_POLL_INTERVAL, MIN_POLL_INTERVAL, Queues, Released, Turn};
+use crate::backoff;
+
+/// A place in a queue, which ends when the ticket is dropped.
+pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
+    pub(super) queues: &'a Queues<K, T>,
+    pub(super) key: K,
+    pub(super) position: Position,
+    /// The number of refused queries.
+    pub(super) refusals: u32,
+    pub(super) target_known: bool,
+    /// When the target is to be identified.
+    pub(super) identify_at: Option<Instant>,
+    /// Whether the present query follows a release.
+    pub(super) notified: bool,
+    /// Whether the waiter is identifying its target, and has not queried yet.
+    pub(super) identifying: bool,
+}
+
+impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
+    /// Waits for the turn to query, or until `deadline`, when the waiter queries for the last time.
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Turn {
+        self.wait_unless(deadline, || false)
+    }
+
+    /// [`wait`](Self::wait) that also ends when `stopped` returns true. [`Queues::wake_all`] has it asked.
+    pub(crate) fn wait_unless(
+        &mut self,
+        deadline: Option<Instant>,
+        stopped: impl Fn() -> bool,
+    ) -> Turn {
+        match self.position {
+            Position::Immediate { .. } => Turn::Query { notified: None },
+            Position::Independent => {
+                if self.refusals > 0 {
+                    let pause = self.pause();
+                    let remaining =
+                        deadline.map(|time| time.saturating_duration_since(Instant::now()));
+                    sleep(remaining.map_or(pause, |remaining| remaining.min(pause)));
+                }
+                Turn::Query { notified: None }
+            }
+            Position::Queued { number } => self.wait_in_queue(number, deadline, stopped),
+        }
+    }
+
+    fn wait_in_queue(
+        &mut self,
+        number: u64,
+        deadline: Option<Instant>,
+        stopped: impl Fn() -> bool,
+    ) -> Turn {
+        let mut poll_at = None;
+        let mut all = self.queues.lock();
+        loop {
+            let queue = all
+                .get_mut(&self.key)
+                .and_then(|queues| queues.queue_of(number))
+                .expect("a queue with a waiter");
+            let now = Instant::now();
+            let is_first = queue
+                .first_sleeping()
+                .is_some_and(|(first, _)| *first == number);
+            let yield_until = queue.yield_until.filter(|_| is_first);
+            let waiter = queue
+                .waiters
+                .get_mut(&number)
+                .expect("a waiter with a ticket");
+            let mut notified = match waiter.state {
+                State::Notified(released) => Some(released),
+                State::Sleeping | State::Querying => None,
+            };
+            if notified.is_none() && yield_until.is_some_and(|end| now >= end) {
+                queue.yield_until = None;
+                notified = Some(Released(None));
+            }
+            if is_first && poll_at.is_none() {
+                poll_at = Some(now + self.pause());
+            }
+            let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
+            let ended = passed(deadline) || stopped();
+            if notified.is_some() || (is_first && passed(poll_at)) || ended {
+                waiter.state = State::Querying;
+                queue.wake_first();
+                self.notified = notified.is_some();
+                return Turn::Query { notified };
+            }
+            if passed(self.identify_at) {
+                // The database may not respond: meanwhile the next sleeping waiter is the first.
+                self.identifying = true;
+                waiter.state = State::Querying;
+                queue.wake_first();
+                return Turn::Identify;
+            }
+            let wake_at = [
+                deadline,
+                poll_at.filter(|_| is_first),
+                yield_until,
+                self.identify_at,
+            ];
+            let wake = Arc::clone(&waiter.wake);
+            all = match wake_at.into_iter().flatten().min() {
+                Some(time) => {
+                    let limit = time.saturating_duration_since(now);
+                    let woken = wake.wait_timeout(all, limit);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => wake.wait(all).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let pauses = self.refusals.saturating_sub(1);
+        backoff::jittered(backoff::growing(
+            pauses,
+            MIN_POLL_INTERVAL,
+            MAX_POLL_INTERVAL,
+        ))
+    }
+
+    /// Whether the target is unknown.
+    pub(crate) fn needs_target(&self) -> bool {
+        !self.target_known
+    }
+
+    /// Sets the target, and moves the ticket to its queue. Without a target no other waiter waits for the same.
+    pub(crate) fn set_target(&mut self, target: Option<T>) {
+        self.target_known = true;
+        self.identify_at = None;
+        let identifying = std::mem::take(&mut self.identifying);
+        let mut all = self.queues.lock();
+        let Some(queues) = all.get_mut(&self.key) else {
+            return;
+        };
+        let (number, missed) = match self.position {
+            Position::Independent => return,
+            Position::Immediate { number } => (number, std::mem::take(&mut queues.missed)),
+            Position::Queued { number } => {
+                let Some(queue) = queues.queue_of(number) else {
+                    return;
+                };
+                if target.is_some() && queue.target == target {
+                    if identifying {
+                        queue.sleep_or_query(number);
+                    }
+                    return;
+                }
+                if queue.target.is_some() {
+                    self.queues.ambiguous.store(true, Ordering::SeqCst);
+                    (number, 0)
+                } else {
+                    (number, std::mem::take(&mut queues.missed))
+                }
+            }
+        };
+        if std::mem::take(&mut self.notified)
+            && let Some(queue) = queues.queue_of(number)
+        {
+            queue.notify_first(Released(None));
+        }
+        queues.remove(self.position);
+        let Some(target) = target else {
+            self.position = Position::Independent;
+            self.queues.tickets.fetch_sub(1, Ordering::SeqCst);
+            if queues.is_empty() {
+                all.remove(&self.key);
+            }
+            return;
+        };
+        self.position = Position::Queued { number };
+        let mut followers = BTreeMap::new();
+        if !self.queues.ambiguous.load(Ordering::SeqCst) {
+            // Later waiters would be refused too. They follow, and identify their targets later.
+            let queue = queues.queue_for(None);
+            let all = std::mem::take(&mut queue.waiters);
+            (queue.waiters, followers) = all
+                .into_iter()
+                .partition(|(_, waiter)| waiter.once || waiter.state != State::Sleeping);
+            queues.by_target.retain(|queue| !queue.waiters.is_empty());
+        }
+        let queue = queues.queue_for(Some(target));
+        queue.missed += missed;
+        let mut waiter = Waiter::new(false);
+        if identifying && queue.waiters.is_empty() {
+            // No other waiter queries for it there, and it has not queried yet.
+            waiter.state = State::Notified(Released(None));
+        }
+        queue.waiters.insert(number, waiter);
+        queue.waiters.append(&mut followers);
+    }
+
+    /// Records that the query was refused. To be called after [`set_target`](Self::set_target).
+    pub(crate) fn record_refusal(&mut self) {
+        self.refusals = self.refusals.saturating_add(1);
+        self.notified = false;
+        self.in_queue(Queue::sleep_or_query);
+    }
+
+    /// Ends the wait after a query that succeeded. A waiter that was not notified of the release lets the next one
+    /// query, as there may be more; a first query lets the next first query start.
+    pub(crate) fn finish(mut self) {
+        let notified = std::mem::take(&mut self.notified);
+        self.in_queue(|queue, _| {
+            if !notified || queue.target.is_none() {
+                queue.notify_first(Released(None));
+            }
+        });
+    }
+
+    fn in_queue(&self, change: impl FnOnce(&mut Queue<T>, u64)) {
+        if let Position::Queued { number } = self.position
+            && let Some(queue) = self
+                .queues
+                .lock()
+                .get_mut(&self.key)
+                .and_then(|queues| queues.queue_of(number))
+        {
+            change(queue, number);
+        }
+    }
+}
+
+impl<K: Eq + Hash, T: PartialEq> Drop for Ticket<'_, K, T> {
+    fn drop(&mut self) {
+        if matches!(self.position, Position::Independent) {
+            return;
+        }
+        self.queues.tickets.fetch_sub(1, Ordering::SeqCst);
+        let mut all = self.queues.lock();
+        if let Some(queues) = all.get_mut(&self.key) {
+            // It was notified of a release, and has neither used it nor been refused.
+            if let Position::Queued { number } = self.position
+                && self.notified
+                && let Some(queue) = queues.queue_of(number)
+            {
+                queue.notify_first(Released(None));
+            }
+            queues.remove(self.position);
+            if queues.is_empty() {
+                all.remove(&self.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Waiting for object locks without a connection.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LockPool, StopToken};
+
+use crate::support::Backend;
+use crate::support::threads::{Holder, LONG, result_of, spawn};
+
+const ID: &str = "Account:4711";
+
+fn locks<B: Backend>(database: &B, connections: u32) -> LockPool<B::Conn> {
+    LockPool::new(database.pool(connections))
+}
+
+fn request() -> LockRequest {
+    LockRequest::new(ID).wait(Wait::AtMost(LONG))
+}
+
+/// Counts the closures that run, and fails if two run at the same time.
+#[derive(Default)]
+struct Runs {
+    running: AtomicBool,
+    ended: AtomicUsize,
+}
+
+impl Runs {
+    fn run(&self) {
+        assert!(!self.running.swap(true, Ordering::SeqCst), "two hold it");
+        std::thread::yield_now();
+        assert!(self.running.swap(false, Ordering::SeqCst));
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::SeqCst)
+    }
+}
+
+/// A thread that waits for the lock, and runs.
+fn wait_for_lock<C: ObjectLockExt + R2D2Connection + Send + 'static>(
+    locks: &LockPool<C>,
+    request: LockRequest,
+    runs: &Arc<Runs>,
+) -> Receiver<Result<(), Error>> {
+    let (locks, runs) = (locks.clone(), Arc::clone(runs));
+    spawn(move || {
+        locks.with_object_lock(request, |_| {
+            runs.run();
+            Ok(())
+        })
+    })
+}
+
+fn await_waiters<C: ObjectLockExt + R2D2Connection>(locks: &LockPool<C>, count: usize) {
+    let started = Instant::now();
+    while locks.waiting() != count {
+        assert!(started.elapsed() < LONG, "{} wait", locks.waiting());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn waiters_leave_connections_to_others<B: Backend>() {
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 2);
+    let runs = Arc::default();
+    let holder = Holder::acquire(&database, ID);
+    let waiters = [(); 40].map(|()| wait_for_lock(&locks, request(), &runs));
+    await_waiters(&locks, 40);
+    for _ in 0..50 {
+        let mut conn = locks.pool().get().expect("a connection");
+        assert_eq!(B::number(&mut conn, "SELECT 1"), 1);
+    }
+    assert_eq!(runs.ended(), 0);
+    holder.release();
+    for waiter in waiters {
+        result_of(&waiter).expect("the lock");
+    }
+    assert_eq!(runs.ended(), 40);
+    assert_eq!(locks.waiting(), 0);
+}
+
+pub(crate) fn lock_pools_and_connections_exclude_each_other<B: Backend>() {
+    let database = Arc::new(B::new());
+    let pools = [locks(&*database, 3), locks(&*database, 3)];
+    let both = || LockRequest::all([ID, "Account:4712"]).wait(Wait::AtMost(LONG));
+    let mut threads = Vec::new();
+    for pool in &pools {
+        for number in 0..4 {
+            let pool = pool.clone();
+            let request = if number % 2 == 0 { request() } else { both() };
+            threads.push(spawn(move || {
+                for _ in 0..10 {
+                    pool.with_object_lock(&request, |conn| {
+                        B::count_up(conn, 0);
+                        Ok::<_, Error>(())
+                    })
+                    .expect("the lock");
+                }
+            }));
+        }
+    }
+    let conn = Arc::clone(&database);
+    threads.push(spawn(move || {
+        let mut conn = conn.connect();
+        for _ in 0..10 {
+            conn.with_object_lock(request(), |conn| {
+                B::count_up(conn, 0);
+                Ok::<_, Error>(())
+            })
+            .expect("the lock");
+        }
+    }));
+    for thread in &threads {
+        result_of(thread);
+    }
+    assert_eq!(B::counter(&mut database.connect(), 0), 90);
+}
+
+pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 2);
+    let runs = Arc::default();
+    let holder = Holder::acquire(&database, ID);
+    let shutdown = StopToken::new();
+    let client = shutdown.child();
+    let hang_up = client.stop_on_drop();
+    let waiter = wait_for_lock(&locks.stopped_by(&client), request(), &runs);
+    let others = [(); 3].map(|()| wait_for_lock(&locks.stopped_by(&shutdown), request(), &runs));
+    await_waiters(&locks, 4);
+    drop(hang_up);
+    // The lock is still held.
+    let error = result_of(&waiter).expect_err("stopped");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert!(error.to_string().contains(ID), "{error}");
+    await_waiters(&locks, 3);
+    shutdown.stop();
+    for other in others {
+        let error = result_of(&other).expect_err("stopped");
+        assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    }
+    holder.release();
+    let late = wait_for_lock(&locks.stopped_by(&shutdown), request(), &runs);
+    let error = result_of(&late).expect_err("stopped before it began");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert_eq!(runs.ended(), 0);
+    result_of(&wait_for_lock(&locks, request(), &runs)).expect("the lock is free");
+}
+
+pub(crate) fn wait_for_a_connection_of_the_pool_ends<B: Backend>() {
+    let database = B::new();
+    let locks = locks(&database, 1);
+    let runs = Arc::default();
+    let borrowed = locks.pool().get().expect("a connection");
+    let limit = Duration::from_millis(100);
+    let limited = LockRequest::new(ID).wait(Wait::AtMost(limit));
+    let error = result_of(&wait_for_lock(&locks, limited, &runs)).expect_err("no connection");
+    assert!(matches!(error, Error::Pool(_)), "{error:?}");
+    let stop = StopToken::new();
+    let waiter = wait_for_lock(&locks.stopped_by(&stop), request(), &runs);
+    await_waiters(&locks, 1);
+    stop.stop();
+    let error = result_of(&waiter).expect_err("stopped");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert_eq!(runs.ended(), 0);
+    drop(borrowed);
+    result_of(&wait_for_lock(&locks, request(), &runs)).expect("a connection");
+}
+
+pub(crate) fn wait_on_a_pool_ends_after_its_limit<B: Backend>() {
+    let database = Arc::new(B::new());
+    let pool = B::pool_with(&database.url(), 2, Duration::from_millis(300), |_| ());
+    let locks = LockPool::new(pool);
+    let runs = Arc::default();
+    let holder = Holder::acquire(&database, ID);
+    let requests = [
+        (LockRequest::new(ID), 300),
+        (
+            request().wait(Wait::AtMost(Duration::from_millis(120))),
+            120,
+        ),
+        (request().wait(Wait::AtMost(Duration::ZERO)), 0),
+    ];
+    for (request, millis) in requests {
+        let error = result_of(&wait_for_lock(&locks, request, &runs)).expect_err("held");
+        let Error::LockTimeout { waited, limit, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(limit, Some(Duration::from_millis(millis)));
+        assert!(waited >= Duration::from_millis(millis), "{waited:?}");
+    }
+    let error = result_of(&wait_for_lock(&locks, request().wait(Wait::No), &runs));
+    let error = error.expect_err("held");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let error = result_of(&wait_for_lock(
+        &locks,
+        request().wait(Wait::AtMost(Duration::MAX)),
+        &runs,
+    ));
+    assert!(matches!(error, Err(Error::InvalidWait { .. })), "{error:?}");
+    holder.release();
+    assert_eq!(runs.ended(), 0);
+}
+
+pub(crate) fn error_and_panic_on_a_pool_roll_back_and_release<B: Backend>() {
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 2);
+    let runs = Arc::default();
+    let outcome = locks.with_object_lock(request(), |conn| {
+        B::count_up(conn, 0);
+        Err::<(), _>(diesel::result::Error::RollbackTransaction.into())
+    });
+    assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
+    let mut waiter = None;
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        locks.with_object_lock(request(), |conn| {
+            B::count_up(conn, 0);
+            waiter = Some(wait_for_lock(&locks, request(), &runs));
+            await_waiters(&locks, 1);
+            assert_ne!(runs.ended(), 0, "a bug of the application");
+            Ok::<_, Error>(())
+        })
+    }));
+    assert!(panicked.is_err());
+    result_of(&waiter.expect("a waiter")).expect("the lock is released");
+    assert_eq!(
+        B::counter(&mut locks.pool().get().expect("a connection"), 0),
+        0
+    );
+    assert_eq!(runs.ended(), 1);
+}
