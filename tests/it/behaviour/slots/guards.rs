@@ -12,7 +12,7 @@ use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
 use super::{HOUR, acquire, is_full, one_hour, single_slot};
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
-use crate::support::threads::LONG;
+use crate::support::threads::{LONG, begin, roll_back};
 
 /// A renewer with a pool of its own.
 pub(super) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
@@ -194,6 +194,22 @@ pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {
         assert!(guard.is_held());
     }
     guard.release().expect("ours");
+}
+
+/// The drop does not wait for the transaction that has locked the slot's row; the release is done later.
+pub(crate) fn dropped_guard_is_released_when_its_row_is_unlocked<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let guard = guarded::<B>(&renewer, &single_slot(), &one_hour());
+    let mut other = database.connect();
+    begin(&mut other);
+    B::sql(&mut other, "UPDATE diesel_locks_slots SET token = token");
+    drop(guard);
+    assert_eq!(conn.held_slots(single_slot()).expect("rows").len(), 1);
+    roll_back(&mut other);
+    await_release::<B>(&mut conn);
+    assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
 /// Counts the statements of this connection in which one of these texts is.

@@ -1,0 +1,172 @@
+//! The tests that each engine runs, by module.
+
+mod core_list;
+
+pub(crate) use core_list::core_tests;
+
+/// The tests that run on every engine.
+macro_rules! all_tests {
+    ($backend:ident) => {
+        crate::core_tests!($backend);
+        crate::session_tests!($backend);
+
+        crate::backend_tests!($backend:
+            errors::{
+                lock_object_needs_a_transaction,
+                a_missing_table_names_migrate,
+                read_only_connection_is_a_typed_error,
+                a_stale_transaction_is_refused,
+                purge_and_migrate_need_to_be_outside_a_transaction,
+            },
+            tables::{
+                eight_servers_migrate_at_once,
+                down_migrations_leave_nothing,
+                our_migration_sorts_before_the_applications,
+                a_missing_table_of_slots_names_migrate,
+                a_missing_table_of_sequences_names_migrate,
+            },
+            lock_pool::{
+                waiters_leave_connections_to_others,
+                lock_pools_and_connections_exclude_each_other,
+                stopped_waiter_does_not_run,
+                wait_for_a_connection_of_the_pool_ends,
+                wait_on_a_pool_ends_after_its_limit,
+                error_and_panic_on_a_pool_roll_back_and_release,
+            },
+            large::{
+                fifty_thousand_transient_locks_are_one_request,
+                a_large_request_locks_all_or_none,
+                too_many_kept_locks_are_refused,
+            },
+            events::{
+                tracing_records_acquired_unavailable_timeout_and_released,
+                held_time_starts_at_the_grant,
+            },
+            semaphore_state_machine::{
+                semaphores_behave_as_their_model,
+            },
+            session_state::{
+                drawing_a_number_keeps_the_last_inserted_id,
+                locking_an_object_keeps_the_last_inserted_id,
+                semaphores_keep_the_last_inserted_id,
+                panic_restores_session_limits,
+            },
+        );
+        mod emptied_tables {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                fences::{
+                    missing_fence_row_is_restored,
+                },
+            );
+        }
+        mod properties {
+            use super::$backend;
+            use crate::behaviour::properties as bodies;
+
+            crate::backend_tests!($backend:
+                forged_slots::{
+                    property_slot_parts,
+                },
+                ids::{
+                    property_id_text,
+                    property_id_pair,
+                    property_lock_all_or_none,
+                },
+                leases::{
+                    property_lease_duration,
+                    property_purge_age,
+                },
+                names::{
+                    property_semaphore_name,
+                    property_holder_text,
+                    guards_of_any_names_are_renewed_and_released,
+                },
+                numbers::{
+                    property_permits,
+                    property_sequence_name,
+                    property_drawn_numbers,
+                },
+                retries::{
+                    property_retry_attempts,
+                },
+                waits::{
+                    property_wait,
+                },
+            );
+        }
+    };
+}
+pub(crate) use all_tests;
+
+/// The tests of several sessions that hold different ids at the same time, which SQLite's one writer can't.
+macro_rules! many_writers_tests {
+    ($backend:ident) => {
+        mod many_writers {
+            use super::$backend;
+            use crate::behaviour as bodies;
+
+            crate::backend_tests!($backend:
+                multi_lock::{
+                    short_waits_do_not_add_up,
+                },
+            );
+            mod slots {
+                use super::$backend;
+                use crate::behaviour::slots as bodies;
+
+                crate::backend_tests!($backend:
+                    rows::{
+                        acquire_timeout_holds_while_a_resize_is_stalled,
+                    },
+                );
+            }
+        }
+    };
+}
+pub(crate) use many_writers_tests;
+
+/// The tests that set something in a session and read it later, or need a session for each of many connections.
+macro_rules! session_tests {
+    ($backend:ident) => {
+        mod session {
+            use super::$backend;
+            use crate::behaviour as bodies;
+
+            crate::backend_tests!($backend:
+                waiting::{
+                    session_limits_are_restored_after_a_wait,
+                    timeout_holds_while_the_lock_changes_hands_quickly,
+                },
+            );
+            mod slots {
+                use super::$backend;
+                use crate::behaviour::slots as bodies;
+
+                crate::backend_tests!($backend:
+                    transactions::{
+                        a_stale_transaction_is_refused_a_slot,
+                        session_isolation_level_does_not_matter_outside_transactions,
+                    },
+                );
+            }
+            mod sequences {
+                use super::$backend;
+                use crate::behaviour::sequences as bodies;
+
+                crate::backend_tests!($backend:
+                    numbering::{
+                        failed_draw_is_retried_on_its_connection,
+                    },
+                    isolation_levels::{
+                        levels_above_read_committed_draw_without_gaps_or_repeats,
+                        draw_after_an_old_snapshot_is_new_or_fails,
+                    },
+                );
+            }
+        }
+    };
+}
+pub(crate) use session_tests;
