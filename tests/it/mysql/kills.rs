@@ -1,0 +1,209 @@
+//! Statements and migrations that are killed half-way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
+use crate::support::failing_proxy::{connect_failing, connect_killing};
+use crate::support::mysql::{Mysql, words};
+
+/// `KILL QUERY` ends the statement that sets a limit back, or that releases a named lock, once or always: the
+/// session is as before and holds nothing, or a pool discards the connection.
+#[test]
+fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
+    let database = Mysql::new();
+    let a = |retention| {
+        LockRequest::new("a")
+            .retention(retention)
+            .wait(Wait::AtMost(Duration::from_secs(5)))
+    };
+    let locked = |conn: &mut MysqlConnection, lock: &LockRequest| {
+        let transaction = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
+        conn.run_transaction(transaction, |conn| conn.lock_object(lock))
+    };
+    for (text, lock) in [
+        ("@diesel_locks_limit = NULL", a(Retention::Kept)),
+        ("@diesel_locks_limit = NULL", a(Retention::Transient)),
+        ("DO RELEASE_LOCK", a(Retention::Transient)),
+    ] {
+        for refusals in [0, 1, 5, usize::MAX] {
+            let left = Arc::new(AtomicUsize::new(0));
+            let mut conn = connect_failing(&database, text, &left);
+            Mysql::set_session_limits(&mut conn);
+            let before = Mysql::session_limits(&mut conn);
+            // Prepares the statements.
+            locked(&mut conn, &lock).expect("free");
+            left.store(refusals, Ordering::SeqCst);
+            let result = locked(&mut conn, &lock);
+            let refused = refusals - left.swap(0, Ordering::SeqCst);
+            if refusals == usize::MAX {
+                assert!(refused > 5, "{refused} of {text}");
+                assert!(conn.is_broken(), "a pool discards it: {result:?}");
+                drop(conn);
+                // The server notices.
+                let again = a(Retention::Transient);
+                database
+                    .connect()
+                    .with_object_lock(again, |_| Ok::<_, Error>(()))
+                    .expect("the session has ended");
+                continue;
+            }
+            assert_eq!(refused, refusals, "{text}");
+            result.expect("free");
+            assert!(!conn.is_broken());
+            assert_eq!(Mysql::session_limits(&mut conn), before, "{text}");
+            database
+                .connect()
+                .with_object_lock(a(Retention::Transient).wait(Wait::No), |_| {
+                    Ok::<_, Error>(())
+                })
+                .expect("nothing of the lock is left");
+        }
+    }
+}
+
+/// `KILL QUERY`, or the loss of the connection, while the message of COMMIT runs: what is committed is not called an
+/// error that leaves nothing behind.
+#[test]
+fn killed_commit_has_an_unknown_outcome() {
+    let database = Mysql::new();
+    for (target, cut, known, committed) in [
+        ("SET SESSION autocommit = COALESCE(", false, false, 1),
+        ("COMMIT; SET SESSION autocommit", false, false, 0),
+        ("RELEASE SAVEPOINT diesel_locks_started", false, true, 0),
+        ("RELEASE SAVEPOINT diesel_locks_started", true, false, 0),
+    ] {
+        let armed = Arc::new(AtomicBool::new(false));
+        let mut conn = connect_killing(&database, target, cut, &armed);
+        let session = Mysql::session(&mut conn);
+        let before = Mysql::counter(&mut database.connect(), 0);
+        let mut runs = 0;
+        let retry =
+            TransactionOptions::new().retry(RetryPolicy::max_attempts(3).retry_lock_timeouts());
+        let result = conn.run_transaction(retry, |conn| {
+            runs += 1;
+            Mysql::count_up(conn, 0);
+            armed.store(true, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        });
+        let error = result.expect_err("it did not end well");
+        let unknown = matches!(error, Error::OutcomeUnknown { .. });
+        assert_eq!(unknown, !known, "{target}, {cut}: {error:?}");
+        assert_eq!(runs, 1, "{target}");
+        let after = Mysql::counter(&mut database.connect(), 0);
+        assert_eq!(after - before, committed, "{target}");
+        assert_eq!(conn.is_broken(), cut, "{target}");
+        if !cut {
+            assert_eq!(Mysql::session(&mut conn), session, "{target}");
+            Mysql::count_up(&mut conn, 1);
+        }
+    }
+    assert_eq!(Mysql::counter(&mut database.connect(), 1), 3);
+}
+
+macro_rules! script {
+    ($name:literal, $way:literal) => {
+        include_str!(concat!(
+            "../../../migrations/mysql/00000000000000-diesellocks-",
+            $name,
+            "/",
+            $way,
+            ".sql"
+        ))
+    };
+}
+
+macro_rules! scripts {
+    ($name:literal) => {
+        (script!($name, "up"), script!($name, "down"))
+    };
+}
+
+/// The migrations, what makes and what removes the tables.
+const SCRIPTS: [(&str, &str); MIGRATIONS] = [
+    scripts!("0001_object_locks"),
+    scripts!("0002_semaphores"),
+    scripts!("0003_sequences"),
+];
+
+/// The statements of a script, without comments.
+fn statements(script: &str) -> Vec<String> {
+    let lines = script
+        .lines()
+        .map(|line| line.split("--").next().unwrap_or_default());
+    let script = lines.collect::<Vec<_>>().join("\n");
+    let statements = script
+        .split(';')
+        .map(str::trim)
+        .filter(|statement| !statement.is_empty());
+    statements.map(str::to_owned).collect()
+}
+
+/// All columns and indices of the crate's tables.
+fn tables(conn: &mut MysqlConnection) -> String {
+    Mysql::sql(conn, "SET SESSION group_concat_max_len = 100000");
+    let columns = words(
+        conn,
+        "SELECT COALESCE(GROUP_CONCAT(CONCAT_WS(' ', table_name, column_name, column_type, is_nullable) \
+         ORDER BY table_name, ordinal_position SEPARATOR '; '), '') FROM information_schema.columns \
+         WHERE table_schema = DATABASE() AND table_name LIKE 'diesel%'",
+    );
+    let indices = words(
+        conn,
+        "SELECT COALESCE(GROUP_CONCAT(CONCAT_WS(' ', table_name, index_name, column_name) \
+         ORDER BY table_name, index_name, seq_in_index SEPARATOR '; '), '') FROM information_schema.statistics \
+         WHERE table_schema = DATABASE() AND table_name LIKE 'diesel%'",
+    );
+    format!("{columns} {indices}")
+}
+
+/// Each statement commits by itself there, so that a killed server leaves those that it has run.
+#[test]
+fn migrate_resumes_after_a_kill_at_any_statement() {
+    let complete = tables(&mut Mysql::new().connect());
+    let up: Vec<String> = SCRIPTS.iter().flat_map(|(up, _)| statements(up)).collect();
+    let down: Vec<String> = SCRIPTS
+        .iter()
+        .rev()
+        .flat_map(|(_, down)| statements(down))
+        .collect();
+    assert_eq!((up.len(), down.len()), (6, 5));
+    for ran in 0..=up.len() {
+        let database = Mysql::empty();
+        let mut conn = database.connect();
+        for statement in &up[..ran] {
+            Mysql::sql(&mut conn, statement);
+        }
+        let versions = diesel_locks::migrate(&mut conn).expect("migrate");
+        assert_eq!(versions.len(), MIGRATIONS, "after {ran} statements");
+        assert_eq!(tables(&mut conn), complete, "after {ran} statements");
+        let fences = Mysql::number(&mut conn, "SELECT COUNT(*) FROM diesel_locks_fences");
+        assert_eq!(fences, 1, "after {ran} statements");
+    }
+    for ran in 0..=up.len() {
+        let database = Mysql::empty();
+        let mut conn = database.connect();
+        for statement in up[..ran].iter().chain(&down) {
+            Mysql::sql(&mut conn, statement);
+        }
+        assert_eq!(tables(&mut conn), " ", "after {ran} statements");
+    }
+    for ran in 0..=down.len() {
+        let database = Mysql::new();
+        let mut conn = database.connect();
+        for statement in &down[..ran] {
+            Mysql::sql(&mut conn, statement);
+        }
+        Mysql::revert_all_migrations(&mut conn);
+        assert_eq!(tables(&mut conn), " ", "after {ran} statements");
+        diesel_locks::migrate(&mut conn).expect("migrate again");
+        assert_eq!(tables(&mut conn), complete, "after {ran} statements");
+    }
+}

@@ -1,0 +1,300 @@
+//! Waits that end in time, and statements that a time-out has ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::prelude::*;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::behaviour;
+use crate::support::Backend;
+use crate::support::mysql::Mysql;
+use crate::support::threads::{Holder, result_of, spawn};
+
+/// Another session has locked the table, which is not a row's lock.
+#[test]
+fn waits_and_tries_end_while_the_table_is_locked() {
+    let database = Arc::new(Mysql::new());
+    let limit = Duration::from_millis(300);
+    for hold in [
+        "LOCK TABLES diesel_locks_objects WRITE",
+        "FLUSH TABLES diesel_locks_objects WITH READ LOCK",
+    ] {
+        for (ids, retention) in [
+            (1, Retention::Transient),
+            (1, Retention::Kept),
+            // More than one message locks.
+            (101, Retention::Transient),
+        ] {
+            for (warm, inside) in [(false, false), (true, false), (true, true)] {
+                let lock = LockRequest::all((0..ids).map(|id| format!("a {id}")))
+                    .retention(retention)
+                    .wait(Wait::AtMost(limit));
+                let mut conn = database.connect();
+                if warm {
+                    conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                        .expect("free");
+                }
+                let mut holder = database.connect();
+                // When it returns, the table is locked.
+                holder.batch_execute(hold).expect(hold);
+                let waiter = {
+                    let lock = lock.clone();
+                    spawn(move || {
+                        Mysql::set_session_limits(&mut conn);
+                        let before = Mysql::session_limits(&mut conn);
+                        let started = Instant::now();
+                        let result = if inside {
+                            Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
+                        } else {
+                            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                        };
+                        let took = started.elapsed();
+                        assert_eq!(Mysql::session_limits(&mut conn), before);
+                        (conn, result, took)
+                    })
+                };
+                let (mut conn, result, took) = result_of(&waiter);
+                let wanted = lock.clone();
+                let attempt = spawn(move || {
+                    let result = if inside {
+                        let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&wanted);
+                        Mysql::in_transaction(&mut conn, lock)
+                    } else {
+                        let tried = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
+                        tried.map(|done| done.is_some())
+                    };
+                    (conn, result)
+                });
+                let (mut conn, tried) = result_of(&attempt);
+                assert!(!tried.expect("an answer"));
+                let error = result.expect_err("the table is locked");
+                assert!(
+                    error.is_timeout(),
+                    "{hold}, {ids}, {retention:?}: {error:?}"
+                );
+                assert!(took >= limit, "{took:?} is too early");
+                // One who waits for ever is noticed by `result_of`; this is one second more than is promised.
+                let most = limit + Duration::from_secs(4);
+                assert!(
+                    took <= most,
+                    "{took:?} is too late: {hold}, {ids}, {retention:?}"
+                );
+                holder.batch_execute("UNLOCK TABLES").expect("unlock");
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    .expect("free again");
+            }
+        }
+    }
+}
+
+#[test]
+fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
+    let database = Arc::new(Mysql::new());
+    let limit = Duration::from_millis(300);
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
+    for hold in [
+        "LOCK TABLES diesel_locks_slots WRITE",
+        "FLUSH TABLES diesel_locks_slots WITH READ LOCK",
+        "LOCK TABLES diesel_locks_slots WRITE, diesel_locks_fences WRITE",
+        "FLUSH TABLES diesel_locks_slots, diesel_locks_fences WITH READ LOCK",
+    ] {
+        // Outside of a transaction some have no rows yet.
+        for (inside, permits, registered, warm) in [
+            (false, 2, true, true),
+            (false, 200, true, false),
+            (false, 2, false, false),
+            (true, 200, true, true),
+        ] {
+            let name = format!("{permits} {registered}");
+            let semaphore = Semaphore::new(&name, permits);
+            let mut conn = database.connect();
+            if registered {
+                conn.register_semaphores([&semaphore]).expect("registered");
+                if warm {
+                    let slot = conn.try_acquire_slot(&semaphore, lease());
+                    conn.release_slot(slot.expect("an answer").expect("free"))
+                        .expect("ours");
+                }
+            }
+            let mut holder = database.connect();
+            // When it returns, the tables are locked.
+            holder.batch_execute(hold).expect(hold);
+            let waiter = spawn(move || {
+                let ended = behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
+                    Mysql,
+                >(&mut conn, &semaphore, limit, inside);
+                (conn, ended)
+            });
+            let (mut conn, ended) = result_of(&waiter);
+            println!("{ended:?}: {hold}, {inside}, {permits}, {registered}, {warm}");
+            holder.batch_execute("UNLOCK TABLES").expect("unlock");
+            let semaphore = Semaphore::new(&name, permits);
+            let slot = conn.try_acquire_slot(&semaphore, lease());
+            conn.release_slot(slot.expect("an answer").expect("free"))
+                .expect("ours");
+            if !registered {
+                conn.purge_slots(Duration::ZERO).expect("purged");
+            }
+        }
+    }
+}
+
+#[test]
+fn server_timeout_ends_an_idle_transaction() {
+    behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Mysql>(
+        "SET SESSION /*!80000 wait_timeout *//*M!100100 idle_transaction_timeout */ = 1",
+    );
+}
+
+/// `innodb_lock_wait_timeout` is not the end of a wait without limit.
+#[test]
+fn unlimited_wait_outlasts_innodb_lock_wait_timeout() {
+    wait_outlasts_innodb_lock_wait_timeout(&Arc::new(Mysql::new()));
+}
+
+fn wait_outlasts_innodb_lock_wait_timeout(database: &Arc<Mysql>) {
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = LockRequest::new("a").retention(retention);
+        let holder = Holder::acquire(database, lock.clone());
+        let waiter = {
+            let database = Arc::clone(database);
+            spawn(move || {
+                let mut conn = database.connect();
+                Mysql::sql(&mut conn, "SET SESSION innodb_lock_wait_timeout = 1");
+                let started = Instant::now();
+                conn.with_object_lock(lock, |_| Ok::<_, Error>(started.elapsed()))
+            })
+        };
+        database.await_waiting(1);
+        // Three times as long, by the waiter's own clock below.
+        std::thread::sleep(Duration::from_millis(3100));
+        holder.release();
+        let took = result_of(&waiter).expect("the lock comes free");
+        assert!(took > Duration::from_secs(3), "{took:?}");
+    }
+}
+
+/// A purge reads all rows first, and a limit of the session's may end that in the middle. The statement, sent again, would
+/// wait for ever.
+#[test]
+fn purge_does_not_hang_after_a_statement_timeout() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let many = Semaphore::new("many", 20_000);
+    conn.register_semaphores([&many]).expect("registered");
+    let limit = |millis: u32| {
+        format!(
+            "SET SESSION /*!80000 max_execution_time = {millis} */\
+             /*M!100100 max_statement_time = {millis} / 1000 */"
+        )
+    };
+    // Prepares the statement.
+    assert_eq!(conn.purge_slots(Duration::ZERO).expect("purged"), 0);
+    conn.batch_execute(&limit(1)).expect("a limit");
+    let ended = (0..1000).find_map(|_| conn.purge_slots(Duration::ZERO).err());
+    let error = ended.expect("too much for a millisecond");
+    assert!(error.is_timeout(), "{error:?}");
+    conn.batch_execute(&limit(0)).expect("no limit");
+    let again = spawn(move || conn.purge_slots(Duration::ZERO));
+    assert_eq!(result_of(&again).expect("purged"), 0);
+}
+
+/// The closure's own statement goes through the rows, and is cached by Diesel: sent again after an error in
+/// place of its rows, it would wait for ever.
+#[test]
+fn retried_transaction_does_not_hang_after_a_failed_statement() {
+    diesel::table! {
+        counters (id) {
+            id -> Integer,
+            n -> BigInt,
+        }
+    }
+
+    let database = Arc::new(Mysql::new());
+    let mut holder = database.connect();
+    AnsiTransactionManager::begin_transaction(&mut holder).expect("begin");
+    Mysql::count_up(&mut holder, 5);
+    let (third, reached) = std::sync::mpsc::channel();
+    let theirs = {
+        let database = Arc::clone(&database);
+        spawn(move || {
+            let mut conn = database.connect();
+            Mysql::set_short_lock_timeout(&mut conn);
+            let retry = RetryPolicy::max_attempts(100).retry_lock_timeouts();
+            let transaction = TransactionOptions::new().retry(retry);
+            conn.run_transaction_attempts(transaction, |conn, attempt| {
+                if attempt == 3 {
+                    third.send(()).expect("the test waits for it");
+                }
+                counters::table
+                    .filter(counters::n.ge(0))
+                    .order(counters::id)
+                    .select(counters::n)
+                    .for_update()
+                    .load::<i64>(conn)
+            })
+        })
+    };
+    let third = reached.recv_timeout(crate::support::threads::LONG);
+    third.expect("the second attempt comes back");
+    AnsiTransactionManager::commit_transaction(&mut holder).expect("commit");
+    let rows = result_of(&theirs).expect("in the end");
+    assert_eq!((rows.len(), rows[5]), (10, 1));
+}
+
+/// With an index that is not unique InnoDB looks for the object's row after it has announced the columns, so that an
+/// error comes in place of the row, as that of an abort does on Galera.
+fn with_rows_found_late() -> Arc<Mysql> {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let kept = LockRequest::new("a").retention(Retention::Kept);
+    conn.with_object_lock(kept, |_| Ok::<_, Error>(()))
+        .expect("free");
+    conn.batch_execute(
+        "ALTER TABLE diesel_locks_objects DROP PRIMARY KEY; \
+         CREATE INDEX by_id ON diesel_locks_objects (id)",
+    )
+    .expect("another index");
+    Arc::new(database)
+}
+
+#[test]
+fn wait_without_limit_outlasts_errors_in_place_of_the_row() {
+    wait_outlasts_innodb_lock_wait_timeout(&with_rows_found_late());
+}
+
+#[test]
+fn connection_is_usable_after_errors_in_place_of_rows() {
+    let database = with_rows_found_late();
+    for retention in [Retention::Transient, Retention::Kept] {
+        let lock = LockRequest::new("a").retention(retention);
+        let holder = Holder::acquire(&database, lock.clone());
+        let mut conn = database.connect();
+        let session = Mysql::number(&mut conn, "SELECT CONNECTION_ID()");
+        let ends = {
+            let lock = lock.clone();
+            spawn(move || {
+                let killed = conn.with_object_lock(&lock, |_| Ok::<_, Error>(()));
+                // The time's end comes in place of the row too, twice.
+                let wait = Wait::AtMost(Duration::from_millis(100));
+                let in_time = lock.wait(wait);
+                let ended =
+                    [(); 2].map(|()| conn.with_object_lock(&in_time, |_| Ok::<_, Error>(())));
+                (conn, killed, ended)
+            })
+        };
+        database.await_waiting(1);
+        Mysql::sql(&mut database.connect(), &format!("KILL QUERY {session}"));
+        let (mut conn, killed, ended) = result_of(&ends);
+        assert!(matches!(killed, Err(Error::Database(_))), "{killed:?}");
+        for ended in ended {
+            assert!(ended.expect_err("held").is_timeout());
+        }
+        holder.release();
+        let after = spawn(move || conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
+        result_of(&after).expect("free");
+    }
+}

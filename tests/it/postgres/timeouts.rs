@@ -1,0 +1,181 @@
+//! Waits that end in time, and the limits of the session.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use diesel::connection::InstrumentationEvent;
+use diesel::prelude::*;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::behaviour;
+use crate::support::Backend;
+use crate::support::postgres::Postgres;
+use crate::support::threads::{Holder, result_of, spawn};
+
+/// Another session has locked the whole table.
+#[test]
+fn waits_and_tries_end_while_the_table_is_locked() {
+    let database = Arc::new(Postgres::new());
+    let limit = Duration::from_millis(300);
+    for retention in [Retention::Transient, Retention::Kept] {
+        for (warm, inside) in [(false, false), (true, false), (true, true)] {
+            let lock = LockRequest::new("a")
+                .retention(retention)
+                .wait(Wait::AtMost(limit));
+            let mut conn = database.connect();
+            if warm {
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    .expect("free");
+            }
+            let mut holder = database.connect();
+            // When the second returns, the table is locked.
+            Postgres::sql(&mut holder, "BEGIN");
+            Postgres::sql(
+                &mut holder,
+                "LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE",
+            );
+            let waiter = {
+                let lock = lock.clone();
+                spawn(move || {
+                    let before = Postgres::session_limits(&mut conn);
+                    let started = Instant::now();
+                    let result = if inside {
+                        Postgres::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
+                    } else {
+                        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                    };
+                    let took = started.elapsed();
+                    assert_eq!(Postgres::session_limits(&mut conn), before);
+                    (conn, result, took)
+                })
+            };
+            let (mut conn, result, took) = result_of(&waiter);
+            let error = result.expect_err("the table is locked");
+            assert!(error.is_timeout(), "{retention:?}: {error:?}");
+            assert!(took >= limit, "{took:?} is too early");
+            let wanted = lock.clone();
+            let attempt = spawn(move || {
+                let result = if inside {
+                    let lock = |conn: &mut PgConnection| conn.try_lock_object(&wanted);
+                    Postgres::in_transaction(&mut conn, lock)
+                } else {
+                    let done = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
+                    done.map(|done| done.is_some())
+                };
+                (conn, result)
+            });
+            let (mut conn, locked) = result_of(&attempt);
+            assert!(!locked.expect("an answer"));
+            Postgres::sql(&mut holder, "ROLLBACK");
+            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
+                .expect("free again");
+        }
+    }
+}
+
+#[test]
+fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
+    let database = Arc::new(Postgres::new());
+    let limit = Duration::from_millis(300);
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
+    for inside in [false, true] {
+        let semaphore = Semaphore::new("two", 2);
+        let mut conn = database.connect();
+        conn.register_semaphores([&semaphore]).expect("registered");
+        let mut holder = database.connect();
+        Postgres::sql(
+            &mut holder,
+            "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
+        );
+        let waiter = spawn(move || {
+            behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
+                &mut conn, &semaphore, limit, inside,
+            );
+            conn
+        });
+        let mut conn = result_of(&waiter);
+        Postgres::sql(&mut holder, "ROLLBACK");
+        let slot = conn.try_acquire_slot(&Semaphore::new("two", 2), lease());
+        conn.release_slot(slot.expect("an answer").expect("free"))
+            .expect("ours");
+    }
+}
+
+/// What sets limits, locks, and sets them back is ended.
+#[test]
+fn limits_are_restored_when_the_statement_is_cancelled() {
+    for retention in [Retention::Kept, Retention::Transient] {
+        let lock = behaviour::session_state::limited(retention);
+        behaviour::session_state::cancelled_statement_leaves_no_session_state::<Postgres>(
+            "SELECT pg_backend_pid()",
+            |session| format!("SELECT pg_cancel_backend({session})"),
+            "diesel_locks.statement_timeout",
+            "SELECT 1 FROM (SELECT pg_sleep(0.1)) AS pause",
+            |conn| {
+                conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))?;
+                conn.transaction(|conn| conn.lock_object(&lock))
+            },
+        );
+    }
+}
+
+#[test]
+fn server_timeout_ends_an_idle_transaction() {
+    behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Postgres>(
+        "SET idle_in_transaction_session_timeout = '100ms'",
+    );
+}
+
+/// Nobody who waits gets an error from the server, which would stand in its log.
+#[test]
+fn waiting_writes_nothing_to_the_server_log() {
+    let database = Arc::new(Postgres::new());
+    for retention in [Retention::Transient, Retention::Kept] {
+        for other in [Retention::Transient, Retention::Kept] {
+            let holder = Holder::acquire(&database, LockRequest::new("a").retention(retention));
+            let errors = Arc::new(Mutex::new(Vec::new()));
+            let waiters: Vec<_> = (0..4)
+                .map(|_| {
+                    let (database, errors) = (Arc::clone(&database), Arc::clone(&errors));
+                    spawn(move || {
+                        let mut conn = database.connect();
+                        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                            if let InstrumentationEvent::FinishQuery {
+                                error: Some(error), ..
+                            } = event
+                            {
+                                errors.lock().expect("unpoisoned").push(error.to_string());
+                            }
+                        });
+                        for lock in [
+                            LockRequest::new("a").retention(other).wait(Wait::No),
+                            LockRequest::new("a").retention(other),
+                        ] {
+                            let _ = conn.with_object_lock(lock, |_| Ok::<_, Error>(()));
+                        }
+                    })
+                })
+                .collect();
+            database.await_waiting(4);
+            holder.release();
+            for waiter in waiters {
+                result_of(&waiter);
+            }
+            assert_eq!(*errors.lock().expect("unpoisoned"), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn session_lock_timeout_ends_an_unlimited_wait() {
+    let database = Arc::new(Postgres::new());
+    let holder = Holder::acquire(&database, "a");
+    let mut conn = database.connect();
+    Postgres::sql(&mut conn, "SET lock_timeout = '50ms'");
+    let error = conn
+        .with_object_lock("a", |_| Ok::<_, Error>(()))
+        .expect_err("held");
+    assert!(error.is_timeout(), "{error:?}");
+    holder.release();
+}
