@@ -39,7 +39,7 @@ pub(crate) enum Clock {
 
 impl Clock {
     /// The clock of a PostgreSQL database, for sessions that begin from now on.
-    pub(crate) fn of_postgres(url: &str, database: &str) -> Result<Self> {
+    pub(crate) fn for_postgres(url: &str, database: &str) -> Result<Self> {
         let mut conn = PgConnection::establish(url)?;
         conn.batch_execute(POSTGRES)?;
         conn.batch_execute(&format!(
@@ -49,7 +49,7 @@ impl Clock {
     }
 
     /// The clock of a server, or of the workers (SQLite).
-    pub(crate) fn of_file(path: PathBuf, of_workers: bool) -> Self {
+    pub(crate) fn for_file(path: PathBuf, of_workers: bool) -> Self {
         let lag = if of_workers { Duration::ZERO } else { LAG };
         Self::File { path, lag }
     }

@@ -40,11 +40,11 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     prepare(&database)?;
     let clock = match (database.name(), &arguments.clock) {
         (Some(name), _) if database.engine == Engine::Postgres => {
-            Some(Clock::of_postgres(&database.url, name)?)
+            Some(Clock::for_postgres(&database.url, name)?)
         }
         (name, file) => {
             let file = file.clone();
-            file.map(|file| Clock::of_file(file, name.is_none()))
+            file.map(|file| Clock::for_file(file, name.is_none()))
         }
     };
     if let Some(clock) = &clock {

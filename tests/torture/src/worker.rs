@@ -62,7 +62,7 @@ fn run() -> Result<()> {
 }
 
 fn work<C: Store>(job: Job) -> Result<()> {
-    let history = Writer::of_process(&job.directory, job.process)?;
+    let history = Writer::for_process(&job.directory, job.process)?;
     history.write(&Record::Process {
         process: job.process,
         worker: job.worker,

@@ -86,9 +86,9 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
     for operation in &run.operations {
         judged += usize::from(expectations.have_no_excuse(operation));
         let unexpected = [
-            expectations.of_end(operation),
-            expectations.of_release(operation),
-            expectations.of_requested(operation),
+            expectations.unexpected_end(operation),
+            expectations.unexpected_release(operation),
+            expectations.unexpected_request(operation),
         ];
         for what in unexpected.into_iter().flatten() {
             findings.add(Violation::UnexpectedErrors, || {
@@ -118,7 +118,7 @@ impl Expectations {
     }
 
     /// What is wrong with how an operation ended.
-    fn of_end(&self, operation: &Operation<'_>) -> Option<String> {
+    fn unexpected_end(&self, operation: &Operation<'_>) -> Option<String> {
         let end = operation.end?;
         match end.outcome {
             Outcome::Done | Outcome::RolledBack => None,
@@ -131,7 +131,7 @@ impl Expectations {
     }
 
     /// What is wrong with how it gave its slot back.
-    fn of_release(&self, operation: &Operation<'_>) -> Option<String> {
+    fn unexpected_release(&self, operation: &Operation<'_>) -> Option<String> {
         let released = operation.released?;
         match released.release {
             Release::Failed { kind, text } => {
@@ -146,7 +146,7 @@ impl Expectations {
     }
 
     /// What is wrong with how it was refused what it asked for after something had gone wrong.
-    fn of_requested(&self, operation: &Operation<'_>) -> Option<String> {
+    fn unexpected_request(&self, operation: &Operation<'_>) -> Option<String> {
         operation.requested.iter().find_map(|requested| {
             let kind = requested.refused?;
             // For `losses.rs`.

@@ -20,7 +20,7 @@ pub struct Writer(Mutex<File>);
 
 impl Writer {
     /// The file of a process; there is none yet.
-    pub fn of_process(directory: &Path, process: u32) -> Result<Self> {
+    pub fn for_process(directory: &Path, process: u32) -> Result<Self> {
         let path = directory.join(format!("{process}.{OF_PROCESSES}"));
         let file = OpenOptions::new().append(true).create_new(true).open(&path);
         Ok(Self(Mutex::new(

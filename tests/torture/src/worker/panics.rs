@@ -46,7 +46,7 @@ pub(crate) fn panic<C: Store>(
     let is_sabotaged = context.job.sabotage == Some(Sabotage::LockAfterPanic);
     let caught = catch_unwind(AssertUnwindSafe(|| match method {
         _ if is_sabotaged => ignored_faults::in_diesel_transaction(conn, |conn| {
-            one_level(conn, |conn| {
+            roll_back_one_level(conn, |conn| {
                 if method == TransactionMethod::Locked {
                     conn.lock_object(locks())?;
                 }
@@ -116,7 +116,7 @@ fn is_free<C: Store>(context: &WorkerContext<C>, id: ObjectId) -> Result<(), Fai
 }
 
 /// Sabotage: one level is rolled back, whatever is open.
-fn one_level<C: Store>(
+fn roll_back_one_level<C: Store>(
     conn: &mut C,
     work: impl FnOnce(&mut C) -> Result<(), Failure>,
 ) -> Result<(), Failure> {

@@ -68,7 +68,7 @@ fn a_grant_in_a_lost_transaction() {
 
 #[test]
 fn a_grant_in_one_more_transaction() {
-    for (method, injected, assert_no_violations) in [
+    for (method, injected, is_valid) in [
         (TransactionMethod::Locked, InjectedFault::Commit, true),
         (
             TransactionMethod::Transaction,
@@ -84,7 +84,7 @@ fn a_grant_in_one_more_transaction() {
         builder.end(op, failed(ErrorKind::Aborted), None, 1020);
         builder.finds(&[(UnreportedLosses, 1)]);
         builder.limits.one_more_transaction = true;
-        if assert_no_violations {
+        if is_valid {
             builder.assert_no_violations();
             builder.keep(op, &GRANTED[..1]);
             builder.finds(&[(GhostCommits, 1)]);

@@ -211,20 +211,19 @@ fn two_operations_of_a_thread_at_the_same_time() {
     };
     let (first, second) = (Op::of(1, 998), Op::of(1, 999));
     let ended = |builder: &mut HistoryBuilder, op| builder.end(op, Outcome::RolledBack, None, 1000);
-    for (thread, one_after_the_other, assert_no_violations) in
-        [(7, false, false), (8, false, true), (7, true, true)]
+    for (thread, is_sequential, is_valid) in [(7, false, false), (8, false, true), (7, true, true)]
     {
         let mut builder = valid_history();
         builder.record(1, began(first, 7));
-        if one_after_the_other {
+        if is_sequential {
             ended(&mut builder, first);
         }
         builder.record(1, began(second, thread));
-        if !one_after_the_other {
+        if !is_sequential {
             ended(&mut builder, first);
         }
         ended(&mut builder, second);
-        if assert_no_violations {
+        if is_valid {
             builder.assert_no_violations();
         } else {
             refuses(&builder, "at another operation");

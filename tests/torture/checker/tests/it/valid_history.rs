@@ -180,7 +180,7 @@ fn stale_writer_is_reported_stale() {
 }
 
 /// All locks are of one object and all leases of one slot, one after the other.
-fn one_after_the_other(count: u64) -> HistoryBuilder {
+fn sequential_operations(count: u64) -> HistoryBuilder {
     let mut builder = HistoryBuilder::new();
     for number in 1..=count {
         let process = u32::try_from(number % 3).unwrap() + 1;
@@ -201,7 +201,7 @@ fn time(builder: &HistoryBuilder) -> Duration {
 
 #[test]
 fn thirty_times_as_many_operations_take_about_thirty_times_as_long() {
-    let (few, many) = (one_after_the_other(1000), one_after_the_other(30_000));
+    let (few, many) = (sequential_operations(1000), sequential_operations(30_000));
     // The machine may be busy with something else for a moment.
     let few = (0..3).map(|_| time(&few)).max().unwrap();
     let many = time(&many);
