@@ -91,24 +91,23 @@ pub(crate) fn measure<C: Backend + SemaphoreExt>(
 }
 
 /// Lets a number of threads work at a time, in the order in which they came.
-struct Turns(Mutex<State>);
+struct Turns(Mutex<TurnState>);
 
-struct State {
+struct TurnState {
+    /// How many threads may enter without waiting.
     free: usize,
-    waiting: VecDeque<Arc<Turn>>,
+    waiting: VecDeque<Arc<Waiter>>,
 }
 
-struct Turn {
+struct Waiter {
     thread: Thread,
-    came: AtomicBool,
+    is_admitted: AtomicBool,
 }
 
 impl Turns {
     fn new(free: usize) -> Self {
-        Self(Mutex::new(State {
-            free,
-            waiting: VecDeque::new(),
-        }))
+        let waiting = VecDeque::new();
+        Self(Mutex::new(TurnState { free, waiting }))
     }
 
     fn enter(&self) {
@@ -117,13 +116,13 @@ impl Turns {
             state.free -= 1;
             return;
         }
-        let turn = Arc::new(Turn {
+        let waiter = Arc::new(Waiter {
             thread: std::thread::current(),
-            came: AtomicBool::new(false),
+            is_admitted: AtomicBool::new(false),
         });
-        state.waiting.push_back(Arc::clone(&turn));
+        state.waiting.push_back(Arc::clone(&waiter));
         drop(state);
-        while !turn.came.load(Ordering::Acquire) {
+        while !waiter.is_admitted.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
@@ -135,7 +134,7 @@ impl Turns {
             return;
         };
         drop(state);
-        next.came.store(true, Ordering::Release);
+        next.is_admitted.store(true, Ordering::Release);
         next.thread.unpark();
     }
 }
