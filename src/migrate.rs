@@ -1,5 +1,6 @@
 //! Creates the tables, on one server while the others wait.
 
+use crate::migrations::write::MigrationFile;
 use crate::single_writer::SingleWriterBackend;
 use crate::{Error, transaction::depth};
 
@@ -74,6 +75,10 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
             `sqlite` for `SqliteConnection`"
 )]
 pub trait MigrationBackend: SingleWriterBackend {
+    /// The files of the migrations.
+    #[doc(hidden)]
+    const MIGRATION_FILES: &'static [MigrationFile];
+
     /// Runs the pending migrations while no other session does.
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }

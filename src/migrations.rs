@@ -1,11 +1,16 @@
 //! The migrations that make the tables, for an application that runs them with its own;
-//! [`migrate`](crate::migrate) runs them by itself.
+//! [`migrate`](crate::migrate) runs them by itself, and
+//! [`write_to`] writes them into a folder for the Diesel CLI.
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use crate::Error;
+
+pub(crate) mod write;
+
+pub use write::{WriteError, write_to};
 
 /// The migrations for PostgreSQL.
 #[cfg(feature = "postgres")]

@@ -13,6 +13,7 @@ use diesel::mysql::MysqlConnection;
 
 use super::active_isolation;
 use crate::migrate::MigrationBackend;
+use crate::migrations::write::{MigrationFile, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
@@ -184,6 +185,8 @@ impl SingleWriterBackend for MysqlConnection {
 }
 
 impl MigrationBackend for MysqlConnection {
+    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("mysql");
+
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads the versions of applied migrations as texts.
         check_client_library(conn)?;

@@ -6,6 +6,7 @@ use diesel::prelude::*;
 
 use crate::error::classify::{ErrorClass, classify};
 use crate::migrate::MigrationBackend;
+use crate::migrations::write::{MigrationFile, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
@@ -139,6 +140,8 @@ impl ObjectLockBackend for PgConnection {
 impl SingleWriterBackend for PgConnection {}
 
 impl MigrationBackend for PgConnection {
+    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("postgres");
+
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, so that the advisory lock ends with it, also behind a transaction pooler. At a higher
         // isolation level it would not see the migrations of the session that it has waited for.

@@ -10,6 +10,7 @@ use diesel::prelude::*;
 use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
 use crate::migrate::MigrationBackend;
+use crate::migrations::write::{MigrationFile, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
@@ -171,6 +172,8 @@ impl ObjectLockBackend for SqliteConnection {
 impl SingleWriterBackend for SqliteConnection {}
 
 impl MigrationBackend for SqliteConnection {
+    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");
+
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             migrations::run_pending(conn, migrations::SQLITE)

@@ -2,9 +2,10 @@
 //! says.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use diesel_locks::migrations::{WriteError, write_to};
 use diesel_locks::prelude::*;
 
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
@@ -48,7 +49,7 @@ fn settings() -> &'static str {
 }
 
 /// What the README says about an application that runs its migrations by the Diesel CLI.
-fn application_uses_the_cli<B: Backend>(migrations: &str) {
+fn application_uses_the_cli<B: Backend>(write_to: fn(PathBuf) -> Result<Vec<PathBuf>, WriteError>) {
     let database = B::empty();
     let url = database.url();
     let mut conn = B::connect_to(&url);
@@ -88,15 +89,7 @@ fn application_uses_the_cli<B: Backend>(migrations: &str) {
     assert!(errors.contains(message), "{errors}");
     assert!(include_str!("../../README.md").contains(message));
 
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    for migration in fs::read_dir(ours.join(migrations)).expect("migrations") {
-        let migration = migration.expect("a migration");
-        for file in ["up.sql", "down.sql"] {
-            let sql = fs::read_to_string(migration.path().join(file)).expect("SQL");
-            let name = migration.file_name().into_string().expect("UTF-8");
-            write(&format!("migrations/{name}/{file}"), &sql);
-        }
-    }
+    write_to(directory.join("migrations")).expect("the migrations");
     assert_succeeded(&diesel(&["migration", "revert", "--all"]));
     let error = conn.held_slots("any").expect_err("no tables");
     assert!(error.is_missing_tables(), "{error}");
@@ -144,15 +137,15 @@ fn sqlite_is_as_printed() {
 
 #[test]
 fn postgres_application_uses_the_cli() {
-    application_uses_the_cli::<Postgres>("postgres");
+    application_uses_the_cli::<Postgres>(write_to::<diesel::PgConnection>);
 }
 
 #[test]
 fn mysql_application_uses_the_cli() {
-    application_uses_the_cli::<Mysql>("mysql");
+    application_uses_the_cli::<Mysql>(write_to::<diesel::MysqlConnection>);
 }
 
 #[test]
 fn sqlite_application_uses_the_cli() {
-    application_uses_the_cli::<Sqlite>("sqlite");
+    application_uses_the_cli::<Sqlite>(write_to::<diesel::SqliteConnection>);
 }
