@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use program_support::arguments::{DatabaseArguments, OutputArguments};
 
 use crate::duration::duration;
 use crate::generator::Generator;
@@ -19,6 +20,9 @@ use crate::generator::Generator;
 ///
 /// The slots of a killed process become free when their leases expire, and its lists are queued again. A process that
 /// was paused for longer than its lease does not know that it has lost its slot: the database refuses its result.
+///
+/// A database that --database-url names is kept. Missing tables are created in it, and the tables of this program are
+/// emptied: start one run at a time.
 ///
 /// At the end the program reads the files of the hours: every line must be there once, in the order of time.
 #[derive(Parser)]
@@ -45,13 +49,8 @@ pub(crate) enum Role {
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
-    ///
-    /// A given database is kept. Missing tables are created in it, and its tables of this program are emptied: start
-    /// one run at a time. If the program was built without PostgreSQL or MySQL, `cargo run` builds it again with them,
-    /// which needs their client library (Debian, Ubuntu: libpq-dev, libmariadb-dev).
-    #[arg(long, value_name = "URL")]
-    pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArguments,
 
     /// An empty or new directory for the files, which are kept [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -123,9 +122,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) unfenced: bool,
 
-    /// Print the outcome as one line of JSON, and no progress
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 impl Options {
@@ -136,5 +134,55 @@ impl Options {
             self.lines.get(),
             self.hours.get(),
         )
+    }
+
+    /// The time that reading the log files takes if all workers read all the time.
+    fn shortest_time(&self) -> Duration {
+        let workers = self.processes.get().saturating_mul(self.threads.get());
+        let workers = workers.min(self.permits.get() as usize).max(1);
+        let turns = self.files.get().div_ceil(workers);
+        self.read_time
+            .saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))
+    }
+
+    /// How long the run will take at least.
+    pub(crate) fn expectation(&self) -> String {
+        let mut text = format!(
+            "{} log files, {:?} to read each, at most {} workers at a time: this takes at least {:.1} s",
+            self.files,
+            self.read_time,
+            self.permits,
+            self.shortest_time().as_secs_f64()
+        );
+        if self.kill_every.is_some() || self.pause_every.is_some() {
+            text.push_str(", and longer with faults");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::Arguments;
+
+    fn expectation(arguments: &[&str]) -> String {
+        let arguments = [&["collate"], arguments].concat();
+        Arguments::parse_from(arguments).options.expectation()
+    }
+
+    #[test]
+    fn expected_time_follows_from_files_workers_and_permits() {
+        assert_eq!(
+            expectation(&[]),
+            "4000 log files, 10ms to read each, at most 10 workers at a time: this takes at least 4.0 s"
+        );
+        let few_workers = ["--processes", "1", "--threads", "2", "--files", "5"];
+        assert!(expectation(&few_workers).contains("at least 0.0 s"));
+        let slow = ["--permits", "1", "--files", "5", "--read-time", "1s"];
+        assert!(expectation(&slow).contains("at least 5.0 s"));
+        let faults = [&slow[..], &["--kill-every", "1s"]].concat();
+        assert!(expectation(&faults).ends_with("5.0 s, and longer with faults"));
     }
 }

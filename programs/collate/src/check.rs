@@ -12,7 +12,7 @@ use crate::generator::{Generator, hour, id};
 use crate::store::HourFile;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct CheckResult {
     /// Lines in the files.
     pub(crate) found: usize,
     pub(crate) missing: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Verdict {
 struct Check {
     expected: Vec<u64>,
     seen: Vec<bool>,
-    verdict: Verdict,
+    result: CheckResult,
 }
 
 /// Reads the files of all hours. A file that can't be read counts as empty, and its error is reported.
@@ -35,22 +35,22 @@ pub(crate) fn check(
     generator: &Generator,
     directory: &Directory,
     hours: &[HourFile],
-    mut told: impl FnMut(&str),
-) -> Verdict {
+    mut report: impl FnMut(&str),
+) -> CheckResult {
     let lines = (0..generator.files()).flat_map(|file| generator.file(file));
     let expected: Vec<u64> = lines.map(|line| digest(&line)).collect();
     let mut check = Check {
         seen: vec![false; expected.len()],
         expected,
-        verdict: Verdict::default(),
+        result: CheckResult::default(),
     };
     for file in hours {
         if let Err(error) = check.file(directory, file) {
-            told(&format!("{}: {error}", file.name));
+            report(&format!("{}: {error}", file.name));
         }
     }
-    check.verdict.missing = check.seen.iter().filter(|seen| !**seen).count();
-    check.verdict
+    check.result.missing = check.seen.iter().filter(|seen| !**seen).count();
+    check.result
 }
 
 impl Check {
@@ -65,16 +65,16 @@ impl Check {
     }
 
     fn line(&mut self, of: &str, line: &str, last: &str) {
-        let verdict = &mut self.verdict;
-        verdict.found += 1;
-        verdict.disordered += usize::from(time(line) < time(last));
+        let result = &mut self.result;
+        result.found += 1;
+        result.disordered += usize::from(time(line) < time(last));
         let known = id(line).filter(|id| self.expected.get(*id) == Some(&digest(line)));
         match known {
             Some(id) if hour(line) == Some(of) => {
-                verdict.repeated += usize::from(self.seen[id]);
+                result.repeated += usize::from(self.seen[id]);
                 self.seen[id] = true;
             }
-            _ => verdict.foreign += 1,
+            _ => result.foreign += 1,
         }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// The verdict on correct files after a change.
-    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> Verdict {
+    fn verdict(change: impl FnOnce(&mut BTreeMap<String, Vec<String>>)) -> CheckResult {
         let generator = Generator::new(1, 20, 10, 3);
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in (0..20).flat_map(|file| generator.file(file)) {
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn all_lines_in_order_are_right() {
         let verdict = verdict(|_| ());
-        let right = Verdict {
+        let right = CheckResult {
             found: 200,
-            ..Verdict::default()
+            ..CheckResult::default()
         };
         assert_eq!(verdict, right);
     }

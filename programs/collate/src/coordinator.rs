@@ -6,21 +6,23 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use program_support::child_process::send_interrupts;
+use program_support::database::Database;
+use program_support::{terminal, with_connection};
 use tempfile::TempDir;
 
 use crate::arguments::Options;
 use crate::check::check;
 use crate::clock::Moment;
-use crate::database::{Database, Place, with_connection};
 use crate::directory::Directory;
+use crate::fault_injection::FaultInjection;
+use crate::hold_log::HoldLog;
 use crate::job::{COLLATE, Job, QUEUE};
-use crate::ledger::Ledger;
 use crate::outcome::Outcome;
 use crate::processes::{Event, Process};
+use crate::progress::{Progress, ProgressBars};
 use crate::report::{Noticed, Report};
-use crate::screen::{Progress, Screen};
 use crate::store::{Store, state};
-use crate::trouble::Trouble;
 
 /// The interval at which held slots and lists are counted.
 const WATCHING: Duration = Duration::from_millis(20);
@@ -29,21 +31,17 @@ const WATCHING: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the program with these options.
-pub(crate) fn collate(options: &Options, place: &Place) -> Result<Outcome> {
+pub(crate) fn collate(options: &Options, database: &Database) -> Result<Outcome> {
     let (sender, events) = mpsc::channel();
-    let interrupts = sender.clone();
-    ctrlc::set_handler(move || {
-        let _ = interrupts.send(Event::Interrupt);
-    })?;
+    send_interrupts(sender.clone())?;
     let temporary;
     let root: &Path = if let Some(directory) = &options.directory {
         directory
     } else {
-        let prefix = env!("CARGO_PKG_NAME");
+        let prefix = crate::PROGRAM.name;
         temporary = TempDir::with_prefix(prefix).context("can't create a temporary directory")?;
         temporary.path()
     };
-    let database = place.database();
     let job = job(options, database, std::path::absolute(root)?);
     with_connection!(database.engine, C => Run::<C>::new(options, job, sender, &events)?.through())
 }
@@ -69,7 +67,7 @@ fn job(options: &Options, database: &Database, directory: PathBuf) -> Job {
 pub(crate) struct Counts {
     pub(crate) errors: usize,
     /// Workers that were stopped during their work, and at its end.
-    pub(crate) stale_refreshing: usize,
+    pub(crate) stale_renewing: usize,
     pub(crate) stale_committing: usize,
     /// The most slots that `held_slots` returned at any time.
     pub(crate) most_sampled: usize,
@@ -88,11 +86,11 @@ struct Run<'a, C: Store> {
     events: &'a Receiver<Event>,
     conn: C,
     directory: Directory,
-    screen: Screen,
+    bars: ProgressBars,
     /// All processes that were started, by index.
     processes: Vec<Process>,
-    ledger: Ledger,
-    trouble: Trouble,
+    hold_log: HoldLog,
+    faults: FaultInjection,
     counts: Counts,
     /// When the processes that are still running are killed.
     deadline: Option<Instant>,
@@ -107,7 +105,7 @@ impl<'a, C: Store> Run<'a, C> {
         events: &'a Receiver<Event>,
     ) -> Result<Self> {
         let mut conn = C::establish(&job.database_url).context("can't connect to the database")?;
-        conn.set_up()?;
+        conn.configure_session()?;
         diesel_locks::migrate(&mut conn)?;
         conn.create_tables().context("can't create the tables")?;
         conn.register_semaphores([&QUEUE, &job.collate()])?;
@@ -116,11 +114,11 @@ impl<'a, C: Store> Run<'a, C> {
         let generator = options.generator();
         Ok(Self {
             directory: Directory::of(&job.directory),
-            screen: Screen::new(
+            bars: ProgressBars::new(
                 generator.files(),
                 generator.lines(),
                 job.permits,
-                options.json,
+                options.output.json,
             ),
             options,
             job,
@@ -128,30 +126,36 @@ impl<'a, C: Store> Run<'a, C> {
             events,
             conn,
             processes: Vec::new(),
-            ledger: Ledger::default(),
-            trouble: Trouble::new(options),
+            hold_log: HoldLog::default(),
+            faults: FaultInjection::new(options),
             counts: Counts::default(),
             deadline: None,
         })
     }
 
     fn through(mut self) -> Result<Outcome> {
+        let expectation = self.options.expectation();
+        self.bars.print(&terminal::paragraph(
+            &expectation,
+            "",
+            terminal::stderr_width(),
+        ));
         let generator = self.options.generator();
         let made = self.directory.fill(&generator, |files| {
-            self.screen.made(files);
-            !matches!(self.events.try_recv(), Ok(Event::Interrupt))
+            self.bars.show_generated(files);
+            !matches!(self.events.try_recv(), Ok(Event::Interrupted))
         })?;
         self.counts.interrupted = !made;
         if made {
             self.work()?;
         }
-        self.screen.end();
         let hours = self.conn.hours()?;
         let mut unreadable = 0;
-        let verdict = check(&generator, &self.directory, &hours, |error| {
+        let result = check(&generator, &self.directory, &hours, |error| {
             unreadable += 1;
-            self.screen.error(error);
+            self.bars.print_error("the check", error);
         });
+        self.bars.end();
         self.counts.errors += unreadable;
         let kept: HashSet<&str> = hours.iter().map(|file| file.name.as_str()).collect();
         // Without a result, keep all files for inspection.
@@ -164,9 +168,9 @@ impl<'a, C: Store> Run<'a, C> {
             C::NAME,
             self.options,
             &self.counts,
-            &verdict,
-            &self.ledger,
-            &self.trouble,
+            &result,
+            &self.hold_log,
+            &self.faults,
             (hours.len(), leftovers),
         ))
     }
@@ -177,7 +181,7 @@ impl<'a, C: Store> Run<'a, C> {
         for node in 1..=self.options.processes.get() {
             self.start(node)?;
         }
-        self.trouble = Trouble::new(self.options);
+        self.faults = FaultInjection::new(self.options);
         let mut watched = began;
         while self.processes.iter().any(Process::is_running) {
             if let Ok(event) = self.events.recv_timeout(WATCHING) {
@@ -198,7 +202,7 @@ impl<'a, C: Store> Run<'a, C> {
             if self.counts.finished {
                 self.stop();
             } else {
-                self.make_trouble(done)?;
+                self.inject_faults(done)?;
             }
         }
         // The last reports.
@@ -221,35 +225,31 @@ impl<'a, C: Store> Run<'a, C> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Told(process, Report::Held(gate, held)) => {
-                self.ledger.held(process, gate, held);
+            Event::Reported(process, Report::Held(gate, held)) => {
+                self.hold_log.held(process, gate, held);
             }
-            Event::Told(_, Report::Left { gate, fence, at }) => self.ledger.left(gate, fence, at),
-            Event::Told(process, Report::Stale(noticed)) => {
-                let node = self.processes[process].node;
-                let when = match noticed {
-                    Noticed::Refreshing => {
-                        self.counts.stale_refreshing += 1;
-                        "in the middle of its work"
-                    }
-                    Noticed::Committing => {
-                        self.counts.stale_committing += 1;
-                        "when its work was done"
-                    }
-                };
-                self.screen
-                    .mention(&format!("stopped a stale worker of node {node} {when}"));
+            Event::Reported(_, Report::Left { gate, fence, at }) => {
+                self.hold_log.left(gate, fence, at);
             }
-            Event::Told(process, Report::Failed(error)) => {
+            Event::Reported(process, Report::Stale(noticed)) => {
+                match noticed {
+                    Noticed::Renewing => self.counts.stale_renewing += 1,
+                    Noticed::Committing => self.counts.stale_committing += 1,
+                }
                 let node = self.processes[process].node;
-                self.error(&format!("node {node}: {error}"));
+                self.show_faults(&format!("stopped a stale worker of node {node}"));
+            }
+            Event::Reported(process, Report::Failed(error)) => {
+                let node = self.processes[process].node;
+                self.error(node, &error);
             }
             Event::Ended(process) => {
                 if let Err(error) = self.processes[process].ended() {
-                    self.error(&format!("{error:#}"));
+                    let node = self.processes[process].node;
+                    self.error(node, &format!("{error:#}"));
                 }
             }
-            Event::Interrupt => {
+            Event::Interrupted => {
                 if self.counts.interrupted {
                     self.processes.iter_mut().for_each(Process::kill);
                 }
@@ -259,9 +259,9 @@ impl<'a, C: Store> Run<'a, C> {
         }
     }
 
-    fn error(&mut self, message: &str) {
+    fn error(&mut self, node: usize, text: &str) {
         self.counts.errors += 1;
-        self.screen.error(message);
+        self.bars.print_error(&format!("node {node}"), text);
     }
 
     fn stop(&mut self) {
@@ -287,7 +287,7 @@ impl<'a, C: Store> Run<'a, C> {
             merged: usize::try_from(merged).unwrap_or(0),
             held,
         };
-        self.screen.progress(progress);
+        self.bars.show(progress);
         let done = done.count();
         self.counts.lists = lists.len();
         // When all log files are sorted, no parts are added. Existing parts may have been put on a list since the lists
@@ -299,16 +299,23 @@ impl<'a, C: Store> Run<'a, C> {
         Ok(done)
     }
 
-    fn make_trouble(&mut self, done: usize) -> Result<()> {
-        let Some(killed) = self.trouble.make(&mut self.processes, done) else {
+    fn inject_faults(&mut self, done: usize) -> Result<()> {
+        let Some(killed) = self.faults.inject(&mut self.processes, done) else {
             return Ok(());
         };
-        let (process, at) = (&self.processes[killed], Moment::now());
-        let (node, id) = (process.node, process.id());
-        let slots = self.ledger.held_by(killed, at);
-        self.screen.mention(&format!(
-            "killed node {node} (process {id}), which held the slots {slots:?}"
-        ));
+        let node = self.processes[killed].node;
+        let slots = self.hold_log.held_by(killed, Moment::now());
+        self.show_faults(&format!("killed node {node}, which held slots {slots:?}"));
         self.start(node)
+    }
+
+    /// Shows in the status line what was done to the nodes, and what was done last.
+    fn show_faults(&self, last: &str) {
+        let stale = self.counts.stale_renewing + self.counts.stale_committing;
+        self.bars.set_status(format!(
+            "{} kills, {} pauses, {stale} stale; {last}",
+            self.faults.kills.len(),
+            self.faults.pauses
+        ));
     }
 }

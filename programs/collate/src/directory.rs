@@ -26,8 +26,12 @@ impl Directory {
         }
     }
 
-    /// Generates the log files. Calls `told` after each, and stops when it returns `false`.
-    pub(crate) fn fill(&self, generator: &Generator, told: impl Fn(usize) -> bool) -> Result<bool> {
+    /// Generates the log files. Calls `report` after each, and stops when it returns `false`.
+    pub(crate) fn fill(
+        &self,
+        generator: &Generator,
+        report: impl Fn(usize) -> bool,
+    ) -> Result<bool> {
         for directory in [&self.logs, &self.work] {
             fs::create_dir_all(directory)
                 .with_context(|| format!("can't create {}", directory.display()))?;
@@ -42,7 +46,7 @@ impl Directory {
             }
             let name = format!("server-{:02}-{file:06}.log", file % 20);
             fs::write(self.logs.join(name), text).context("can't write a log file")?;
-            if !told(file + 1) {
+            if !report(file + 1) {
                 return Ok(false);
             }
         }

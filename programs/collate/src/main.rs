@@ -4,36 +4,36 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::database::{DatabaseLocation, Program};
+use program_support::{outcome as printing, program, terminal};
 
 use arguments::{Arguments, Options, Role};
-use database::Place;
 
 mod arguments;
 mod check;
 mod clock;
-mod collator;
 mod coordinator;
-// Shared by the programs: database URLs, and building the program with support for a database.
-#[path = "../../ingest/src/database.rs"]
-mod database;
 mod directory;
 mod duration;
+mod fault_injection;
 mod generator;
-mod halt;
-mod holding;
+mod hold_log;
 mod job;
-mod ledger;
+mod leased_slot;
 mod merging;
 mod node;
 mod outcome;
 mod processes;
-mod queuer;
+mod progress;
 mod report;
-mod screen;
+mod scheduler;
 mod sorting;
+mod stop_reason;
 mod store;
 mod tables;
-mod trouble;
+mod worker;
+
+const PROGRAM: Program = program!();
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -41,20 +41,13 @@ fn main() -> ExitCode {
         Some(Role::Node) => node::run(),
         None => run(&arguments.options),
     };
-    ended.unwrap_or_else(|error| {
-        eprintln!("collate: {error:#}");
-        ExitCode::FAILURE
-    })
+    terminal::exit_code(PROGRAM.name, ended)
 }
 
 fn run(options: &Options) -> Result<ExitCode> {
-    let place = Place::of(options.database_url.as_deref())?;
-    place.database().require_support()?;
-    let outcome = coordinator::collate(options, &place)?;
-    if options.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-    } else {
-        println!("{outcome}");
-    }
+    let location = DatabaseLocation::new(&PROGRAM, options.database.database_url.as_deref())?;
+    location.database().require_support(&PROGRAM)?;
+    let outcome = coordinator::collate(options, location.database())?;
+    printing::print(&outcome, options.output.json)?;
     Ok(outcome.exit_code())
 }

@@ -7,52 +7,52 @@ use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;
 use std::thread;
 
-use crate::collator::Made;
 use crate::directory::Directory;
-use crate::halt::Halt;
-use crate::holding::Holding;
 use crate::job::Job;
+use crate::leased_slot::LeasedSlot;
+use crate::stop_reason::StopReason;
 use crate::store::{HourFile, List, Store};
+use crate::worker::Made;
 
 /// The number of lines between two reports of progress, which may renew the slot.
 const STRIDE: i64 = 500;
 
 pub(crate) fn merge<C: Store>(
-    holding: &mut Holding<'_, C>,
+    slot: &mut LeasedSlot<'_, C>,
     job: &Job,
     directory: &Directory,
     list: &List,
     hour: &str,
-) -> Result<Made, Halt> {
-    let parts = holding.conn.files_of(list.id)?;
-    let old = holding.conn.hour(hour)?.map(|file| file.name);
+) -> Result<Made, StopReason> {
+    let parts = slot.conn.files_of(list.id)?;
+    let old = slot.conn.hour(hour)?.map(|file| file.name);
     let mut sources = Sources::default();
     for name in parts.iter().chain(&old) {
         thread::sleep(job.read_time);
         sources.add(directory.made(name))?;
-        holding.progress_made()?;
+        slot.renew_if_due()?;
     }
-    let name = format!("{hour}.{}.log", holding.fence());
+    let name = format!("{hour}.{}.log", slot.fence());
     let mut out = directory.make(&name)?;
     let mut lines = 0;
     while let Some(line) = sources.next()? {
         writeln!(out, "{line}")?;
         lines += 1;
         if lines % STRIDE == 0 {
-            holding.progress_made()?;
+            slot.renew_if_due()?;
         }
     }
     // The file must be on the disk before a row names it.
     out.into_inner()
         .map_err(io::IntoInnerError::into_error)?
         .sync_data()?;
-    holding.progress_made()?;
+    slot.renew_if_due()?;
     Ok(Made::Hour {
         file: HourFile {
             hour: hour.to_owned(),
             name,
             lines,
-            fence: holding.fence(),
+            fence: slot.fence(),
         },
         old,
         parts,

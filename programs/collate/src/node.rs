@@ -3,44 +3,27 @@
 //! It ends on Ctrl-C, and when its standard input ends, which the coordinator closes to stop it. If the coordinator is
 //! killed, the node is killed too.
 
-use std::io::{self, BufRead};
+use std::io;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use program_support::child_process::{read_job, report};
+use program_support::database::Database;
+use program_support::{stop, with_connection};
 
-use crate::database::{Database, with_connection};
 use crate::job::Job;
-use crate::report::{self, Report};
+use crate::report::Report;
 use crate::store::Store;
-use crate::{collator, queuer};
-
-static STOP: AtomicBool = AtomicBool::new(false);
-
-pub(crate) fn is_stopping() -> bool {
-    STOP.load(Ordering::Relaxed)
-}
-
-/// Sends a report to the coordinator. Stops the node when the coordinator has ended.
-pub(crate) fn tell(report: &Report) {
-    if !report::tell(report) {
-        STOP.store(true, Ordering::Relaxed);
-    }
-}
+use crate::{scheduler, worker};
 
 /// Runs the node from its start to its end.
 pub(crate) fn run() -> Result<ExitCode> {
     die_with_parent()?;
-    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
-    let mut line = String::new();
-    io::stdin().read_line(&mut line)?;
-    let job: Job = serde_json::from_str(&line).context("a node is started by collate itself")?;
+    stop::on_interrupt()?;
+    let job: Job = read_job()?;
     let engine = Database::from_url(&job.database_url)?.engine;
-    thread::spawn(|| {
-        let _ = io::stdin().lock().skip_until(0);
-        STOP.store(true, Ordering::Relaxed);
-    });
+    stop::at_end_of_input();
     Ok(with_connection!(engine, C => work::<C>(&job)))
 }
 
@@ -55,17 +38,17 @@ fn die_with_parent() -> io::Result<()> {
 fn work<C: Store>(job: &Job) -> ExitCode {
     let ended = |result: Result<()>| {
         if let Err(error) = result {
-            tell(&Report::Failed(format!("{error:#}").trim_end().to_owned()));
-            STOP.store(true, Ordering::Relaxed);
+            report(&Report::Failed(format!("{error:#}").trim_end().to_owned()));
+            stop::request();
             return false;
         }
         true
     };
     let all_well = thread::scope(|scope| {
-        let queuer = scope.spawn(|| ended(queuer::run::<C>(job)));
-        let collators = (1..=job.threads)
-            .map(|worker| scope.spawn(move || ended(collator::run::<C>(job, worker))));
-        let threads: Vec<_> = collators.chain([queuer]).collect();
+        let scheduler = scope.spawn(|| ended(scheduler::run::<C>(job)));
+        let workers = (1..=job.threads)
+            .map(|worker| scope.spawn(move || ended(worker::run::<C>(job, worker))));
+        let threads: Vec<_> = workers.chain([scheduler]).collect();
         let ends: Vec<_> = threads
             .into_iter()
             .map(thread::ScopedJoinHandle::join)

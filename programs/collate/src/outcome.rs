@@ -4,19 +4,17 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use program_support::outcome::{
+    INTERRUPTED, OutcomeTable, Verdict, per_second, tenths, thousandths,
+};
 use serde::Serialize;
 
 use crate::arguments::Options;
-use crate::check::Verdict;
+use crate::check::CheckResult;
 use crate::coordinator::Counts;
-use crate::ledger::Ledger;
+use crate::fault_injection::FaultInjection;
+use crate::hold_log::HoldLog;
 use crate::report::Gate;
-use crate::trouble::Trouble;
-
-/// The exit code that shells report for a program ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -37,7 +35,7 @@ pub(crate) struct Outcome {
     /// The most holders at the same time: by their reports, and by `held_slots`.
     max_holders: usize,
     max_holders_sampled: usize,
-    max_queuers: usize,
+    max_schedulers: usize,
     /// The number of slots that two holders held at the same time.
     shared_slots: usize,
     grants: usize,
@@ -67,37 +65,39 @@ impl Outcome {
         backend: &'static str,
         options: &Options,
         counts: &Counts,
-        verdict: &Verdict,
-        ledger: &Ledger,
-        trouble: &Trouble,
+        result: &CheckResult,
+        hold_log: &HoldLog,
+        faults: &FaultInjection,
         (hours, leftovers): (usize, usize),
     ) -> Self {
         let generator = options.generator();
-        let take_overs = ledger.take_overs(&trouble.kills);
+        let take_overs = hold_log.take_overs(&faults.kills);
         let middle = take_overs.get(take_overs.len() / 2);
         let seconds = counts.took.as_secs_f64();
         Self {
             backend,
             files: generator.files(),
             lines: generator.lines(),
-            found: verdict.found,
-            missing: verdict.missing,
-            repeated: verdict.repeated,
-            disordered: verdict.disordered,
-            foreign: verdict.foreign,
+            found: result.found,
+            missing: result.missing,
+            repeated: result.repeated,
+            disordered: result.disordered,
+            foreign: result.foreign,
             hours,
             lists: counts.lists,
             processes: options.processes.get(),
             threads: options.threads.get(),
             permits: options.permits.get() as usize,
-            max_holders: ledger.most_at_once(Gate::Collate).max(counts.most_sampled),
+            max_holders: hold_log
+                .most_at_once(Gate::Collate)
+                .max(counts.most_sampled),
             max_holders_sampled: counts.most_sampled,
-            max_queuers: ledger.most_at_once(Gate::Queue),
-            shared_slots: ledger.shared_slots(Gate::Collate) + ledger.shared_slots(Gate::Queue),
-            grants: ledger.grants(Gate::Collate),
-            kills: trouble.kills.len(),
-            pauses: trouble.pauses,
-            stale_stopped: counts.stale_refreshing + counts.stale_committing,
+            max_schedulers: hold_log.most_at_once(Gate::Queue),
+            shared_slots: hold_log.shared_slots(Gate::Collate) + hold_log.shared_slots(Gate::Queue),
+            grants: hold_log.grants(Gate::Collate),
+            kills: faults.kills.len(),
+            pauses: faults.pauses,
+            stale_stopped: counts.stale_renewing + counts.stale_committing,
             stale_at_commit: counts.stale_committing,
             takeovers: take_overs.len(),
             takeover_ms_median: ms(middle.copied()),
@@ -105,12 +105,8 @@ impl Outcome {
             lease_ms: ms(Some(options.lease)),
             leftovers,
             errors: counts.errors,
-            seconds: (seconds * 1000.0).round() / 1000.0,
-            lines_per_second: if seconds > 0.0 {
-                rounded(f64::from(u32::try_from(verdict.found).unwrap_or(u32::MAX)) / seconds)
-            } else {
-                0.0
-            },
+            seconds: thousandths(seconds),
+            lines_per_second: per_second(result.found, seconds),
             fenced: !options.unfenced,
             finished: counts.finished,
             interrupted: counts.interrupted,
@@ -131,116 +127,107 @@ impl Outcome {
         }
     }
 
-    /// Whether every line is there once, in order.
+    /// Interval line is there once, in order.
     fn is_right(&self) -> bool {
         self.missing + self.repeated + self.disordered + self.foreign == 0
     }
 
     /// Whether there were never more holders than permits.
     fn is_gated(&self) -> bool {
-        self.max_holders <= self.permits && self.max_queuers <= 1 && self.shared_slots == 0
+        self.max_holders <= self.permits && self.max_schedulers <= 1 && self.shared_slots == 0
     }
 
-    fn verdict(&self) -> &'static str {
+    fn verdict(&self) -> Verdict {
         if self.interrupted {
-            "interrupted"
+            Verdict::Doubtful("interrupted")
         } else if !self.finished {
-            "NOT FINISHED"
+            Verdict::Wrong("NOT FINISHED")
         } else if !self.is_gated() {
-            "WRONG: more holders than permits"
+            Verdict::Wrong("WRONG: more holders than permits")
         } else if self.is_right() && self.errors == 0 {
-            "right: every line once, in order of time"
+            Verdict::Right("right: every line once, in order of time")
         } else if self.is_right() {
-            "right, with errors on the way"
+            Verdict::Doubtful("right, but with errors")
         } else if self.fenced {
-            "WRONG"
+            Verdict::Wrong("WRONG")
         } else {
-            "WRONG, as can happen without fences"
+            Verdict::Doubtful("WRONG, as expected without fences")
         }
     }
 }
 
 fn ms(duration: Option<Duration>) -> f64 {
-    rounded(duration.unwrap_or_default().as_secs_f64() * 1000.0)
-}
-
-/// Rounds to tenths.
-fn rounded(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
+    tenths(duration.unwrap_or_default().as_secs_f64() * 1000.0)
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
         let fences = if self.fenced { "" } else { ", WITHOUT fences" };
-        table.add_row([
-            "workers".to_owned(),
-            format!(
-                "{} processes x {} threads on {}{fences}",
-                self.processes, self.threads, self.backend
-            ),
-        ]);
-        table.add_row([
-            "holders".to_owned(),
-            format!(
-                "{} at most at the same time, {} permits, {} grants",
-                self.max_holders, self.permits, self.grants
-            ),
-        ]);
-        table.add_row([
-            "work".to_owned(),
-            format!(
-                "{} log files with {} lines, in {} lists",
-                self.files, self.lines, self.lists
-            ),
-        ]);
-        if self.kills > 0 {
-            table.add_row([
-                "kills".to_owned(),
+        let mut table = OutcomeTable::default();
+        table
+            .row(
+                "workers",
                 format!(
-                    "{} processes; {} of their slots taken over, after {:.0} ms (median), {:.0} ms at most; a lease is {:.0} ms",
-                    self.kills,
-                    self.takeovers,
-                    self.takeover_ms_median,
-                    self.takeover_ms_max,
-                    self.lease_ms
+                    "{} processes x {} threads on {}{fences}",
+                    self.processes, self.threads, self.backend
                 ),
-            ]);
+            )
+            .row(
+                "holders",
+                format!(
+                    "{} at most at the same time, {} permits, {} grants",
+                    self.max_holders, self.permits, self.grants
+                ),
+            )
+            .row(
+                "work",
+                format!(
+                    "{} log files with {} lines, in {} lists",
+                    self.files, self.lines, self.lists
+                ),
+            );
+        if self.kills > 0 {
+            table.row("kills", format!("{} processes", self.kills)).row(
+                "taken over",
+                format!(
+                    "{} slots of killed processes, {:.0} ms (median) to {:.0} ms after the kill; a lease is {:.0} ms",
+                    self.takeovers, self.takeover_ms_median, self.takeover_ms_max, self.lease_ms
+                ),
+            );
         }
         if self.pauses > 0 {
-            table.add_row(["pauses".to_owned(), format!("{} processes", self.pauses)]);
+            table.row("pauses", format!("{} processes", self.pauses));
         }
         if self.kills + self.pauses + self.stale_stopped > 0 {
-            table.add_row([
-                "stale".to_owned(),
+            table.row(
+                "stale",
                 format!(
-                    "{} workers stopped, {} of them when they wanted to commit; {} files left over",
+                    "{} workers stopped, {} of them at COMMIT; {} files left over",
                     self.stale_stopped, self.stale_at_commit, self.leftovers
                 ),
-            ]);
+            );
         }
-        table.add_row([
-            "speed".to_owned(),
-            format!(
-                "{:.0} lines per second, for {:.1} s",
-                self.lines_per_second, self.seconds
-            ),
-        ]);
-        table.add_row([
-            "check".to_owned(),
-            format!(
-                "{} lines in {} files, {} missing, {} repeated, {} not in order, {} in the wrong place, {} errors",
-                self.found,
-                self.hours,
-                self.missing,
-                self.repeated,
-                self.disordered,
-                self.foreign,
-                self.errors
-            ),
-        ]);
-        table.add_row(["verdict", self.verdict()]);
-        write!(f, "{table}")
+        table
+            .row(
+                "speed",
+                format!(
+                    "{:.0} lines per second, for {:.1} s",
+                    self.lines_per_second, self.seconds
+                ),
+            )
+            .row(
+                "check",
+                format!(
+                    "{} lines in {} files, {} missing, {} repeated, {} not in order, {} in the wrong file, {} errors",
+                    self.found,
+                    self.hours,
+                    self.missing,
+                    self.repeated,
+                    self.disordered,
+                    self.foreign,
+                    self.errors
+                ),
+            );
+        table.write(f, self.verdict())
     }
 }

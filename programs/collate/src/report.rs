@@ -1,7 +1,5 @@
 //! A node's reports to the coordinator: lines of JSON on its standard output.
 
-use std::io::{self, Write};
-
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
@@ -37,15 +35,7 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Noticed {
     /// During its work, when it renewed.
-    Refreshing,
+    Renewing,
     /// At the end of its work, which was refused.
     Committing,
-}
-
-/// Writes a report to standard output. Returns `false` when the coordinator has ended.
-pub(crate) fn tell(report: &Report) -> bool {
-    serde_json::to_string(report)
-        .map_err(io::Error::from)
-        .and_then(|line| writeln!(io::stdout(), "{line}"))
-        .is_ok()
 }

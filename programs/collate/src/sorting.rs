@@ -5,22 +5,22 @@ use std::fs;
 use std::io::{self, Write};
 use std::thread;
 
-use crate::collator::Made;
 use crate::directory::Directory;
 use crate::generator::hour;
-use crate::halt::Halt;
-use crate::holding::Holding;
 use crate::job::Job;
+use crate::leased_slot::LeasedSlot;
+use crate::stop_reason::StopReason;
 use crate::store::{List, Store};
+use crate::worker::Made;
 
 pub(crate) fn sort<C: Store>(
-    holding: &mut Holding<'_, C>,
+    slot: &mut LeasedSlot<'_, C>,
     job: &Job,
     directory: &Directory,
     list: &List,
-) -> Result<Made, Halt> {
+) -> Result<Made, StopReason> {
     let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in holding.conn.files_of(list.id)? {
+    for name in slot.conn.files_of(list.id)? {
         thread::sleep(job.read_time);
         for line in fs::read_to_string(directory.log(&name))?.lines() {
             let hour = hour(line).ok_or_else(|| unreadable(&name))?;
@@ -29,13 +29,13 @@ pub(crate) fn sort<C: Store>(
                 None => drop(hours.insert(hour.to_owned(), vec![line.to_owned()])),
             }
         }
-        holding.progress_made()?;
+        slot.renew_if_due()?;
     }
     let mut parts = Vec::new();
     for (hour, mut lines) in hours {
         // Lines begin with their time.
         lines.sort_unstable();
-        let name = format!("{hour}.{}.part", holding.fence());
+        let name = format!("{hour}.{}.part", slot.fence());
         let mut out = directory.make(&name)?;
         for line in lines {
             writeln!(out, "{line}")?;
@@ -45,7 +45,7 @@ pub(crate) fn sort<C: Store>(
             .map_err(io::IntoInnerError::into_error)?
             .sync_data()?;
         parts.push((hour, name));
-        holding.progress_made()?;
+        slot.renew_if_due()?;
     }
     Ok(Made::Parts(parts))
 }

@@ -41,7 +41,7 @@ pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
     fn create_tables(&mut self) -> QueryResult<()>;
 
     /// Sets up the session, before any other statement.
-    fn set_up(&mut self) -> QueryResult<()>;
+    fn configure_session(&mut self) -> QueryResult<()>;
 
     fn lists(&mut self) -> QueryResult<Vec<List>>;
 
@@ -95,7 +95,7 @@ macro_rules! store {
     (
         $module:ident, $connection:ty, $name:literal,
         tables: $tables:literal,
-        set_up: [$($set_up:literal),*] $(,)?
+        configure_session: [$($configure_session:literal),*] $(,)?
     ) => {
         mod $module {
             use diesel::connection::SimpleConnection;
@@ -119,8 +119,8 @@ macro_rules! store {
                     Ok(())
                 }
 
-                fn set_up(&mut self) -> QueryResult<()> {
-                    let statements: &[&str] = &[$($set_up),*];
+                fn configure_session(&mut self) -> QueryResult<()> {
+                    let statements: &[&str] = &[$($configure_session),*];
                     statements.iter().try_for_each(|statement| self.batch_execute(statement))
                 }
 
@@ -286,19 +286,19 @@ macro_rules! store {
 store!(
     sqlite, SqliteConnection, "sqlite",
     tables: "store/sqlite.sql",
-    set_up: ["PRAGMA busy_timeout = 60000", "PRAGMA synchronous = NORMAL"],
+    configure_session: ["PRAGMA busy_timeout = 60000", "PRAGMA synchronous = NORMAL"],
 );
 
 #[cfg(feature = "postgres")]
 store!(
     postgres, PgConnection, "postgres",
     tables: "store/postgres.sql",
-    set_up: [],
+    configure_session: [],
 );
 
 #[cfg(feature = "mysql")]
 store!(
     mysql, MysqlConnection, "mysql",
     tables: "store/mysql.sql",
-    set_up: [],
+    configure_session: [],
 );

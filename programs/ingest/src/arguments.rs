@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use program_support::arguments::{DatabaseArguments, OutputArguments};
 
 use crate::files::Files;
 use crate::generator::Generator;
@@ -20,7 +21,8 @@ use crate::source::{Elements, Source};
 /// NEWEST is the version with the latest timestamp; of several with the same timestamp, the one with the largest
 /// SHA-256. That choice is arbitrary, but the same in every order of arrival.
 ///
-/// RUNNING AGAIN on the same database: documents of --input are added to those that are stored. Generated documents
+/// RUNNING AGAIN on the same database, which --database-url names: it is kept, and missing tables are created in it.
+/// Documents of --input are added to those that are stored. Generated documents
 /// start with an empty table, unless an earlier run with the same documents was stopped: then the run finishes it.
 /// Generated documents and files do not affect each other.
 #[derive(Parser)]
@@ -46,13 +48,8 @@ pub(crate) enum Role {
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
-    ///
-    /// A given database is kept; missing tables are created in it. If the program was built without PostgreSQL or
-    /// MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu: libpq-dev,
-    /// libmariadb-dev).
-    #[arg(long, value_name = "URL")]
-    pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArguments,
 
     /// Number of writer processes
     #[arg(long, value_name = "N", default_value = "3")]
@@ -106,9 +103,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) fresh: bool,
 
-    /// Print the outcome as one line of JSON, and no progress
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -30,7 +30,7 @@ pub(crate) struct Expected(HashMap<String, Age>);
 
 /// How the table differs from what is expected, in numbers of ids.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct CheckResult {
     /// Ids in the table.
     pub(crate) stored: usize,
     /// Ids that are missing.
@@ -114,13 +114,13 @@ impl Delivered {
 }
 
 impl Expected {
-    pub(crate) fn compare(&self, rows: &[Row]) -> Verdict {
+    pub(crate) fn compare(&self, rows: &[Row]) -> CheckResult {
         let mut found: HashMap<&str, Vec<Age>> = HashMap::new();
         for row in rows.iter().filter(|row| self.0.contains_key(&row.id)) {
             found.entry(&row.id).or_default().push(age(row));
         }
         let is_stale = |(id, ages): &(&&str, &Vec<Age>)| !ages.contains(&self.0[**id]);
-        Verdict {
+        CheckResult {
             stored: found.len(),
             missing: self.0.len() - found.len(),
             stale: found.iter().filter(is_stale).count(),

@@ -3,29 +3,27 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use anyhow::{Context, Result};
+use program_support::child_process::send_interrupts;
+use program_support::database::Database;
+use program_support::progress::Progress;
+use program_support::with_connection;
 
 use crate::arguments::{Options, Retention};
+use crate::baseline::{all_rows, prepare};
 use crate::check::Delivered;
-use crate::database::{Database, Place, with_connection};
-use crate::gathered::Gathered;
 use crate::job::Job;
 use crate::outcome::Outcome;
-use crate::registration::Locking;
+use crate::run_totals::RunTotals;
 use crate::schedule;
-use crate::screen::Screen;
 use crate::source::Source;
-use crate::starting_point::{all_rows, prepare};
 use crate::store::Store;
-use crate::writers::{Event, Writer};
+use crate::upsert::Locking;
+use crate::writer_processes::{Event, WriterProcess};
 
 /// Runs the program with these options.
-pub(crate) fn ingest(options: &Options, place: &Place, source: Source) -> Result<Outcome> {
+pub(crate) fn ingest(options: &Options, database: &Database, source: Source) -> Result<Outcome> {
     let (sender, events) = mpsc::channel();
-    let interrupts = sender.clone();
-    ctrlc::set_handler(move || {
-        let _ = interrupts.send(Event::Interrupt);
-    })?;
-    let database = place.database();
+    send_interrupts(sender.clone())?;
     let job = Job {
         database_url: database.url.clone(),
         source,
@@ -51,12 +49,12 @@ fn run<C: Store>(
     events: &Receiver<Event>,
 ) -> Result<Outcome> {
     let mut conn = C::establish(&database.url).context("can't connect to the database")?;
-    conn.set_up()?;
-    let mut screen = Screen::new(schedule::total(job), "documents", options.json);
+    conn.configure_session()?;
+    let mut progress = Progress::new(schedule::total(job), "documents", options.output.json);
     if let Source::Files(files) = &job.source
         && files.others > 0
     {
-        screen.say(&format!(
+        progress.print(&format!(
             "{} other files than *.xml are left alone",
             files.others
         ));
@@ -64,7 +62,7 @@ fn run<C: Store>(
     let delivered = Delivered::read(&job.source);
     let generated = job.source.is_generated();
     let before = prepare(&mut conn, &delivered, generated, options.fresh, |message| {
-        screen.say(message);
+        progress.print(message);
     })?;
 
     let writers = (0..job.writers).map(|writer| {
@@ -72,22 +70,19 @@ fn run<C: Store>(
             writer,
             ..job.clone()
         };
-        Writer::start(&job, sender.clone())
+        WriterProcess::start(&job, sender.clone())
     });
     let mut writers: Vec<_> = writers.collect::<Result<_>>()?;
-    let mut gathered = Gathered::from_writers(&mut writers, events, &job.source, &mut screen);
+    let mut run = RunTotals::of_writers(&mut writers, events, &job.source, &mut progress);
 
-    if gathered.some_writer_finished() {
-        for (index, reason) in delivered.disputed(&gathered.rejected) {
-            let name = job.source.name(index);
-            gathered.error(
-                &mut screen,
-                &format!("{name}: taken, but the check can't read it: {reason}"),
-            );
+    if run.some_writer_finished() {
+        for (index, reason) in delivered.disputed(&run.rejected) {
+            let text = format!("stored, but the check can't read it: {reason}");
+            run.error(&mut progress, &job.source.name(index), &text);
         }
     }
-    screen.end();
-    let expected = delivered.expected(&gathered.rejected, &before);
-    let verdict = expected.compare(&all_rows(&mut conn)?);
-    Ok(Outcome::new(C::NAME, job, &gathered, &verdict))
+    progress.end();
+    let expected = delivered.expected(&run.rejected, &before);
+    let checked = expected.compare(&all_rows(&mut conn)?);
+    Ok(Outcome::new(C::NAME, job, &run, &checked))
 }

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::registration::Locking;
 use crate::source::Source;
+use crate::upsert::Locking;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Job {

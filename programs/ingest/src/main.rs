@@ -4,32 +4,33 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::database::{DatabaseLocation, Program};
+use program_support::{outcome as printing, program, terminal};
 
 use arguments::{Arguments, Role};
-use database::Place;
 
 mod arguments;
+mod baseline;
 mod check;
 mod coordinator;
-mod database;
 mod document;
 mod encoding;
 mod files;
-mod gathered;
 mod generator;
 mod job;
 mod outcome;
-mod registration;
 mod report;
+mod run_totals;
 mod schedule;
-mod screen;
 mod source;
-mod starting_point;
 mod store;
 mod timestamp;
+mod upsert;
 mod writer;
-mod writers;
+mod writer_processes;
 mod xml;
+
+const PROGRAM: Program = program!();
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -37,30 +38,23 @@ fn main() -> ExitCode {
         Some(Role::Writer) => writer::run(),
         None => run(&arguments),
     };
-    ended.unwrap_or_else(|error| {
-        eprintln!("ingest: {error:#}");
-        ExitCode::FAILURE
-    })
+    terminal::exit_code(PROGRAM.name, ended)
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = &arguments.options;
-    let place = Place::of(options.database_url.as_deref())?;
-    place.database().require_support()?;
+    let location = DatabaseLocation::new(&PROGRAM, options.database.database_url.as_deref())?;
+    location.database().require_support(&PROGRAM)?;
     let source = options.source()?;
-    let outcome = coordinator::ingest(options, &place, source)?;
-    if options.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-    } else {
-        println!("{outcome}");
-    }
+    let outcome = coordinator::ingest(options, location.database(), source)?;
+    printing::print(&outcome, options.output.json)?;
     if outcome.is_unfinished() {
         eprintln!(
             "{}",
-            match place {
-                Place::Given(_) => "Not finished: the same command goes on from here.",
-                Place::Temporary(..) =>
-                    "Not finished, and the temporary database is gone: --database-url names one that stays.",
+            match location {
+                DatabaseLocation::Given(_) => "Not finished: the same command continues from here.",
+                DatabaseLocation::Temporary(..) =>
+                    "Not finished, and the temporary database is deleted: --database-url names one that stays.",
             }
         );
     }

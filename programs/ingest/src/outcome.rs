@@ -3,19 +3,17 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use program_support::outcome::{
+    INTERRUPTED, OutcomeTable, Verdict, per_second, tenths, thousandths,
+};
 use serde::Serialize;
 
-use crate::check::Verdict;
-use crate::gathered::Gathered;
+use crate::check::CheckResult;
 use crate::job::Job;
-use crate::registration::Locking;
 use crate::report::WAIT;
+use crate::run_totals::RunTotals;
 use crate::schedule;
-
-/// The exit code that shells report for a program ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
+use crate::upsert::Locking;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -50,11 +48,11 @@ impl Outcome {
     pub(crate) fn new(
         backend: &'static str,
         job: &Job,
-        gathered: &Gathered,
-        verdict: &Verdict,
+        run: &RunTotals,
+        checked: &CheckResult,
     ) -> Self {
-        let totals = gathered.total();
-        let seconds = gathered.took.as_secs_f64();
+        let totals = run.total();
+        let seconds = run.took.as_secs_f64();
         Self {
             backend,
             documents: job.source.len(),
@@ -65,24 +63,20 @@ impl Outcome {
             dropped: totals.dropped,
             processes: job.writers,
             threads: job.threads,
-            stored: verdict.stored,
-            missing: verdict.missing,
-            stale: verdict.stale,
-            duplicates: verdict.duplicates,
-            errors: totals.errors + gathered.other_errors,
-            rejected: gathered.rejected.len(),
+            stored: checked.stored,
+            missing: checked.missing,
+            stale: checked.stale,
+            duplicates: checked.duplicates,
+            errors: totals.errors + run.other_errors,
+            rejected: run.rejected.len(),
             retries: totals.retries,
             waits: totals.waits,
-            longest_wait_ms: rounded(totals.longest_wait.as_secs_f64() * 1000.0),
-            seconds: (seconds * 1000.0).round() / 1000.0,
-            per_second: if seconds > 0.0 {
-                rounded(f64::from(u32::try_from(totals.handled).unwrap_or(u32::MAX)) / seconds)
-            } else {
-                0.0
-            },
+            longest_wait_ms: tenths(totals.longest_wait.as_secs_f64() * 1000.0),
+            seconds: thousandths(seconds),
+            per_second: per_second(totals.handled, seconds),
             locked: !matches!(job.locking, Locking::Unlocked),
-            writers_died: gathered.died,
-            interrupted: gathered.interrupted,
+            writers_died: run.died,
+            interrupted: run.interrupted,
         }
     }
 
@@ -114,98 +108,88 @@ impl Outcome {
         self.rejected == self.documents
     }
 
-    fn verdict(&self) -> &'static str {
+    fn verdict(&self) -> Verdict {
         if self.interrupted {
-            "interrupted"
+            Verdict::Doubtful("interrupted")
         } else if self.writers_died > 0 {
-            "a writer died"
+            Verdict::Wrong("a writer died")
         } else if self.is_all_rejected() {
-            "every document was rejected"
+            Verdict::Wrong("every document was rejected")
         } else if self.is_right() && self.errors == 0 {
-            "right: every id is stored once, in its newest version"
+            Verdict::Right("right: every id is stored once, in its newest version")
+        } else if self.is_right() && self.locked {
+            Verdict::Wrong("right, but with errors")
         } else if self.is_right() {
-            "right, with errors on the way"
+            Verdict::Doubtful("right, but with errors, which the lock prevents")
         } else if self.locked {
-            "WRONG"
+            Verdict::Wrong("WRONG")
         } else {
-            "WRONG, as can happen without the lock"
+            Verdict::Doubtful("WRONG, as expected without the lock")
         }
     }
-}
-
-/// Rounds to tenths.
-fn rounded(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lock = if self.locked {
-            "under its object lock"
+            "each id under its object lock"
         } else {
-            "WITHOUT a lock"
+            "WITHOUT locks"
         };
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.add_row([
-            "writers".to_owned(),
-            format!(
-                "{} processes x {} threads on {}, each id {lock}",
-                self.processes, self.threads, self.backend
-            ),
-        ]);
-        table.add_row([
-            "documents".to_owned(),
-            format!(
-                "{}, {} of {} deliveries handled",
-                self.documents, self.handled, self.deliveries
-            ),
-        ]);
-        table.add_row([
-            "of these".to_owned(),
-            format!(
-                "{} inserted, {} updated, {} dropped, {} errors",
-                self.inserted, self.updated, self.dropped, self.errors
-            ),
-        ]);
+        let mut table = OutcomeTable::default();
+        table
+            .row(
+                "writers",
+                format!(
+                    "{} processes x {} threads on {}, {lock}",
+                    self.processes, self.threads, self.backend
+                ),
+            )
+            .row(
+                "documents",
+                format!(
+                    "{}, {} of {} deliveries handled",
+                    self.documents, self.handled, self.deliveries
+                ),
+            )
+            .row(
+                "of these",
+                format!(
+                    "{} inserted, {} updated, {} dropped, {} errors",
+                    self.inserted, self.updated, self.dropped, self.errors
+                ),
+            );
         if self.rejected > 0 {
-            table.add_row([
-                "rejected".to_owned(),
-                format!("{} documents", self.rejected),
-            ]);
+            table.row("rejected", format!("{} documents", self.rejected));
         }
         if self.retries > 0 {
-            table.add_row([
-                "retries".to_owned(),
-                format!("{} transactions", self.retries),
-            ]);
+            table.row("retries", format!("{} transactions", self.retries));
         }
-        table.add_row([
-            "speed".to_owned(),
+        table.row(
+            "speed",
             format!(
                 "{:.0} documents per second, for {:.1} s",
                 self.per_second, self.seconds
             ),
-        ]);
+        );
         if self.locked {
-            table.add_row([
-                "waits".to_owned(),
+            table.row(
+                "waits",
                 format!(
                     "{} locks took {} ms or longer, the longest {:.1} ms",
                     self.waits,
                     WAIT.as_millis(),
                     self.longest_wait_ms
                 ),
-            ]);
+            );
         }
-        table.add_row([
-            "check".to_owned(),
+        table.row(
+            "check",
             format!(
                 "{} ids stored, {} missing, {} stale, {} duplicates",
                 self.stored, self.missing, self.stale, self.duplicates
             ),
-        ]);
-        table.add_row(["verdict", self.verdict()]);
-        write!(f, "{table}")
+        );
+        table.write(f, self.verdict())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::registration::{Fate, Registration};
+use crate::upsert::{Fate, Upserted};
 
 /// The time from which acquiring a lock counts as a wait. Without a wait the statements take less, unless the machine
 /// is busy.
@@ -37,16 +37,16 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn add_registration(&mut self, registration: &Registration) {
+    pub(crate) fn add_upserted(&mut self, upserted: &Upserted) {
         self.handled += 1;
-        match registration.fate {
+        match upserted.fate {
             Fate::Inserted => self.inserted += 1,
             Fate::Updated => self.updated += 1,
             Fate::Dropped => self.dropped += 1,
         }
-        self.retries += registration.retries;
-        self.waits += usize::from(registration.waited >= WAIT);
-        self.longest_wait = self.longest_wait.max(registration.waited);
+        self.retries += upserted.retries;
+        self.waits += usize::from(upserted.waited >= WAIT);
+        self.longest_wait = self.longest_wait.max(upserted.waited);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

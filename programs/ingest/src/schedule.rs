@@ -46,7 +46,7 @@ pub(crate) fn total(job: &Job) -> usize {
 mod tests {
     use super::*;
     use crate::generator::Generator;
-    use crate::registration::Locking;
+    use crate::upsert::Locking;
 
     #[test]
     fn writers_share_generated_documents_and_every_repetition_has_all() {

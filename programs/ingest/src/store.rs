@@ -38,7 +38,7 @@ pub(crate) trait Store: ObjectLockExt + R2D2Connection + 'static {
     fn create_table(&mut self) -> QueryResult<()>;
 
     /// Sets up the session, before any other statement.
-    fn set_up(&mut self) -> QueryResult<()>;
+    fn configure_session(&mut self) -> QueryResult<()>;
 
     fn registered(&mut self, id: &str) -> QueryResult<Option<Registered>>;
 
@@ -59,7 +59,7 @@ macro_rules! store {
         $module:ident, $connection:ty, $name:literal,
         id: $sql_type:ident from $borrowed:ty,
         table: $table:literal,
-        set_up: [$($set_up:literal),*] $(,)?
+        configure_session: [$($configure_session:literal),*] $(,)?
     ) => {
         mod $module {
             use diesel::connection::SimpleConnection;
@@ -86,8 +86,8 @@ macro_rules! store {
                     self.batch_execute(include_str!($table))
                 }
 
-                fn set_up(&mut self) -> QueryResult<()> {
-                    let statements: &[&str] = &[$($set_up),*];
+                fn configure_session(&mut self) -> QueryResult<()> {
+                    let statements: &[&str] = &[$($configure_session),*];
                     statements.iter().try_for_each(|statement| self.batch_execute(statement))
                 }
 
@@ -147,7 +147,7 @@ store!(
     sqlite, SqliteConnection, "sqlite",
     id: Text from str,
     table: "store/sqlite.sql",
-    set_up: ["PRAGMA busy_timeout = 10000", "PRAGMA synchronous = NORMAL"],
+    configure_session: ["PRAGMA busy_timeout = 10000", "PRAGMA synchronous = NORMAL"],
 );
 
 #[cfg(feature = "postgres")]
@@ -155,7 +155,7 @@ store!(
     postgres, PgConnection, "postgres",
     id: Text from str,
     table: "store/postgres.sql",
-    set_up: [],
+    configure_session: [],
 );
 
 #[cfg(feature = "mysql")]
@@ -163,7 +163,7 @@ store!(
     mysql, MysqlConnection, "mysql",
     id: Binary from [u8],
     table: "store/mysql.sql",
-    set_up: [],
+    configure_session: [],
 );
 
 impl<Id: Into<Vec<u8>>> From<Stored<Id>> for Row {

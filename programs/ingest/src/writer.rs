@@ -3,9 +3,9 @@
 //! It ends after its last document, on Ctrl-C, and when its standard input ends, which the coordinator closes to stop
 //! it, or which ends with the coordinator. It finishes open transactions first.
 
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -13,27 +13,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use program_support::child_process::{read_job, report};
+use program_support::database::Database;
+use program_support::{stop, with_connection};
 
-use crate::database::{Database, with_connection};
 use crate::document::Document;
 use crate::job::Job;
-use crate::registration::register;
 use crate::report::{Report, Totals};
 use crate::schedule;
 use crate::source::Elements;
 use crate::store::Store;
+use crate::upsert::upsert;
 
 /// The interval between two reports of progress.
-const TELLING: Duration = Duration::from_millis(100);
-
-static STOP: AtomicBool = AtomicBool::new(false);
+const REPORTING: Duration = Duration::from_millis(100);
 
 /// Runs the writer from its start to its end.
 pub(crate) fn run() -> Result<ExitCode> {
-    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))?;
-    let mut line = String::new();
-    io::stdin().read_line(&mut line)?;
-    let job: Job = serde_json::from_str(&line).context("a writer is started by ingest itself")?;
+    stop::on_interrupt()?;
+    let job: Job = read_job()?;
     let engine = Database::from_url(&job.database_url)?.engine;
     with_connection!(engine, C => write::<C>(&job))?;
     Ok(ExitCode::SUCCESS)
@@ -56,14 +54,11 @@ fn write<C: Store>(job: &Job) -> Result<()> {
         next: AtomicUsize::new(0),
         totals: Mutex::default(),
     };
-    tell(&Report::Ready);
+    report(&Report::Ready);
     if io::stdin().read_line(&mut String::new())? == 0 {
         return Ok(());
     }
-    thread::spawn(|| {
-        let _ = io::stdin().lock().skip_until(0);
-        STOP.store(true, Ordering::Relaxed);
-    });
+    stop::at_end_of_input();
     let (working, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         for _ in 0..job.threads {
@@ -74,11 +69,11 @@ fn write<C: Store>(job: &Job) -> Result<()> {
             });
         }
         drop(working);
-        while ended.recv_timeout(TELLING) == Err(RecvTimeoutError::Timeout) {
-            work.tell_progress();
+        while ended.recv_timeout(REPORTING) == Err(RecvTimeoutError::Timeout) {
+            work.report_progress();
         }
     });
-    work.tell_progress();
+    work.report_progress();
     Ok(())
 }
 
@@ -93,7 +88,7 @@ struct Work<'a, C: Store> {
 
 impl<C: Store> Work<'_, C> {
     fn run(&self) {
-        while !STOP.load(Ordering::Relaxed) {
+        while !stop::is_requested() {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(index) = self.deliveries.get(next) else {
                 break;
@@ -110,7 +105,7 @@ impl<C: Store> Work<'_, C> {
         let document = match document {
             Ok(document) => document,
             Err(reason) => {
-                tell(&Report::Rejected {
+                report(&Report::Rejected {
                     index,
                     reason: format!("{reason:#}"),
                 });
@@ -119,23 +114,18 @@ impl<C: Store> Work<'_, C> {
             }
         };
         // A connection per document, as a request handler uses one per request.
-        let registration = self
+        let upserted = self
             .pool
             .get()
             .map_err(anyhow::Error::from)
             .and_then(|mut conn| {
                 let generated = source.is_generated();
-                Ok(register(
-                    &mut *conn,
-                    &document,
-                    generated,
-                    self.job.locking,
-                )?)
+                Ok(upsert(&mut *conn, &document, generated, self.job.locking)?)
             });
-        match registration {
-            Ok(registration) => self.count(|totals| totals.add_registration(&registration)),
+        match upserted {
+            Ok(upserted) => self.count(|totals| totals.add_upserted(&upserted)),
             Err(error) => {
-                tell(&Report::Failed {
+                report(&Report::Failed {
                     index,
                     error: error.to_string().trim_end().to_owned(),
                 });
@@ -151,20 +141,10 @@ impl<C: Store> Work<'_, C> {
         change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn tell_progress(&self) {
+    fn report_progress(&self) {
         let mut totals = Totals::default();
         self.count(|counted| totals = *counted);
-        tell(&Report::Progress(totals));
-    }
-}
-
-/// Writes a report to standard output. Stops the writer when the coordinator has ended.
-fn tell(report: &Report) {
-    let told = serde_json::to_string(report)
-        .map_err(io::Error::from)
-        .and_then(|line| writeln!(io::stdout(), "{line}"));
-    if told.is_err() {
-        STOP.store(true, Ordering::Relaxed);
+        report(&Report::Progress(totals));
     }
 }
 
@@ -173,6 +153,7 @@ struct SetUp;
 
 impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for SetUp {
     fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
-        conn.set_up().map_err(diesel::r2d2::Error::QueryError)
+        conn.configure_session()
+            .map_err(diesel::r2d2::Error::QueryError)
     }
 }

@@ -3,31 +3,31 @@
 use anyhow::Result;
 use diesel_locks::migrate;
 
-use crate::play::Play;
+use crate::runner::LessonRunner;
 use crate::session::connect;
 use crate::store::Store;
 
 mod commits;
-mod lost;
-mod one_writer;
-mod orders;
+mod lock_order;
+mod lost_updates;
+mod sqlite;
 mod upgrades;
 
-pub(crate) fn play<C: Store>(play: &mut Play<'_>) -> Result<()> {
-    migrate(&mut connect::<C>(play.url)?)?;
+pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) -> Result<()> {
+    migrate(&mut connect::<C>(runner.url)?)?;
     println!(
-        "{}, two sessions: A and B. The table lessons has rows 1 and 2, with n = 0.",
+        "{}, with two sessions, A and B.\nAt the start of each part, table lessons has rows 1 and 2 with n = 0.",
         C::NAME
     );
     if C::ONE_WRITER {
-        one_writer::play::<C>(play);
+        sqlite::run::<C>(runner);
         return Ok(());
     }
-    upgrades::play::<C>(play);
-    orders::play::<C>(play);
-    lost::play::<C>(play);
+    upgrades::run::<C>(runner);
+    lock_order::run::<C>(runner);
+    lost_updates::run::<C>(runner);
     if !C::SERIALIZABLE_READS_LOCK {
-        commits::play::<C>(play);
+        commits::run::<C>(runner);
     }
     Ok(())
 }

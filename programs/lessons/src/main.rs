@@ -4,49 +4,47 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::arguments::DatabaseArguments;
+use program_support::database::{DatabaseLocation, Program};
+use program_support::{program, terminal, with_connection};
 
-use database::{Place, with_connection};
-use play::Play;
+use runner::LessonRunner;
 
-// Shared by the programs: database URLs, and building the program with support for a database.
-#[path = "../../ingest/src/database.rs"]
-mod database;
+mod barrier;
 mod lessons;
-mod meeting;
-mod play;
+mod runner;
+mod scenario;
 mod session;
-mod stage;
 mod store;
+mod transcript;
 
-/// Shows how two sessions, A and B, conflict: prints each statement and the database's answer.
+const PROGRAM: Program = program!();
+
+/// Two sessions, A and B, block each other or lose updates, step by step. Prints each statement and the
+/// answer of the database.
 ///
-/// The lessons are upgrades of locks, locks in different orders, lost updates, and failures at COMMIT: first the wrong
-/// way, then the remedy. The exit code is 1 if the database did something else than the lesson says.
+/// Lock upgrades, locks in different orders, lost updates, failures at COMMIT: first the mistake, then
+/// the remedies. PostgreSQL, MySQL and MariaDB have more lessons than SQLite.
+///
+/// A database that --database-url names gets a table `lessons`, which stays. Use it for one run at a time.
+///
+/// The exit code is 1 if the database answered otherwise than the lesson expects.
 #[derive(Parser)]
 #[command(name = "lessons", version)]
 struct Arguments {
-    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
-    ///
-    /// A given database is kept, with a table `lessons`: start one run at a time. If the program was built without
-    /// PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client library (Debian, Ubuntu:
-    /// libpq-dev, libmariadb-dev).
-    #[arg(long, value_name = "URL")]
-    database_url: Option<String>,
+    #[command(flatten)]
+    database: DatabaseArguments,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    run(&arguments).unwrap_or_else(|error| {
-        eprintln!("lessons: {error:#}");
-        ExitCode::FAILURE
-    })
+    terminal::exit_code(PROGRAM.name, run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::of(arguments.database_url.as_deref())?;
-    let database = place.database();
-    database.require_support()?;
-    let mut play = Play::new(&database.url);
-    with_connection!(database.engine, C => lessons::play::<C>(&mut play)?);
-    Ok(play.end())
+    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
+    let database = location.database();
+    database.require_support(&PROGRAM)?;
+    let mut runner = LessonRunner::new(&database.url);
+    with_connection!(database.engine, C => lessons::run::<C>(&mut runner)?);
+    Ok(runner.end())
 }

@@ -3,25 +3,23 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Parser, ValueEnum};
+use program_support::arguments::{DatabaseArguments, OutputArguments};
 use serde::Serialize;
 
 /// Issues numbered passes for meetings from many connections at once, and checks that no number is lost or repeated.
 ///
-/// The passes of each meeting are numbered 1, 2, 3 and so on. Many organisers issue passes for many meetings at the
-/// same time. Every meeting has a gap-free sequence: an organiser draws a number and inserts the pass in one
+/// The passes of each meeting are numbered 1, 2, 3 and so on. Many workers issue passes for many meetings at the
+/// same time. Every meeting has a gap-free sequence: a worker draws a number and inserts the pass in one
 /// transaction. Some transactions fail after that, and their numbers must be drawn again.
+///
+/// A database that --database-url names is kept. Missing tables are created in it, and each run adds its own meetings.
 ///
 /// At the end the program reads the table: a meeting with n passes must have each of the numbers 1 to n once.
 #[derive(Parser)]
 #[command(name = "passes", version, args_override_self = true)]
 pub(crate) struct Arguments {
-    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
-    ///
-    /// A given database is kept. Missing tables are created in it, and each run adds its own meetings. If the program
-    /// was built without PostgreSQL or MySQL, `cargo run` builds it again with them, which needs their client library
-    /// (Debian, Ubuntu: libpq-dev, libmariadb-dev).
-    #[arg(long, value_name = "URL")]
-    pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArguments,
 
     /// Number of meetings
     #[arg(long, value_name = "N", default_value = "20")]
@@ -31,13 +29,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value = "500")]
     pub(crate) passes: NonZeroUsize,
 
-    /// Number of organisers, each with a connection
+    /// Number of worker threads, each with a connection
     #[arg(long, value_name = "N", default_value = "8")]
-    pub(crate) organisers: NonZeroUsize,
+    pub(crate) workers: NonZeroUsize,
 
     /// Transactions that fail after the number is drawn, in percent
     ///
-    /// They fail by an error, by a panic, or by a lost connection. The organiser tries again.
+    /// They fail by an error, by a panic, or by a lost connection. The worker tries again.
     #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u32).range(0..=90))]
     pub(crate) failures: u32,
 
@@ -57,16 +55,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Print the outcome as one line of JSON, and no progress
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
 }
 
 /// Wrong ways to number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Careless {
-    /// One more than the largest number in the table: two organisers may read the same number
+    /// One more than the largest number in the table: two workers may read the same number
     Max,
     /// A number drawn in a separate transaction: it is lost when the pass is not issued
     OwnTransaction,

@@ -1,12 +1,12 @@
 //! Checks that the passes of a meeting are numbered from 1, each number once.
 //!
-//! Uses only the numbers in the table: no sequence, no lock, and no report of an organiser.
+//! It knows nothing but the numbers in the table: no sequence, no lock, and not what workers report.
 
 use std::collections::BTreeSet;
 
 /// The errors in the numbers of one meeting, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct CheckResult {
     /// Rows in the table.
     pub(crate) passes: usize,
     /// Missing numbers below the largest.
@@ -15,7 +15,7 @@ pub(crate) struct Verdict {
     pub(crate) repeats: usize,
 }
 
-impl Verdict {
+impl CheckResult {
     /// Checks the numbers of all passes of a meeting, in any order.
     pub(crate) fn of(numbers: &[i64]) -> Self {
         let different: BTreeSet<i64> = numbers.iter().copied().collect();
@@ -42,10 +42,10 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::Verdict;
+    use super::CheckResult;
 
     fn gaps_and_repeats(numbers: &[i64]) -> (usize, usize) {
-        let verdict = Verdict::of(numbers);
+        let verdict = CheckResult::of(numbers);
         assert_eq!(verdict.passes, numbers.len());
         (verdict.gaps, verdict.repeats)
     }

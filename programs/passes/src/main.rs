@@ -4,41 +4,32 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::database::{DatabaseLocation, Program};
+use program_support::{outcome as printing, program, terminal};
 
 use arguments::Arguments;
-use database::Place;
 
 mod arguments;
 mod check;
-// Shared by the programs: database URLs, and building the program with support for a database.
-#[path = "../../ingest/src/database.rs"]
-mod database;
-mod failure;
-mod issuing;
-mod office;
-mod orders;
-mod organiser;
+mod coordinator;
+mod injected_failure;
+mod issue;
 mod outcome;
 mod retry;
-#[path = "../../ingest/src/screen.rs"]
-mod screen;
 mod store;
+mod work_items;
+mod worker;
+
+const PROGRAM: Program = program!();
 
 fn main() -> ExitCode {
-    run(&Arguments::parse()).unwrap_or_else(|error| {
-        eprintln!("passes: {error:#}");
-        ExitCode::FAILURE
-    })
+    terminal::exit_code(PROGRAM.name, run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::of(arguments.database_url.as_deref())?;
-    place.database().require_support()?;
-    let outcome = office::issue_all(arguments, &place)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-    } else {
-        println!("{outcome}");
-    }
+    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
+    location.database().require_support(&PROGRAM)?;
+    let outcome = coordinator::issue_all(arguments, location.database())?;
+    printing::print(&outcome, arguments.output.json)?;
     Ok(outcome.exit_code())
 }

@@ -3,16 +3,12 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use program_support::outcome::{INTERRUPTED, OutcomeTable, Verdict, per_second, thousandths};
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Careless};
-use crate::check::Verdict;
-use crate::office::Counts;
-
-/// The exit code that shells report for a program ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
+use crate::check::CheckResult;
+use crate::coordinator::Counts;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -21,7 +17,7 @@ pub(crate) struct Outcome {
     /// The number of passes in the table, and of passes whose COMMIT succeeded.
     passes: usize,
     issued: usize,
-    organisers: usize,
+    workers: usize,
     gaps: usize,
     repeats: usize,
     /// The number of transactions that failed after drawing: all, and by kind.
@@ -43,30 +39,25 @@ impl Outcome {
         backend: &'static str,
         arguments: &Arguments,
         counts: &Counts,
-        verdict: Verdict,
+        checked: CheckResult,
     ) -> Self {
         let seconds = counts.took.as_secs_f64();
-        let issued = u32::try_from(counts.issued).unwrap_or(u32::MAX);
         Self {
             backend,
             meetings: arguments.meetings.get(),
-            passes: verdict.passes,
+            passes: checked.passes,
             issued: counts.issued,
-            organisers: arguments.organisers.get(),
-            gaps: verdict.gaps,
-            repeats: verdict.repeats,
+            workers: arguments.workers.get(),
+            gaps: checked.gaps,
+            repeats: checked.repeats,
             rollbacks: counts.failed + counts.panicked + counts.disconnected,
             failed: counts.failed,
             panicked: counts.panicked,
             disconnected: counts.disconnected,
             retries: counts.retries,
             errors: counts.errors,
-            seconds: (seconds * 1000.0).round() / 1000.0,
-            per_second: if seconds > 0.0 {
-                (f64::from(issued) / seconds * 10.0).round() / 10.0
-            } else {
-                0.0
-            },
+            seconds: thousandths(seconds),
+            per_second: per_second(counts.issued, seconds),
             careless: arguments.careless,
             interrupted: counts.interrupted,
         }
@@ -87,15 +78,17 @@ impl Outcome {
         self.gaps + self.repeats == 0 && self.passes == self.issued
     }
 
-    fn verdict(&self) -> &'static str {
+    fn verdict(&self) -> Verdict {
         match (self.is_right(), self.careless) {
-            (true, _) if self.errors > 0 => "right, with errors on the way",
-            (true, _) if self.interrupted => "right as far as it came: interrupted",
-            (true, _) => "right: the passes of every meeting are numbered 1 to n",
-            (false, None) => "WRONG",
-            (false, Some(Careless::Max)) => "WRONG: others read the same largest number",
+            (true, _) if self.errors > 0 => Verdict::Wrong("right, but with errors"),
+            (true, _) if self.interrupted => Verdict::Doubtful("interrupted; right so far"),
+            (true, _) => Verdict::Right("right: the passes of every meeting are numbered 1 to n"),
+            (false, None) => Verdict::Wrong("WRONG"),
+            (false, Some(Careless::Max)) => {
+                Verdict::Wrong("WRONG: several workers read the same largest number")
+            }
             (false, Some(Careless::OwnTransaction)) => {
-                "WRONG: numbers are lost when passes are not issued"
+                Verdict::Wrong("WRONG: the numbers of passes that were not issued are lost")
             }
         }
     }
@@ -106,49 +99,43 @@ impl fmt::Display for Outcome {
         let numbering = if self.careless.is_some() {
             "WITHOUT the gap-free sequence"
         } else {
-            "by a gap-free sequence for each meeting"
+            "numbers from a gap-free sequence for each meeting"
         };
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.add_row([
-            "organisers".to_owned(),
-            format!(
-                "{} on {}, numbering {numbering}",
-                self.organisers, self.backend
-            ),
-        ]);
-        table.add_row([
-            "issued".to_owned(),
-            format!("{} passes for {} meetings", self.issued, self.meetings),
-        ]);
-        table.add_row([
-            "rolled back".to_owned(),
-            format!(
-                "{} transactions: {} errors, {} panics, {} lost connections",
-                self.rollbacks, self.failed, self.panicked, self.disconnected
-            ),
-        ]);
+        let mut table = OutcomeTable::default();
+        table
+            .row(
+                "workers",
+                format!("{} on {}, {numbering}", self.workers, self.backend),
+            )
+            .row(
+                "issued",
+                format!("{} passes for {} meetings", self.issued, self.meetings),
+            )
+            .row(
+                "rolled back",
+                format!(
+                    "{} transactions: {} errors, {} panics, {} lost connections",
+                    self.rollbacks, self.failed, self.panicked, self.disconnected
+                ),
+            );
         if self.retries > 0 {
-            table.add_row([
-                "retries".to_owned(),
-                format!("{} transactions", self.retries),
-            ]);
+            table.row("retries", format!("{} transactions", self.retries));
         }
-        table.add_row([
-            "speed".to_owned(),
-            format!(
-                "{:.0} passes per second, for {:.1} s",
-                self.per_second, self.seconds
-            ),
-        ]);
-        table.add_row([
-            "check".to_owned(),
-            format!(
-                "{} passes stored, {} gaps, {} repeats, {} errors",
-                self.passes, self.gaps, self.repeats, self.errors
-            ),
-        ]);
-        table.add_row(["verdict", self.verdict()]);
-        write!(f, "{table}")
+        table
+            .row(
+                "speed",
+                format!(
+                    "{:.0} passes per second, for {:.1} s",
+                    self.per_second, self.seconds
+                ),
+            )
+            .row(
+                "check",
+                format!(
+                    "{} passes stored, {} gaps, {} repeats, {} errors",
+                    self.passes, self.gaps, self.repeats, self.errors
+                ),
+            );
+        table.write(f, self.verdict())
     }
 }

@@ -6,7 +6,7 @@ use diesel_locks::{Error, RetryPolicy, TransactionOptions};
 
 use crate::store::Store;
 
-/// Many attempts, because 8 organisers at one meeting conflict often.
+/// Many attempts, because 8 workers at one meeting conflict often.
 const PATIENT: TransactionOptions = TransactionOptions::new().retry(
     RetryPolicy::max_attempts(21)
         .backoff(Duration::from_millis(10), Duration::from_millis(100))

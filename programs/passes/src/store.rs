@@ -27,7 +27,7 @@ pub(crate) trait Store: SequenceExt + TransactionExt + Send + 'static {
     fn create_tables(&mut self) -> QueryResult<()>;
 
     /// Sets up the session, before any other statement.
-    fn set_up(&mut self) -> QueryResult<()>;
+    fn configure_session(&mut self) -> QueryResult<()>;
 
     fn insert_meetings(&mut self, ids: &[i64]) -> QueryResult<()>;
 
@@ -44,7 +44,7 @@ macro_rules! store {
     (
         $connection:ty, $name:literal,
         tables: $tables:literal,
-        set_up: [$($set_up:literal),*] $(,)?
+        configure_session: [$($configure_session:literal),*] $(,)?
     ) => {
         impl Store for $connection {
             const NAME: &'static str = $name;
@@ -53,8 +53,8 @@ macro_rules! store {
                 self.batch_execute(include_str!($tables))
             }
 
-            fn set_up(&mut self) -> QueryResult<()> {
-                let statements: &[&str] = &[$($set_up),*];
+            fn configure_session(&mut self) -> QueryResult<()> {
+                let statements: &[&str] = &[$($configure_session),*];
                 statements.iter().try_for_each(|statement| self.batch_execute(statement))
             }
 
@@ -95,7 +95,7 @@ macro_rules! store {
 store!(
     SqliteConnection, "sqlite",
     tables: "store/sqlite.sql",
-    set_up: [
+    configure_session: [
         "PRAGMA busy_timeout = 60000",
         "PRAGMA synchronous = NORMAL",
         "PRAGMA foreign_keys = ON"
@@ -106,12 +106,12 @@ store!(
 store!(
     PgConnection, "postgres",
     tables: "store/postgres.sql",
-    set_up: [],
+    configure_session: [],
 );
 
 #[cfg(feature = "mysql")]
 store!(
     MysqlConnection, "mysql",
     tables: "store/mysql.sql",
-    set_up: [],
+    configure_session: [],
 );

@@ -1,14 +1,14 @@
-//! Runs all ways at all levels on one engine.
+//! Runs all strategies at all levels on one engine.
 
 use anyhow::{Context, Result};
 use diesel_locks::Sequence;
 
 use crate::check::check;
-use crate::counting::Counting;
 use crate::isolation::{IsolationLevel, LEVELS};
 use crate::outcome::{Cell, EngineOutcome, Measured, Verdict};
 use crate::store::Store;
-use crate::way::Way;
+use crate::strategy::Strategy;
+use crate::workload::Workload;
 
 const DROP: &str =
     "DROP TABLE IF EXISTS row_locking_counter; DROP TABLE IF EXISTS row_locking_drawn";
@@ -29,17 +29,21 @@ pub(crate) struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    pub(crate) fn run<C: Store>(&self) -> Result<EngineOutcome> {
+    /// How many cells a run has.
+    pub(crate) const CELLS: usize = LEVELS.len() * Strategy::ALL.len();
+
+    /// Runs all cells. Calls `finished` after each.
+    pub(crate) fn run<C: Store>(&self, mut finished: impl FnMut()) -> Result<EngineOutcome> {
         let mut conn = self.connect::<C>()?;
         let engine = conn.title()?;
         diesel_locks::migrate(&mut conn)?;
         conn.batch_execute(FORGET)?;
         let mut cells = Vec::new();
         for isolation in LEVELS {
-            for way in Way::ALL {
-                eprintln!("{engine}, {isolation}, {way}");
-                let cell = self.cell(&mut conn, isolation, way);
-                cells.push(cell.with_context(|| format!("{engine}, {isolation}, {way}"))?);
+            for strategy in Strategy::ALL {
+                let cell = self.cell(&mut conn, isolation, strategy);
+                cells.push(cell.with_context(|| format!("{engine}, {isolation}, {strategy}"))?);
+                finished();
             }
         }
         conn.batch_execute(DROP)?;
@@ -47,11 +51,17 @@ impl Experiment<'_> {
         Ok(EngineOutcome { engine, cells })
     }
 
-    fn cell<C: Store>(&self, conn: &mut C, isolation: IsolationLevel, way: Way) -> Result<Cell> {
-        let (Some(begin), Some(increment)) = (C::beginning(isolation), C::increment(way)) else {
+    fn cell<C: Store>(
+        &self,
+        conn: &mut C,
+        isolation: IsolationLevel,
+        strategy: Strategy,
+    ) -> Result<Cell> {
+        let (Some(begin), Some(increment)) = (C::beginning(isolation), C::increment(strategy))
+        else {
             return Ok(Cell {
                 isolation,
-                way,
+                strategy,
                 verdict: Verdict::Skipped,
                 measured: None,
             });
@@ -62,24 +72,24 @@ impl Experiment<'_> {
         let connections = (0..self.connections)
             .map(|_| self.connect::<C>())
             .collect::<Result<Vec<_>>>()?;
-        let counting = Counting {
+        let workload = Workload {
             begin: &begin,
             increment,
             sequence: &sequence,
             numbers: self.numbers,
         };
-        let (refusals, time) = counting.on_all(connections)?;
+        let (refusals, time) = workload.on_all(connections)?;
 
         let drawn = conn.numbers("SELECT n FROM row_locking_drawn")?;
-        let end = match way {
-            Way::NextNumber => conn.last_number(&sequence)?.unwrap_or(0),
+        let end = match strategy {
+            Strategy::NextNumber => conn.last_number(&sequence)?.unwrap_or(0),
             _ => conn.number("SELECT n FROM row_locking_counter WHERE id = 1")?,
         };
         let all = self.numbers * u32::from(self.connections);
         let found = check(all.into(), &drawn, end);
         Ok(Cell {
             isolation,
-            way,
+            strategy,
             verdict: Verdict::of(found, refusals),
             measured: Some(Measured {
                 lost: found.lost,

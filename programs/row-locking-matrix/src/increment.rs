@@ -3,10 +3,10 @@
 use diesel::prelude::*;
 use diesel_locks::{Error, Sequence};
 
-use crate::meeting::Seat;
+use crate::abortable_barrier::Participant;
 use crate::store::Store;
 
-/// The statements of a way on an engine. In their texts `?` stands for the number to write.
+/// The statements of a strategy on an engine. In their texts `?` stands for the number to write.
 #[derive(Clone, Copy)]
 pub(crate) enum Increment {
     /// Reads the number, then writes the next one.
@@ -36,13 +36,13 @@ impl Increment {
         self,
         conn: &mut C,
         sequence: &Sequence,
-        seat: &mut Seat<'_>,
+        participant: &mut Participant<'_>,
     ) -> Result<i64, Error> {
         match self {
             Self::ReadThenWrite(reading) => {
                 let number = reading.read(conn)?;
                 if !reading.locks {
-                    seat.meet();
+                    participant.wait();
                 }
                 Ok(reading.write(conn, number)?)
             }

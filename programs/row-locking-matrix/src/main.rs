@@ -1,81 +1,110 @@
-//! Increments a number from several connections in six ways at three isolation levels, and shows which ways lose
-//! updates.
+//! Increments a number from several connections, with six strategies at three isolation levels, and shows
+//! which of them lose updates.
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use program_support::database::{Database, DatabaseLocation, Program};
+use program_support::progress::Progress;
+use program_support::{outcome as printing, program, terminal, with_connection};
 
 use arguments::Arguments;
-use complaints::complaints;
-use database::{Database, Place, with_connection};
 use experiment::Experiment;
 use outcome::{EngineOutcome, Outcome};
+use validation::violations;
 
+mod abortable_barrier;
 mod arguments;
 mod attempt;
 mod check;
-mod complaints;
-mod counting;
-// Shared by the programs: database URLs, and building the program with support for a database.
-#[path = "../../ingest/src/database.rs"]
-mod database;
 mod experiment;
 mod increment;
 mod isolation;
-mod meeting;
+mod markdown;
 mod outcome;
 mod statement;
 mod store;
-mod table;
-mod way;
+mod strategy;
+mod terminal_table;
+mod validation;
+mod workload;
+
+const PROGRAM: Program = program!();
 
 fn main() -> ExitCode {
-    run(&Arguments::parse()).unwrap_or_else(|error| {
-        eprintln!("row-locking-matrix: {error:#}");
-        ExitCode::FAILURE
-    })
+    terminal::exit_code(PROGRAM.name, run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let given = arguments.database_urls.iter().map(|url| Some(url.as_str()));
-    let places = given
+    let locations = given
         .chain([None])
-        .map(Place::of)
+        .map(|url| DatabaseLocation::new(&PROGRAM, url))
         .collect::<Result<Vec<_>>>()?;
-    for place in &places {
-        place.database().require_support()?;
+    for location in &locations {
+        location.database().require_support(&PROGRAM)?;
     }
-    let engines = places
+    let cells = locations.len() * Experiment::CELLS;
+    let progress = Progress::new(cells, "experiments", arguments.output.json);
+    let mut finished = 0;
+    let engines = locations
         .iter()
-        .map(|place| experiment(arguments, place.database()))
+        .map(|location| {
+            experiment(arguments, location.database(), || {
+                finished += 1;
+                progress.set(finished);
+            })
+        })
         .collect::<Result<Vec<_>>>()?;
+    progress.end();
     let outcome = Outcome {
         connections: arguments.connections,
         numbers: arguments.numbers,
-        complaints: engines.iter().flat_map(complaints).collect(),
+        violations: engines.iter().flat_map(violations).collect(),
         engines,
     };
-    if arguments.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-    } else {
-        println!("{outcome}");
+    print(arguments, &outcome)?;
+    for violation in &outcome.violations {
+        eprintln!("row-locking-matrix: {violation}");
     }
-    for complaint in &outcome.complaints {
-        eprintln!("row-locking-matrix: {complaint}");
-    }
-    Ok(if outcome.complaints.is_empty() {
+    Ok(if outcome.violations.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-fn experiment(arguments: &Arguments, database: &Database) -> Result<EngineOutcome> {
+fn experiment(
+    arguments: &Arguments,
+    database: &Database,
+    finished: impl FnMut(),
+) -> Result<EngineOutcome> {
     let experiment = Experiment {
         url: &database.url,
         connections: arguments.connections,
         numbers: arguments.numbers,
     };
-    with_connection!(database.engine, C => experiment.run::<C>())
+    with_connection!(database.engine, C => experiment.run::<C>(finished))
 }
+
+fn print(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
+    if arguments.output.json {
+        printing::print_json(outcome)?;
+    } else if arguments.markdown || !io::stdout().is_terminal() {
+        println!("{}", markdown::render(outcome));
+    } else {
+        terminal::print(terminal_table::render(outcome, terminal::width()));
+    }
+    if arguments.database_urls.is_empty() && !arguments.output.json {
+        let text = terminal::paragraph(MORE, " ", terminal::stderr_width());
+        terminal::print_to_stderr(format!("\n{text}"));
+    }
+    Ok(())
+}
+
+/// How to see the engines that need a server.
+const MORE: &str = "PostgreSQL, MySQL and MariaDB have three levels, and more strategies than SQLite. To see them, \
+    name databases: --database-url postgres://user:password@host/database --database-url mysql://.. \
+    `cargo xtask with-servers -- bash` starts servers, and sets PG_DATABASE_URL and MYSQL_DATABASE_URL.";

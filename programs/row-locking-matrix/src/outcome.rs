@@ -4,17 +4,17 @@ use serde::Serialize;
 
 use crate::attempt::Refusal;
 use crate::check::Check;
-use crate::isolation::{self, IsolationLevel};
-use crate::way::Way;
+use crate::isolation::{self, IsolationLevel, LEVELS};
+use crate::strategy::Strategy;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) connections: u16,
-    /// The increments of each connection in each way.
+    /// The increments of each connection in each strategy.
     pub(crate) numbers: u32,
     pub(crate) engines: Vec<EngineOutcome>,
     /// Messages about unexpected results.
-    pub(crate) complaints: Vec<String>,
+    pub(crate) violations: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -24,12 +24,12 @@ pub(crate) struct EngineOutcome {
     pub(crate) cells: Vec<Cell>,
 }
 
-/// A way at a level on an engine.
+/// A strategy at a level on an engine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cell {
     #[serde(serialize_with = "isolation::by_name")]
     pub(crate) isolation: IsolationLevel,
-    pub(crate) way: Way,
+    pub(crate) strategy: Strategy,
     pub(crate) verdict: Verdict,
     /// `None` when it was skipped.
     #[serde(flatten)]
@@ -45,7 +45,7 @@ pub(crate) enum Verdict {
     Refused,
     /// Numbers were lost or repeated.
     Failed,
-    /// The engine does not have this way or level.
+    /// The engine does not have this strategy or level.
     Skipped,
 }
 
@@ -101,8 +101,28 @@ impl Verdict {
 }
 
 impl EngineOutcome {
-    pub(crate) fn cell(&self, isolation: IsolationLevel, way: Way) -> Option<&Cell> {
+    pub(crate) fn cell(&self, isolation: IsolationLevel, strategy: Strategy) -> Option<&Cell> {
         let mut cells = self.cells.iter();
-        cells.find(|cell| cell.isolation == isolation && cell.way == way)
+        cells.find(|cell| cell.isolation == isolation && cell.strategy == strategy)
+    }
+
+    /// The levels at which something was run.
+    pub(crate) fn levels(&self) -> Vec<IsolationLevel> {
+        let was_run = |level: &IsolationLevel| {
+            self.cells
+                .iter()
+                .any(|cell| cell.isolation == *level && cell.measured.is_some())
+        };
+        LEVELS.into_iter().filter(was_run).collect()
+    }
+
+    /// The strategies of which some level was run.
+    pub(crate) fn strategies(&self) -> Vec<Strategy> {
+        let was_run = |strategy: &Strategy| {
+            self.cells
+                .iter()
+                .any(|cell| cell.strategy == *strategy && cell.measured.is_some())
+        };
+        Strategy::ALL.into_iter().filter(was_run).collect()
     }
 }

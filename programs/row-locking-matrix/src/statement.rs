@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, HasSqlType};
 
-/// All ways send statements of this type, so that their times can be compared: Diesel prepares it once per connection,
+/// All strategies send statements of this type, so that their times can be compared: Diesel prepares it once per connection,
 /// unlike `sql_query` and an UPDATE of the DSL.
 pub(crate) struct Statement {
     pub(crate) text: &'static str,

@@ -5,7 +5,7 @@ use diesel_locks::SequenceExt;
 
 use crate::increment::Increment;
 use crate::isolation::IsolationLevel;
-use crate::way::Way;
+use crate::strategy::Strategy;
 
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -23,8 +23,8 @@ pub(crate) trait Store: SequenceExt + 'static {
     /// The statement that starts a transaction at this level; `None` if the engine does not have the level.
     fn beginning(isolation: IsolationLevel) -> Option<String>;
 
-    /// The statements of this way; `None` if the engine does not have it.
-    fn increment(way: Way) -> Option<Increment>;
+    /// The statements of this strategy; `None` if the engine does not have it.
+    fn increment(strategy: Strategy) -> Option<Increment>;
 
     /// Sends a statement; `number` is for its `?`.
     fn run(&mut self, text: &'static str, number: i64) -> QueryResult<usize>;

@@ -1,132 +1,114 @@
-//! Three threads and one object lock: when each requests, acquires and releases it.
+//! Three threads and one object lock: which thread waits, which is inside, which is done.
 
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use program_support::arguments::DatabaseArguments;
+use program_support::database::{Database, DatabaseLocation, Program};
+use program_support::{program, terminal, with_connection};
 
-use database::{Database, Engine, Place};
+use log::{Event, Log};
 
-// Shared by the programs: database URLs, and building the program with support for a database.
-#[path = "../../ingest/src/database.rs"]
-mod database;
+mod lanes;
+mod log;
 
 const THREADS: usize = 3;
 const HELD: Duration = Duration::from_millis(250);
+const OBJECT: (&str, &str) = ("BondBO", "DK0015966592");
 
-/// Three threads, each with its own connection, request one object lock at the same time and hold it for 250 ms.
+const PROGRAM: Program = program!();
+
+/// Three threads, each with its own connection, request one object lock at the same moment. Each holds
+/// it for 250 ms.
 ///
-/// Prints milliseconds since the start, thread (0 is the main thread) and event, after all threads have ended, so that
-/// printing does not delay them.
+/// On a terminal, prints a lane for each thread, from left to right: waiting, inside, gone. Elsewhere, or
+/// with --events, prints one event a line: milliseconds, thread, event, separated by tabs.
 #[derive(Parser)]
 #[command(name = "timeline", version)]
 struct Arguments {
-    /// postgres://.., mysql://.. or the path of an SQLite file [default: a temporary SQLite file]
-    #[arg(long, value_name = "URL")]
-    database_url: Option<String>,
+    #[command(flatten)]
+    database: DatabaseArguments,
+
+    /// Print the events instead of lanes
+    #[arg(long)]
+    events: bool,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let place = Place::of(arguments.database_url.as_deref())?;
-    let database = place.database();
-    database.require_support()?;
-    let log = Log::start();
-    match database.engine {
-        Engine::Sqlite => run::<SqliteConnection>(database, &log)?,
-        #[cfg(feature = "postgres")]
-        Engine::Postgres => run::<PgConnection>(database, &log)?,
-        #[cfg(feature = "mysql")]
-        Engine::Mysql => run::<MysqlConnection>(database, &log)?,
-        #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-        _ => anyhow::bail!("this program was built without support for that database"),
+fn main() -> ExitCode {
+    let ended = run(&Arguments::parse());
+    terminal::exit_code(PROGRAM.name, ended.map(|()| ExitCode::SUCCESS))
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
+    let database = location.database();
+    database.require_support(&PROGRAM)?;
+    let log = with_connection!(database.engine, C => take_turns::<C>(database)?);
+    // Printed when all threads are done, so that printing delays none of them.
+    if arguments.events || !io::stdout().is_terminal() {
+        print!("{}", log.events());
+    } else {
+        let (entity, key) = OBJECT;
+        let width = terminal::width();
+        let heading = format!(
+            "{THREADS} threads request the object lock {entity}:{key} at the same moment. Each holds it for {} ms.",
+            HELD.as_millis()
+        );
+        println!("{}\n", terminal::paragraph(&heading, "", width));
+        let columns = width.map_or(80, usize::from);
+        terminal::print(lanes::draw(&log.lanes(THREADS)?, columns));
     }
-    log.print();
     Ok(())
 }
 
-fn run<C: ObjectLockExt>(database: &Database, log: &Log) -> Result<()> {
-    log.add(0, "started");
+/// Runs the threads to their end.
+fn take_turns<C: ObjectLockExt>(database: &Database) -> Result<Log> {
     let connect = || C::establish(&database.url).context("can't connect to the database");
     diesel_locks::migrate(&mut connect()?)?;
-    let mut connections = (0..THREADS)
+    let connections = (0..THREADS)
         .map(|_| connect())
         .collect::<Result<Vec<_>>>()?;
-    log.add(0, "connected");
-
-    let bond = ObjectId::new("BondBO", "DK0015966592");
+    let object = ObjectId::new(OBJECT.0, OBJECT.1);
     let barrier = Barrier::new(THREADS);
+    let log = Log::start();
     thread::scope(|scope| {
         let threads: Vec<_> = (1..)
-            .zip(&mut connections)
-            .map(|(thread, conn)| {
-                let (bond, barrier) = (&bond, &barrier);
+            .zip(connections)
+            .map(|(thread, mut conn)| {
+                let (object, barrier, log) = (&object, &barrier, &log);
                 scope.spawn(move || {
                     barrier.wait();
-                    work(thread, conn, bond, log)
+                    hold(thread, &mut conn, object, log)
                 })
             })
             .collect();
-        log.add(0, "threads started");
         let ended = threads
             .into_iter()
             .map(|thread| thread.join().expect("no thread panics"));
         ended.collect::<Result<(), diesel_locks::Error>>()
     })?;
-    log.add(0, "done");
-    Ok(())
+    Ok(log)
 }
 
-fn work<C: ObjectLockExt>(
+fn hold<C: ObjectLockExt>(
     thread: usize,
     conn: &mut C,
-    bond: &ObjectId,
+    object: &ObjectId,
     log: &Log,
 ) -> Result<(), diesel_locks::Error> {
-    log.add(thread, "asks for the lock");
-    conn.with_object_lock(bond, |_| {
-        log.add(thread, "acquired");
-        log.add(thread, "working");
+    log.add(thread, Event::Requests);
+    conn.with_object_lock(object, |_| {
+        log.add(thread, Event::Acquired);
         thread::sleep(HELD);
-        log.add(thread, "committing");
+        log.add(thread, Event::Commits);
         Ok::<_, diesel_locks::Error>(())
     })?;
-    log.add(thread, "commit done");
+    log.add(thread, Event::Done);
     Ok(())
-}
-
-/// Events with their threads and times.
-struct Log {
-    start: Instant,
-    events: Mutex<Vec<(Duration, usize, &'static str)>>,
-}
-
-impl Log {
-    fn start() -> Self {
-        Self {
-            start: Instant::now(),
-            events: Mutex::default(),
-        }
-    }
-
-    fn add(&self, thread: usize, event: &'static str) {
-        let at = self.start.elapsed();
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push((at, thread, event));
-    }
-
-    fn print(self) {
-        let mut events = self
-            .events
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        events.sort_by_key(|(at, ..)| *at);
-        for (at, thread, event) in events {
-            println!("{}\t{thread}\t{event}", at.as_millis());
-        }
-    }
 }

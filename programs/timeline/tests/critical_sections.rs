@@ -10,17 +10,17 @@ fn critical_sections_do_not_overlap_on_sqlite() {
 #[cfg(feature = "postgres")]
 #[test]
 fn critical_sections_do_not_overlap_on_postgres() {
-    if let Ok(url) = std::env::var("PG_DATABASE_URL") {
-        assert_one_after_another(&["--database-url", &url]);
-    }
+    use program_test_support::OwnDatabase;
+    let database = OwnDatabase::<diesel::PgConnection>::create("PG_DATABASE_URL");
+    assert_one_after_another(&["--database-url", &database.url]);
 }
 
 #[cfg(feature = "mysql")]
 #[test]
 fn critical_sections_do_not_overlap_on_mysql() {
-    if let Ok(url) = std::env::var("MYSQL_DATABASE_URL") {
-        assert_one_after_another(&["--database-url", &url]);
-    }
+    use program_test_support::OwnDatabase;
+    let database = OwnDatabase::<diesel::MysqlConnection>::create("MYSQL_DATABASE_URL");
+    assert_one_after_another(&["--database-url", &database.url]);
 }
 
 fn assert_one_after_another(arguments: &[&str]) {
@@ -35,9 +35,11 @@ fn assert_one_after_another(arguments: &[&str]) {
         String::from_utf8_lossy(&output.stderr)
     );
 
+    let mut lines = log.lines();
+    assert_eq!(lines.next(), Some("ms\tthread\tevent"));
     let mut holder = None;
     let mut held = Vec::new();
-    for line in log.lines() {
+    for line in lines {
         let [millis, thread, event] = line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("not three columns: {line}");
         };
@@ -50,7 +52,7 @@ fn assert_one_after_another(arguments: &[&str]) {
                 );
                 holder = Some(thread);
             }
-            "committing" => {
+            "commits" => {
                 assert_eq!(holder.take(), Some(thread), "\n{log}");
                 held.push(thread);
             }

@@ -4,9 +4,10 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::processes::{alive, children, signal, stopped};
-use crate::run::{Run, collate};
+use crate::run::collate;
 use diesel::prelude::*;
+use program_test_support::Run;
+use program_test_support::processes::{alive, children, signal, stopped};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -77,9 +78,7 @@ fn interrupting_ends_soon_with_all_processes() {
     assert_eq!(run.code, Some(130), "{run:?}");
     assert_eq!(run.outcome["interrupted"], true);
     assert_eq!(run.outcome["finished"], false);
-    for field in ["repeated", "errors"] {
-        assert_eq!(run.number(field), 0, "{field}: {run:?}");
-    }
+    run.assert_zero(&["repeated", "errors"]);
     assert_all_end(&nodes);
 }
 
@@ -101,7 +100,5 @@ fn a_node_that_somebody_else_kills_is_an_error() {
     let run = Run::from(child.wait_with_output().expect("collate ends"));
     assert_eq!(run.code, Some(1), "{run:?}");
     assert_eq!(run.number("errors"), 1, "{run:?}");
-    for field in ["missing", "repeated"] {
-        assert_eq!(run.number(field), 0, "{field}: {run:?}");
-    }
+    run.assert_zero(&["missing", "repeated"]);
 }

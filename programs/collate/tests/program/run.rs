@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-pub(crate) use crate::json_run::Run;
+use program_test_support::Run;
 
 /// The program with `--json` and these arguments.
 pub(crate) fn collate(arguments: &[&str]) -> Command {
@@ -11,23 +11,22 @@ pub(crate) fn collate(arguments: &[&str]) -> Command {
     command
 }
 
-impl Run {
-    pub(crate) fn of(arguments: &[&str]) -> Self {
-        collate(arguments).output().expect("collate starts").into()
-    }
+/// The program has run to its end.
+pub(crate) fn completed(arguments: &[&str]) -> Run {
+    collate(arguments).output().expect("collate starts").into()
+}
 
-    pub(crate) fn assert_right(&self) {
-        self.assert_none_of(&[
-            "missing",
-            "repeated",
-            "disordered",
-            "foreign",
-            "shared_slots",
-            "errors",
-        ]);
-        assert_eq!(self.number("found"), self.number("lines"), "{self:?}");
-        let (holders, permits) = (self.number("max_holders"), self.number("permits"));
-        assert!((1..=permits).contains(&holders), "{self:?}");
-        assert_eq!(self.number("max_queuers"), 1, "{self:?}");
-    }
+pub(crate) fn assert_right(run: &Run) {
+    run.assert_none_of(&[
+        "missing",
+        "repeated",
+        "disordered",
+        "foreign",
+        "shared_slots",
+        "errors",
+    ]);
+    assert_eq!(run.number("found"), run.number("lines"), "{run:?}");
+    let (holders, permits) = (run.number("max_holders"), run.number("permits"));
+    assert!((1..=permits).contains(&holders), "{run:?}");
+    assert_eq!(run.number("max_schedulers"), 1, "{run:?}");
 }

@@ -1,8 +1,8 @@
 //! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
-use crate::own_database::OwnDatabase;
-use crate::run::Run;
+use crate::run::{assert_right, completed};
 use diesel::prelude::*;
+use program_test_support::OwnDatabase;
 
 fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     let database = OwnDatabase::<C>::create(variable);
@@ -20,14 +20,14 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
         "--database-url",
         &database.url,
     ];
-    let killed = Run::of(&[&options[..], &["--kill-every", "300ms"]].concat());
-    killed.assert_right();
+    let killed = completed(&[&options[..], &["--kill-every", "300ms"]].concat());
+    assert_right(&killed);
     assert_eq!(killed.outcome["backend"], backend);
     assert_eq!(killed.number("max_holders"), 10, "{killed:?}");
     assert!(killed.number("kills") > 0, "{killed:?}");
 
-    let paused = Run::of(&[&options[..], &["--pause-every", "200ms"]].concat());
-    paused.assert_right();
+    let paused = completed(&[&options[..], &["--pause-every", "200ms"]].concat());
+    assert_right(&paused);
     assert!(paused.number("pauses") > 0, "{paused:?}");
     assert!(paused.number("stale_stopped") > 0, "{paused:?}");
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::run::{Run, collate};
+use crate::run::{assert_right, collate, completed};
+use program_test_support::{Run, assert_refused};
 use tempfile::TempDir;
 
 const SMALL: [&str; 8] = [
@@ -17,15 +18,15 @@ const SMALL: [&str; 8] = [
 ];
 
 fn small(more: &[&str]) -> Run {
-    Run::of(&[&SMALL, more].concat())
+    completed(&[&SMALL, more].concat())
 }
 
 #[test]
 fn every_line_is_there_once_and_the_semaphore_is_full() {
     let run = small(&["--hours", "3"]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.outcome["backend"], "sqlite");
-    let expected = [
+    run.assert_numbers(&[
         ("files", 300),
         ("lines", 6000),
         ("hours", 3),
@@ -35,23 +36,20 @@ fn every_line_is_there_once_and_the_semaphore_is_full() {
         ("kills", 0),
         ("stale_stopped", 0),
         ("leftovers", 0),
-    ];
-    for (field, number) in expected {
-        assert_eq!(run.number(field), number, "{field}: {run:?}");
-    }
+    ]);
 }
 
 #[test]
 fn fewer_permits_mean_fewer_holders() {
     let run = small(&["--permits", "2", "--read-time", "0ms"]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.number("max_holders"), 2);
 }
 
 #[test]
-fn more_permits_than_workers_are_no_trouble() {
+fn runs_with_more_permits_than_workers_end_right() {
     let run = small(&["--permits", "50", "--processes", "1", "--threads", "2"]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.number("max_holders"), 2);
 }
 
@@ -65,7 +63,7 @@ fn work_of_killed_processes_is_done_by_others() {
         "--kill-every",
         "300ms",
     ]);
-    run.assert_right();
+    assert_right(&run);
     assert!(run.number("kills") > 1, "{run:?}");
     assert!(run.number("takeovers") > 0, "{run:?}");
 }
@@ -73,7 +71,7 @@ fn work_of_killed_processes_is_done_by_others() {
 #[test]
 fn a_run_ends_however_often_processes_are_killed() {
     let run = small(&["--lease", "100ms", "--tick", "50ms", "--kill-every", "10ms"]);
-    run.assert_right();
+    assert_right(&run);
     assert!(run.number("kills") > 5, "{run:?}");
 }
 
@@ -94,7 +92,7 @@ const PAUSES: [&str; 10] = [
 #[test]
 fn stale_workers_are_stopped() {
     let run = small(&PAUSES);
-    run.assert_right();
+    assert_right(&run);
     assert!(run.number("pauses") > 1, "{run:?}");
     assert!(run.number("stale_stopped") > 0, "{run:?}");
 }
@@ -102,7 +100,7 @@ fn stale_workers_are_stopped() {
 #[test]
 fn fences_stop_careless_workers_when_they_commit() {
     let run = small(&[&PAUSES[..], &["--careless"]].concat());
-    run.assert_right();
+    assert_right(&run);
     assert!(run.number("stale_at_commit") > 0, "{run:?}");
 }
 
@@ -120,7 +118,7 @@ fn a_directory_keeps_one_file_for_each_hour_and_is_not_used_twice() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().to_str().expect("UTF-8");
     let arguments = [&SMALL[..], &["--hours", "4", "--directory", path]].concat();
-    Run::of(&arguments).assert_right();
+    assert_right(&completed(&arguments));
     let hours = fs::read_dir(directory.path().join("hours")).expect("hours");
     assert_eq!(hours.count(), 4);
 
@@ -132,7 +130,7 @@ fn a_directory_keeps_one_file_for_each_hour_and_is_not_used_twice() {
 
 #[test]
 fn unusable_arguments_are_refused() {
-    for (arguments, reason) in [
+    let cases = [
         (["--database-url", "oracle://x"], "not oracle://"),
         (["--database-url", ":memory:"], "name a file"),
         (["--kill-every", "1"], "500ms"),
@@ -140,10 +138,6 @@ fn unusable_arguments_are_refused() {
         (["--permits", "0"], "--permits"),
         (["--permits", "100001"], "100001"),
         (["--lease", "0ms"], "lease"),
-    ] {
-        let output = collate(&arguments).output().expect("collate starts");
-        assert!(!output.status.success(), "{arguments:?}");
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains(reason), "{message}");
-    }
+    ];
+    assert_refused(|| collate(&[]), &cases);
 }

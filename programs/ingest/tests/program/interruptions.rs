@@ -4,9 +4,10 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::processes::{alive, children, signal};
-use crate::run::{Run, ingest};
+use crate::run::{assert_right, completed, ingest};
 use diesel::prelude::*;
+use program_test_support::Run;
+use program_test_support::processes::{alive, children, signal};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -62,7 +63,7 @@ impl Started {
     fn end_and_repeat(self) -> (Run, Duration, Run) {
         let now = Instant::now();
         let ended = Run::from(self.child.wait_with_output().expect("ingest ends"));
-        (ended, now.elapsed(), Run::of(&self.arguments))
+        (ended, now.elapsed(), completed(&self.arguments))
     }
 }
 
@@ -87,7 +88,7 @@ fn a_killed_writer_is_an_error_and_the_next_run_completes() {
         "{killed:?}"
     );
 
-    repeated.assert_right();
+    assert_right(&repeated);
     assert!(repeated.messages.contains("continuing"), "{repeated:?}");
 }
 
@@ -105,7 +106,7 @@ fn interrupting_ends_soon_with_what_was_done_and_the_next_run_completes() {
     let handled = interrupted.number("handled");
     assert!((1..20_000).contains(&handled), "{interrupted:?}");
 
-    repeated.assert_right();
+    assert_right(&repeated);
 }
 
 #[test]
@@ -118,5 +119,5 @@ fn writers_end_with_a_killed_coordinator() {
         assert!(Instant::now() < deadline, "writers outlive the coordinator");
         thread::sleep(Duration::from_millis(20));
     }
-    Run::of(&run.arguments).assert_right();
+    assert_right(&completed(&run.arguments));
 }

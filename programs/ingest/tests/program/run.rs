@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-pub(crate) use crate::json_run::Run;
+use program_test_support::Run;
 
 /// The program with `--json` and these arguments.
 pub(crate) fn ingest<S: AsRef<str>>(arguments: &[S]) -> Command {
@@ -13,12 +13,11 @@ pub(crate) fn ingest<S: AsRef<str>>(arguments: &[S]) -> Command {
     command
 }
 
-impl Run {
-    pub(crate) fn of<S: AsRef<str>>(arguments: &[S]) -> Self {
-        ingest(arguments).output().expect("ingest starts").into()
-    }
+/// The program has run to its end.
+pub(crate) fn completed<S: AsRef<str>>(arguments: &[S]) -> Run {
+    ingest(arguments).output().expect("ingest starts").into()
+}
 
-    pub(crate) fn assert_right(&self) {
-        self.assert_none_of(&["missing", "stale", "duplicates", "errors"]);
-    }
+pub(crate) fn assert_right(run: &Run) {
+    run.assert_none_of(&["missing", "stale", "duplicates", "errors"]);
 }

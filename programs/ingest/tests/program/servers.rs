@@ -1,8 +1,8 @@
 //! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
-use crate::own_database::OwnDatabase;
-use crate::run::Run;
+use crate::run::{assert_right, completed};
 use diesel::prelude::*;
+use program_test_support::OwnDatabase;
 
 fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     let database = OwnDatabase::<C>::create(variable);
@@ -15,12 +15,12 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
         &database.url,
     ];
     for more in [["--retention", "transient"], ["--retention", "kept"]] {
-        let run = Run::of(&[&options[..], &more[..]].concat());
-        run.assert_right();
+        let run = completed(&[&options[..], &more[..]].concat());
+        assert_right(&run);
         assert_eq!(run.outcome["backend"], backend);
         assert_eq!(run.number("stored"), 50);
     }
-    let unlocked = Run::of(&[&options[..], &["--unlocked"]].concat());
+    let unlocked = completed(&[&options[..], &["--unlocked"]].concat());
     assert_eq!(unlocked.code, Some(0), "{unlocked:?}");
     let harm = ["missing", "stale", "duplicates", "errors"].map(|field| unlocked.number(field));
     assert!(harm.iter().sum::<u64>() > 0, "{unlocked:?}");

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::run::{Run, ingest};
+use crate::run::{assert_right, completed, ingest};
+use program_test_support::assert_refused;
 use tempfile::TempDir;
 
 fn document(id: &str, date: &str) -> String {
@@ -35,7 +36,7 @@ fn database(directory: &TempDir) -> [String; 2] {
 
 #[test]
 fn a_locked_run_stores_every_id_once_in_its_newest_version() {
-    let run = Run::of(&[
+    let run = completed(&[
         "--documents",
         "2000",
         "--ids",
@@ -45,19 +46,16 @@ fn a_locked_run_stores_every_id_once_in_its_newest_version() {
         "--threads",
         "3",
     ]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.outcome["backend"], "sqlite");
     assert_eq!(run.outcome["locked"], true);
-    let expected = [
+    run.assert_numbers(&[
         ("documents", 2000),
         ("processes", 2),
         ("threads", 3),
         ("stored", 40),
         ("rejected", 0),
-    ];
-    for (field, number) in expected {
-        assert_eq!(run.number(field), number, "{field}");
-    }
+    ]);
     run.number("waits");
     for field in ["longest_wait_ms", "per_second"] {
         assert!(run.outcome[field].is_f64(), "{field}: {run:?}");
@@ -66,14 +64,14 @@ fn a_locked_run_stores_every_id_once_in_its_newest_version() {
 
 #[test]
 fn kept_locks_and_repetitions_end_the_same() {
-    let run = Run::of(&["--documents", "500", "--repeat", "3", "--retention", "kept"]);
-    run.assert_right();
+    let run = completed(&["--documents", "500", "--repeat", "3", "--retention", "kept"]);
+    assert_right(&run);
     assert_eq!(run.number("handled"), 1500);
 }
 
 #[test]
 fn without_the_lock_harm_is_shown_and_is_no_failure() {
-    let run = Run::of(&["--documents", "5000", "--ids", "50", "--unlocked"]);
+    let run = completed(&["--documents", "5000", "--ids", "50", "--unlocked"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert_eq!(run.outcome["locked"], false);
     let harm = ["missing", "stale", "duplicates", "errors"].map(|field| run.number(field));
@@ -109,8 +107,8 @@ fn broken_files_are_rejected_by_name_and_the_others_stored() {
     for (name, text) in &files {
         fs::write(directory.path().join(name), text).expect("a file");
     }
-    let run = Run::of(&input(directory.path()));
-    run.assert_right();
+    let run = completed(&input(directory.path()));
+    assert_right(&run);
     assert_eq!(run.number("documents"), 11);
     assert_eq!(run.number("stored"), 5);
     assert_eq!(run.number("rejected"), 5);
@@ -131,7 +129,7 @@ fn broken_files_are_rejected_by_name_and_the_others_stored() {
 fn a_run_of_which_nothing_could_be_read_fails() {
     let directory = TempDir::new().expect("a directory");
     fs::write(directory.path().join("bare.xml"), "<r/>").expect("a file");
-    let run = Run::of(&input(directory.path()));
+    let run = completed(&input(directory.path()));
     assert_eq!(run.code, Some(1), "{run:?}");
     assert_eq!(run.number("rejected"), 1);
 }
@@ -146,8 +144,8 @@ fn documents_of_one_timestamp_end_the_same_in_every_order() {
     for seed in ["1", "2", "3"] {
         let mut arguments = input(directory.path());
         arguments.extend(["--seed", seed, "--repeat", "1"].map(str::to_owned));
-        let run = Run::of(&arguments);
-        run.assert_right();
+        let run = completed(&arguments);
+        assert_right(&run);
         assert_eq!(run.number("stored"), 1);
     }
 }
@@ -158,8 +156,8 @@ fn files_are_added_to_what_a_database_holds_and_generated_documents_leave_them()
     let database = database(&directory);
     let stored = |id: &str, date: &str| {
         fs::write(directory.path().join("one.xml"), document(id, date)).expect("a file");
-        let run = Run::of(&[input(directory.path()), database.to_vec()].concat());
-        run.assert_right();
+        let run = completed(&[input(directory.path()), database.to_vec()].concat());
+        assert_right(&run);
         (run.number("inserted"), run.number("updated"))
     };
     assert_eq!(stored("a", "2020-10-01"), (1, 0));
@@ -169,8 +167,8 @@ fn files_are_added_to_what_a_database_holds_and_generated_documents_leave_them()
         database.clone(),
     ]
     .concat();
-    Run::of(&generated).assert_right();
-    Run::of(&generated).assert_right();
+    assert_right(&completed(&generated));
+    assert_right(&completed(&generated));
     assert_eq!(stored("a", "2020-10-02"), (0, 1));
     assert_eq!(stored("b", "2020-09-30"), (0, 0));
 }
@@ -184,23 +182,19 @@ fn a_finished_run_of_generated_documents_starts_anew() {
     ]
     .concat();
     for _ in 0..2 {
-        let run = Run::of(&arguments);
-        run.assert_right();
+        let run = completed(&arguments);
+        assert_right(&run);
         assert_eq!(run.number("inserted"), 5);
     }
 }
 
 #[test]
 fn unusable_arguments_are_refused() {
-    for (arguments, reason) in [
-        (vec!["--database-url", "oracle://x"], "not oracle://"),
-        (vec!["--database-url", ":memory:"], "name a file"),
-        (vec!["--input", "/no/such/directory"], "--id-element"),
-        (vec!["--documents", "0"], "--documents"),
-    ] {
-        let output = ingest(&arguments).output().expect("ingest starts");
-        assert!(!output.status.success(), "{arguments:?}");
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains(reason), "{message}");
-    }
+    let cases = [
+        (["--database-url", "oracle://x"], "not oracle://"),
+        (["--database-url", ":memory:"], "name a file"),
+        (["--input", "/no/such/directory"], "--id-element"),
+        (["--documents", "0"], "--documents"),
+    ];
+    assert_refused(|| ingest::<&str>(&[]), &cases);
 }

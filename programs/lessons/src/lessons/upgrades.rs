@@ -5,65 +5,65 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use super::{FOR_UPDATE, select, update};
-use crate::meeting::{Meeting, both};
-use crate::play::Play;
-use crate::stage::Stage;
-use crate::stage::Who::{A, B};
+use crate::barrier::{Barrier, both};
+use crate::runner::LessonRunner;
+use crate::scenario::Scenario;
+use crate::scenario::SessionName::{A, B};
 use crate::store::Store;
 
-pub(crate) fn play<C: Store>(play: &mut Play<'_>) {
-    play.lesson("read with a shared lock, then update");
-    play.part::<C>("Both read shared", |stage| {
-        upgrade(stage, "BEGIN", C::SHARED)
+pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) {
+    runner.lesson("read with a shared lock, then update");
+    runner.part::<C>("Both read shared", |scenario| {
+        upgrade(scenario, "BEGIN", C::SHARED)
     });
     if C::SERIALIZABLE_READS_LOCK {
-        play.part::<C>("Both read plainly, at SERIALIZABLE", |stage| {
-            upgrade(stage, &C::begin_at(IsolationLevel::Serializable), "")
+        runner.part::<C>("Both read plainly, at SERIALIZABLE", |scenario| {
+            upgrade(scenario, &C::begin_at(IsolationLevel::Serializable), "")
         });
     }
-    play.part(
+    runner.part(
         "Remedy: read with the lock that the update needs",
         for_update::<C>,
     );
-    play.part("Remedy: run_transaction tries the victim again", again::<C>);
+    runner.part("Remedy: run_transaction retries the victim", again::<C>);
 }
 
-fn upgrade<C: Store>(stage: &mut Stage<'_, C>, begin: &str, lock: &str) -> Result<String> {
-    for who in [A, B] {
-        stage.does(who, begin)?;
+fn upgrade<C: Store>(scenario: &mut Scenario<'_, C>, begin: &str, lock: &str) -> Result<String> {
+    for session in [A, B] {
+        scenario.expect_ok(session, begin)?;
     }
-    for who in [A, B] {
-        stage.reads(who, &select(1, lock), 0)?;
+    for session in [A, B] {
+        scenario.expect_value(session, &select(1, lock), 0)?;
     }
-    stage.waits(A, &update(1, 1))?;
-    let victim = stage.clashes(B, &update(1, 1))?;
-    stage.does(victim, "ROLLBACK")?;
-    stage.does(victim.other(), "COMMIT")?;
-    stage.ends_with(1, 1)?;
+    scenario.expect_blocked(A, &update(1, 1))?;
+    let victim = scenario.expect_deadlock(B, &update(1, 1))?;
+    scenario.expect_ok(victim, "ROLLBACK")?;
+    scenario.expect_ok(victim.other(), "COMMIT")?;
+    scenario.expect_row(1, 1)?;
     Ok(format!(
-        "one row, one order, and {victim}'s work is gone all the same"
+        "a deadlock on a single row: {victim}'s transaction is rolled back"
     ))
 }
 
-fn for_update<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
-    for who in [A, B] {
-        stage.does(who, "BEGIN")?;
+fn for_update<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
+    for session in [A, B] {
+        scenario.expect_ok(session, "BEGIN")?;
     }
-    stage.reads(A, &select(1, FOR_UPDATE), 0)?;
-    stage.waits(B, &select(1, FOR_UPDATE))?;
-    stage.does(A, &update(1, 1))?;
-    stage.does(A, "COMMIT")?;
-    stage.goes_on_and_reads(B, 1)?;
-    stage.does(B, &update(1, 2))?;
-    stage.does(B, "COMMIT")?;
-    stage.ends_with(1, 2)?;
-    Ok("nobody fails, nothing is lost: B waited before it read".to_owned())
+    scenario.expect_value(A, &select(1, FOR_UPDATE), 0)?;
+    scenario.expect_blocked(B, &select(1, FOR_UPDATE))?;
+    scenario.expect_ok(A, &update(1, 1))?;
+    scenario.expect_ok(A, "COMMIT")?;
+    scenario.expect_unblocked_value(B, 1)?;
+    scenario.expect_ok(B, &update(1, 2))?;
+    scenario.expect_ok(B, "COMMIT")?;
+    scenario.expect_row(1, 2)?;
+    Ok("no session fails, no update is lost: B waits before it reads".to_owned())
 }
 
-fn again<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
-    let both_have_read = Meeting::default();
+fn again<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
+    let both_have_read = Barrier::default();
     let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-    let attempts = both(stage.url, |conn: &mut C, _| {
+    let attempts = both(scenario.url, |conn: &mut C, _| {
         conn.run_transaction_attempts(transaction, |conn, attempt| {
             let n = conn.number(&select(1, C::SHARED))?;
             if attempt == 1 {
@@ -73,15 +73,12 @@ fn again<C: Store>(stage: &mut Stage<'_, C>) -> Result<String> {
             Ok::<_, Error>(attempt)
         })
     })?;
-    for (who, attempts) in [A, B].into_iter().zip(attempts) {
-        stage.print(
-            who,
-            "reads shared and updates",
-            &format!("attempts: {attempts}"),
-        );
-    }
-    ensure!(attempts.contains(&1), "nobody has succeeded the first time");
-    ensure!(attempts != [1, 1], "there was no victim");
-    stage.ends_with(1, 2)?;
-    Ok("both updates are there; the victim did its work twice".to_owned())
+    scenario.print_attempts("reads shared and updates", attempts);
+    ensure!(
+        attempts.contains(&1),
+        "no session succeeded at its first attempt"
+    );
+    ensure!(attempts != [1, 1], "no session was retried");
+    scenario.expect_row(1, 2)?;
+    Ok("n is 2: no update is lost; the victim ran twice".to_owned())
 }

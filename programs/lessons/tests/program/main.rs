@@ -1,9 +1,5 @@
-//! The program: its lessons have the expected results.
+//! The program itself: its lessons come out as expected.
 
-// Shared by the programs: a separate database for a test.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-#[path = "../../../ingest/tests/program/own_database.rs"]
-mod own_database;
 mod run;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;

@@ -1,6 +1,6 @@
 //! Runs on SQLite.
 
-use crate::run::{assert_as_told, run};
+use crate::run::{assert_as_expected, run};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use tempfile::TempDir;
@@ -13,9 +13,9 @@ fn file() -> (TempDir, String) {
 }
 
 #[test]
-fn lessons_on_sqlite_come_out_as_told() {
+fn lessons_on_sqlite_come_out_as_expected() {
     let words = ["BUSY: database is locked", "BEGIN IMMEDIATE", "Lesson 2"];
-    assert_as_told(&[], &words);
+    assert_as_expected(&[], &words);
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn a_file_can_be_used_again_in_any_journal_mode() {
         let mut conn = SqliteConnection::establish(&file).expect("open");
         conn.batch_execute(&format!("PRAGMA journal_mode = {mode}"))
             .expect("nobody else uses it");
-        assert_as_told(&["--database-url", &file], &["BUSY: database is locked"]);
+        assert_as_expected(&["--database-url", &file], &["BUSY: database is locked"]);
     }
 }
 
@@ -42,10 +42,7 @@ fn unexpected_result_is_reported_and_fails() {
     .expect("a new file");
     let (code, printed) = run(&["--database-url", &file]);
     assert_eq!(code, Some(1), "{printed}");
-    assert!(
-        printed.contains("NOT AS TOLD: n of row 1 is 0"),
-        "{printed}"
-    );
+    assert!(printed.contains("UNEXPECTED: n of row 1 is 0"), "{printed}");
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::run::{Run, passes};
+use crate::run::passes;
 use diesel::prelude::*;
-use rustix::process::{Pid, Signal, kill_process};
+use program_test_support::Run;
+use program_test_support::processes::signal as send;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +38,7 @@ fn ended_by(signal: Signal, directory: &TempDir) -> (std::process::Output, Strin
         assert!(Instant::now() < deadline, "no passes are issued");
         thread::yield_now();
     }
-    kill_process(Pid::from_child(&child), signal).expect("it runs");
+    send(child.id(), signal);
     (child.wait_with_output().expect("passes ends"), path)
 }
 
@@ -48,9 +50,7 @@ fn an_interrupted_run_is_right_as_far_as_it_came() {
     assert_eq!(run.outcome["interrupted"], true);
     assert!(run.number("issued") > 0, "{run:?}");
     assert_eq!(run.number("passes"), run.number("issued"), "{run:?}");
-    for field in ["gaps", "repeats", "errors"] {
-        assert_eq!(run.number(field), 0, "{field}: {run:?}");
-    }
+    run.assert_zero(&["gaps", "repeats", "errors"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-pub(crate) use crate::json_run::Run;
+use program_test_support::Run;
 
 /// The program with `--json` and these arguments.
 pub(crate) fn passes(arguments: &[&str]) -> Command {
@@ -11,13 +11,12 @@ pub(crate) fn passes(arguments: &[&str]) -> Command {
     command
 }
 
-impl Run {
-    pub(crate) fn of(arguments: &[&str]) -> Self {
-        passes(arguments).output().expect("passes starts").into()
-    }
+/// The program has run to its end.
+pub(crate) fn completed(arguments: &[&str]) -> Run {
+    passes(arguments).output().expect("passes starts").into()
+}
 
-    pub(crate) fn assert_right(&self) {
-        self.assert_none_of(&["gaps", "repeats", "errors"]);
-        assert_eq!(self.number("passes"), self.number("issued"), "{self:?}");
-    }
+pub(crate) fn assert_right(run: &Run) {
+    run.assert_none_of(&["gaps", "repeats", "errors"]);
+    assert_eq!(run.number("passes"), run.number("issued"), "{run:?}");
 }

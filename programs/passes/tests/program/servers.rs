@@ -1,9 +1,9 @@
 //! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
-use crate::own_database::OwnDatabase;
-use crate::run::Run;
+use crate::run::{assert_right, completed};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use program_test_support::OwnDatabase;
 
 fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     let database = OwnDatabase::<C>::create(variable);
@@ -15,8 +15,8 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
         "--passes",
         "60",
     ];
-    let run = Run::of(&[&small[..], &["--failures", "30"]].concat());
-    run.assert_right();
+    let run = completed(&[&small[..], &["--failures", "30"]].concat());
+    assert_right(&run);
     assert_eq!(run.outcome["backend"], backend);
     assert_eq!(run.number("passes"), 300, "{run:?}");
     for field in ["failed", "panicked", "disconnected"] {
@@ -24,7 +24,7 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
     }
 
     for (careless, harm) in [("max", "repeats"), ("own-transaction", "gaps")] {
-        let run = Run::of(&[&small[..], &["--failures", "30", "--careless", careless]].concat());
+        let run = completed(&[&small[..], &["--failures", "30", "--careless", careless]].concat());
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(run.number(harm) > 0, "{harm}: {run:?}");
         assert_eq!(run.number("errors"), 0, "{run:?}");
@@ -33,7 +33,7 @@ fn runs_end_right<C: Connection>(variable: &str, backend: &str) {
 
 /// Every transaction draws from two sequences, half of them in the opposite order.
 fn deadlocks_are_tried_again<C: Connection>(database: &OwnDatabase<C>) {
-    let run = Run::of(&[
+    let run = completed(&[
         "--database-url",
         &database.url,
         "--meetings",
@@ -42,10 +42,10 @@ fn deadlocks_are_tried_again<C: Connection>(database: &OwnDatabase<C>) {
         "30",
         "--pairs",
         "100",
-        "--organisers",
+        "--workers",
         "4",
     ]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.number("passes"), 60, "{run:?}");
     assert!(run.number("retries") > 0, "{run:?}");
 }

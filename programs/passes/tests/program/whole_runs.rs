@@ -1,22 +1,21 @@
 //! Runs on SQLite.
 
-use crate::run::{Run, passes};
+use crate::run::{assert_right, completed, passes};
+use program_test_support::{Run, assert_refused};
 use tempfile::TempDir;
 
 const SMALL: [&str; 4] = ["--meetings", "5", "--passes", "60"];
 
 fn small(more: &[&str]) -> Run {
-    Run::of(&[&SMALL, more].concat())
+    completed(&[&SMALL, more].concat())
 }
 
 #[test]
 fn every_meeting_has_its_passes_without_gaps_whatever_fails() {
     let run = small(&["--failures", "40", "--pairs", "20"]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.outcome["backend"], "sqlite");
-    for (field, number) in [("meetings", 5), ("passes", 300), ("organisers", 8)] {
-        assert_eq!(run.number(field), number, "{field}: {run:?}");
-    }
+    run.assert_numbers(&[("meetings", 5), ("passes", 300), ("workers", 8)]);
     let kinds = ["failed", "panicked", "disconnected"].map(|field| run.number(field));
     assert!(!kinds.contains(&0), "{run:?}");
     assert_eq!(kinds.iter().sum::<u64>(), run.number("rollbacks"));
@@ -27,8 +26,8 @@ fn every_meeting_has_its_passes_without_gaps_whatever_fails() {
 
 #[test]
 fn without_failures_nothing_is_rolled_back() {
-    let run = small(&["--failures", "0", "--organisers", "2"]);
-    run.assert_right();
+    let run = small(&["--failures", "0", "--workers", "2"]);
+    assert_right(&run);
     assert_eq!(run.number("rollbacks"), 0, "{run:?}");
 }
 
@@ -58,23 +57,19 @@ fn a_second_run_on_a_database_has_meetings_of_its_own() {
     let careless = small(&["--database-url", path, "--careless", "own-transaction"]);
     assert!(careless.number("gaps") > 0, "{careless:?}");
     let run = small(&["--database-url", path]);
-    run.assert_right();
+    assert_right(&run);
     assert_eq!(run.number("passes"), 300, "{run:?}");
 }
 
 #[test]
 fn unusable_arguments_are_refused() {
-    for (arguments, reason) in [
+    let cases = [
         (["--database-url", "oracle://x"], "not oracle://"),
         (["--database-url", ":memory:"], "name a file"),
         (["--meetings", "0"], "--meetings"),
         (["--passes", "0"], "--passes"),
         (["--failures", "91"], "0..=90"),
         (["--careless", "luck"], "own-transaction"),
-    ] {
-        let output = passes(&arguments).output().expect("passes starts");
-        assert!(!output.status.success(), "{arguments:?}");
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains(reason), "{message}");
-    }
+    ];
+    assert_refused(|| passes(&[]), &cases);
 }

@@ -7,7 +7,7 @@ use diesel::sql_types::Text;
 use super::{Store, common, sending};
 use crate::increment::Increment;
 use crate::isolation::IsolationLevel;
-use crate::way::Way;
+use crate::strategy::Strategy;
 
 impl Store for MysqlConnection {
     fn title(&mut self) -> QueryResult<String> {
@@ -33,16 +33,16 @@ impl Store for MysqlConnection {
         ))
     }
 
-    fn increment(way: Way) -> Option<Increment> {
-        match way {
-            Way::Plain => Some(common::PLAIN),
-            Way::ForUpdate => Some(common::FOR_UPDATE),
-            Way::Cursor | Way::CursorForUpdate => None,
-            Way::OneUpdate => Some(Increment::Add {
+    fn increment(strategy: Strategy) -> Option<Increment> {
+        match strategy {
+            Strategy::Plain => Some(common::PLAIN),
+            Strategy::ForUpdate => Some(common::FOR_UPDATE),
+            Strategy::Cursor | Strategy::CursorForUpdate => None,
+            Strategy::OneUpdate => Some(Increment::Add {
                 add: "UPDATE row_locking_counter SET n = LAST_INSERT_ID(n + 1) WHERE id = 1",
                 result: Some("SELECT CAST(LAST_INSERT_ID() AS SIGNED)"),
             }),
-            Way::NextNumber => Some(Increment::Draw),
+            Strategy::NextNumber => Some(Increment::Draw),
         }
     }
 

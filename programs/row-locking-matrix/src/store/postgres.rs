@@ -7,7 +7,7 @@ use diesel::sql_types::Text;
 use super::{Store, common, sending};
 use crate::increment::{Increment, Reading};
 use crate::isolation::IsolationLevel;
-use crate::way::Way;
+use crate::strategy::Strategy;
 
 const FETCH: &str = "FETCH row_locking_cursor";
 const WRITE_CURRENT: &str =
@@ -30,10 +30,10 @@ impl Store for PgConnection {
         Some(format!("BEGIN ISOLATION LEVEL {isolation}"))
     }
 
-    fn increment(way: Way) -> Option<Increment> {
-        Some(match way {
-            Way::Plain => common::PLAIN,
-            Way::Cursor => Increment::ReadThenWrite(Reading {
+    fn increment(strategy: Strategy) -> Option<Increment> {
+        Some(match strategy {
+            Strategy::Plain => common::PLAIN,
+            Strategy::Cursor => Increment::ReadThenWrite(Reading {
                 declare: Some(
                     "DECLARE row_locking_cursor CURSOR FOR \
                      SELECT n FROM row_locking_counter WHERE id = 1",
@@ -42,8 +42,8 @@ impl Store for PgConnection {
                 write: WRITE_CURRENT,
                 locks: false,
             }),
-            Way::ForUpdate => common::FOR_UPDATE,
-            Way::CursorForUpdate => Increment::ReadThenWrite(Reading {
+            Strategy::ForUpdate => common::FOR_UPDATE,
+            Strategy::CursorForUpdate => Increment::ReadThenWrite(Reading {
                 declare: Some(
                     "DECLARE row_locking_cursor CURSOR FOR \
                      SELECT n FROM row_locking_counter WHERE id = 1 FOR UPDATE",
@@ -52,8 +52,8 @@ impl Store for PgConnection {
                 write: WRITE_CURRENT,
                 locks: true,
             }),
-            Way::OneUpdate => common::UPDATE_RETURNING,
-            Way::NextNumber => Increment::Draw,
+            Strategy::OneUpdate => common::UPDATE_RETURNING,
+            Strategy::NextNumber => Increment::Draw,
         })
     }
 

@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use super::{Store, common, sending};
 use crate::increment::Increment;
 use crate::isolation::IsolationLevel;
-use crate::way::Way;
+use crate::strategy::Strategy;
 
 impl Store for SqliteConnection {
     fn title(&mut self) -> QueryResult<String> {
@@ -25,12 +25,12 @@ impl Store for SqliteConnection {
         (isolation == IsolationLevel::Serializable).then(|| "BEGIN".to_owned())
     }
 
-    fn increment(way: Way) -> Option<Increment> {
-        match way {
-            Way::Plain => Some(common::PLAIN),
-            Way::Cursor | Way::ForUpdate | Way::CursorForUpdate => None,
-            Way::OneUpdate => Some(common::UPDATE_RETURNING),
-            Way::NextNumber => Some(Increment::Draw),
+    fn increment(strategy: Strategy) -> Option<Increment> {
+        match strategy {
+            Strategy::Plain => Some(common::PLAIN),
+            Strategy::Cursor | Strategy::ForUpdate | Strategy::CursorForUpdate => None,
+            Strategy::OneUpdate => Some(common::UPDATE_RETURNING),
+            Strategy::NextNumber => Some(Increment::Draw),
         }
     }
 

@@ -1,14 +1,14 @@
 //! Runs the program and reads its output.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
 /// The program with these arguments.
-pub(crate) fn matrix(arguments: &[&str]) -> Output {
+pub(crate) fn matrix(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_row-locking-matrix"));
-    let output = command.args(arguments).output();
-    output.expect("row-locking-matrix starts")
+    command.args(arguments);
+    command
 }
 
 /// The output of a successful run.
@@ -18,11 +18,12 @@ pub(crate) struct Run(Value);
 impl Run {
     pub(crate) fn of(arguments: &[&str]) -> Self {
         let arguments = [&["--json"], arguments].concat();
-        let output = matrix(&arguments);
+        let output = matrix(&arguments).output();
+        let output = output.expect("row-locking-matrix starts");
         let messages = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{messages}");
         let outcome: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(outcome["complaints"], serde_json::json!([]), "{messages}");
+        assert_eq!(outcome["violations"], serde_json::json!([]), "{messages}");
         Self(outcome)
     }
 
@@ -31,7 +32,7 @@ impl Run {
         self.0["engines"].as_array().expect("engines").len()
     }
 
-    /// The verdicts of an engine at a level, in the order of ways.
+    /// The verdicts of an engine at a level, in the order of strategies.
     pub(crate) fn verdicts(&self, engine: &str, isolation: &str) -> Vec<&str> {
         self.cells(engine)
             .filter(|cell| cell["isolation"] == isolation)
@@ -40,11 +41,11 @@ impl Run {
     }
 
     /// A field of a cell.
-    pub(crate) fn number(&self, engine: &str, isolation: &str, way: &str, field: &str) -> u64 {
+    pub(crate) fn number(&self, engine: &str, isolation: &str, strategy: &str, field: &str) -> u64 {
         self.cells(engine)
-            .find(|cell| cell["isolation"] == isolation && cell["way"] == way)
+            .find(|cell| cell["isolation"] == isolation && cell["strategy"] == strategy)
             .and_then(|cell| cell[field].as_u64())
-            .unwrap_or_else(|| panic!("no {field} of {engine}, {isolation}, {way}: {self:?}"))
+            .unwrap_or_else(|| panic!("no {field} of {engine}, {isolation}, {strategy}: {self:?}"))
     }
 
     /// The cells of an engine. `engine` is the start of its name.

@@ -1,8 +1,8 @@
 //! Runs on the servers in `PG_DATABASE_URL` and `MYSQL_DATABASE_URL`, each in a separate database.
 
-use crate::own_database::OwnDatabase;
 use crate::run::Run;
 use diesel::prelude::*;
+use program_test_support::OwnDatabase;
 
 fn small<C: Connection>(variable: &str) -> Run {
     let database = OwnDatabase::<C>::create(variable);
@@ -23,7 +23,8 @@ fn postgres_loses_updates_at_read_committed_and_refuses_them_above() {
         let verdicts = verdicts(isolation);
         assert_eq!(verdicts[..2], ["refused", "refused"]);
         assert!(!verdicts.contains(&"failed"), "{verdicts:?}");
-        let refused = |way| run.number("PostgreSQL ", isolation, way, "serialization_failures");
+        let refused =
+            |strategy| run.number("PostgreSQL ", isolation, strategy, "serialization_failures");
         assert!(refused("plain") >= 2 && refused("cursor") >= 2, "{run:?}");
     }
 }

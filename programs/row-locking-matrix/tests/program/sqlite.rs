@@ -36,15 +36,23 @@ fn a_given_database_can_be_used_again() {
 }
 
 #[test]
-fn the_table_has_a_row_for_each_level() {
-    let output = matrix(&SMALL);
-    assert!(output.status.success());
-    let table = String::from_utf8_lossy(&output.stdout);
-    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
-    assert_eq!(rows.len(), 2 + 3, "{table}");
-    assert!(
-        rows.iter().all(|row| row.matches('|').count() == 8),
-        "{table}"
-    );
-    assert!(rows[4].contains(", SERIALIZABLE | Refused: "), "{table}");
+fn the_markdown_has_a_row_for_each_level_that_the_engine_has() {
+    for arguments in [&SMALL[..], &[&SMALL[..], &["--markdown"]].concat()] {
+        let output = matrix(arguments).output();
+        let output = output.expect("row-locking-matrix starts");
+        assert!(output.status.success());
+        let table = String::from_utf8_lossy(&output.stdout);
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), 2 + 1, "{table}");
+        assert!(
+            rows.iter().all(|row| row.matches('|').count() == 8),
+            "{table}"
+        );
+        assert!(rows[2].contains(", SERIALIZABLE | Refused: "), "{table}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            messages.contains("--database-url postgres://"),
+            "{messages}"
+        );
+    }
 }
