@@ -27,9 +27,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// On PostgreSQL, MySQL and MariaDB add `.isolation(IsolationLevel::ReadCommitted)`.
+const RETRIED: TransactionOptions = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
+
 /// Draws the next number and inserts the row that has it, in one transaction.
 fn issue(conn: &mut SqliteConnection, customer: &str) -> Result<i64, diesel_locks::Error> {
-    conn.transaction(|conn| {
+    conn.run_transaction(RETRIED, |conn| {
         let number = conn.next_number(&Sequence::new("invoice").start_with(1000))?;
         println!("drew {number}");
         if customer.is_empty() {

@@ -5,6 +5,8 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_locks::SlotRenewer;
 use diesel_locks::prelude::*;
 
 const NIGHTLY_REPORT: Semaphore = Semaphore::from_static("nightly-report", 1);
@@ -17,8 +19,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The clocks of the nodes differ: the last timer fires when the first node has finished.
     let mut reports = Vec::new();
     for node in ["node-1", "node-2", "node-3"] {
-        let mut conn = SqliteConnection::establish(&url)?;
-        if timer_fires(&mut conn, node)? {
+        // Each node has a renewer with a small pool of its own.
+        let manager = ConnectionManager::<SqliteConnection>::new(&url);
+        let renewer = SlotRenewer::new(Pool::builder().max_size(2).build(manager)?);
+        if timer_fires(&renewer, node)? {
             reports.push(node);
         }
     }
@@ -27,17 +31,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Returns whether this node ran the job.
-fn timer_fires(conn: &mut SqliteConnection, node: &str) -> Result<bool, diesel_locks::Error> {
-    // When the node dies, the lease ends after 10 min. When the job ends early, the slot stays held for 1 min,
-    // longer than the clocks differ and shorter than the timer's period.
-    let lease = LeaseOptions::new(Duration::from_secs(600))
+fn timer_fires(
+    renewer: &SlotRenewer<SqliteConnection>,
+    node: &str,
+) -> Result<bool, diesel_locks::Error> {
+    // The renewer renews the lease while the job runs; when the node dies, the lease ends after 2 min. When the job ends
+    // early, the slot stays held for 1 min: longer than the clocks differ, and shorter than the timer's period.
+    let lease = LeaseOptions::new(Duration::from_secs(120))
         .hold_at_least(Duration::from_secs(60))
         .holder(node);
-    let Some(slot) = conn.try_acquire_slot(&NIGHTLY_REPORT, lease)? else {
-        println!("{node}: another node runs the job, or has run it");
-        return Ok(false);
-    };
-    println!("{node}: runs the job");
-    conn.release_slot(slot)?;
-    Ok(true)
+    let report = renewer.run(&NIGHTLY_REPORT, &lease, |slot| {
+        let mut pages = 0;
+        while slot.is_held() && pages < 42 {
+            pages += 1; // a step of the work
+        }
+        Ok::<_, diesel_locks::Error>(pages)
+    })?;
+    match report {
+        Some(pages) => println!("{node}: made the report, {pages} pages"),
+        None => println!("{node}: another node makes the report, or has made it"),
+    }
+    Ok(report.is_some())
 }

@@ -1,15 +1,32 @@
 //! Object locks, semaphores, gap-free sequences and retried transactions as methods on Diesel connections:
 //! PostgreSQL, MySQL, MariaDB, SQLite.
 //!
-//! An object lock is an exclusive lock on a business object for one transaction. The object need not exist in any table.
-//! Servers that share a database use it so that only one of them handles a document, order or account at a time.
+//! Applications that run on several servers and share one database use it to coordinate. It needs nothing but that
+//! database.
+//!
+//! | task | use |
+//! |---|---|
+//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`]; for several objects [`with_object_locks`] |
+//! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
+//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), or [`try_acquire_slot`] |
+//! | a job that a timer starts on every server, and that one server is to run | a semaphore with one permit and [`LeaseOptions::hold_at_least`] |
+//! | at most N short transactions at a time | [`with_slot`] |
+//! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
+//! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
+//!
+//! The [guide] has a chapter for each, and says when to use something else. [Guarantees] lists what each engine promises.
+//! Both are in the [repository].
+//!
+//! # Object locks
+//!
+//! An object lock is an exclusive lock on an id, for one transaction. The object need not exist in any table. No two
+//! transactions hold the lock on the same object at the same time.
 //!
 //! ```
-//! # #[cfg(feature = "sqlite")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use diesel::prelude::*;
 //! use diesel_locks::prelude::*;
 //!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut conn = SqliteConnection::establish(":memory:")?;
 //! diesel_locks::migrate(&mut conn)?; // when the application starts
 //!
@@ -21,45 +38,56 @@
 //! })?;
 //! # Ok(())
 //! # }
-//! # #[cfg(not(feature = "sqlite"))]
-//! # fn main() {}
 //! ```
 //!
-//! A semaphore limits the number of concurrent holders across all servers. A holder has a lease, which expires, can be
-//! renewed and carries a fencing token, or holds a slot for one transaction.
+//! # Semaphores
+//!
+//! A semaphore limits the number of concurrent holders across all servers. There are two kinds of slot. A leased slot
+//! expires unless it is renewed, outlives transactions, and has a [fence](Slot::fence). A slot of a transaction is held
+//! until the transaction ends.
 //!
 //! ```
-//! # #[cfg(feature = "sqlite")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use diesel::prelude::*;
-//! # use std::time::Duration;
+//! use diesel::SqliteConnection;
+//! use diesel::r2d2::{ConnectionManager, Pool};
+//! use diesel_locks::SlotRenewer;
 //! use diesel_locks::prelude::*;
-//! # let mut conn = SqliteConnection::establish(":memory:")?;
-//! # diesel_locks::migrate(&mut conn)?;
+//! use std::time::Duration;
 //!
 //! const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 //!
-//! if let Some(slot) = conn.try_acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(30)))? {
-//!     // One of at most ten.
-//!     conn.release_slot(slot)?;
-//! }
+//! # fn main() -> Result<(), diesel_locks::Error> {
+//! # let directory = tempfile::tempdir().expect("a directory");
+//! # let url = directory.path().join("app.db").display().to_string();
+//! let pool = Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new(url))?;
+//! diesel_locks::migrate(&mut pool.get()?)?;
+//! let renewer = SlotRenewer::new(pool); // once, when the application starts
+//!
+//! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
+//! let lease = LeaseOptions::new(Duration::from_secs(30));
+//! let collated = renewer.run(&COLLATE, &lease, |slot| {
+//!     let mut files = 0;
+//!     while slot.is_held() && files < 3 {
+//!         files += 1; // a step of the work, one of at most ten at a time
+//!     }
+//!     Ok::<_, diesel_locks::Error>(files)
+//! })?;
+//! assert_eq!(collated, Some(3)); // `None`: all ten slots are held
 //! # Ok(())
 //! # }
-//! # #[cfg(not(feature = "sqlite"))]
-//! # fn main() {}
 //! ```
 //!
-//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction has an isolation level, and is
-//! retried when the database aborts it.
+//! # Sequences and transactions
+//!
+//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction of this crate has an isolation
+//! level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it.
 //!
 //! ```
-//! # #[cfg(feature = "sqlite")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use diesel::prelude::*;
 //! use diesel_locks::prelude::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut conn = SqliteConnection::establish(":memory:")?;
 //! # diesel_locks::migrate(&mut conn)?;
-//!
 //! let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
 //! let number = conn.run_transaction(retried, |conn| {
 //!     conn.next_number(&Sequence::new("pass").for_key(4711)) // of the meeting 4711
@@ -67,38 +95,56 @@
 //! assert_eq!(number, 1);
 //! # Ok(())
 //! # }
-//! # #[cfg(not(feature = "sqlite"))]
-//! # fn main() {}
 //! ```
 //!
-//! # Organization
+//! # Where to find what
 //!
-//! - [`ObjectLockExt`]: the methods for object locks. Start there: when they block, what they return, what differs per
-//!   engine. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`], [`Retention`].
+//! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
+//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks without a connection.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
-//!   [`Slot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background; a `SlotGuard`
-//!   holds one.
+//!   [`Slot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a `SlotGuard` holds one.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
 //!   application's own error type.
-//! - [`Error`]: one error type for all engines. [`Error::find`] finds it inside the application's errors. [`Result`]
-//!   names it at a closure.
-//! - [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
-//! - [`migrate`], [`migrations`]: the tables.
+//! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
+//!   closure.
+//! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
+//! - [`migrate`], [`migrations`]: the tables. [`operation::rights`]: the GRANTs that an application's user needs.
+//! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
+//!   pooler. [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
 //! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
+//!
+//! The traits are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`. An r2d2
+//! `PooledConnection` has the methods through its connection, and closures get that connection.
+//!
+//! All methods block. In async code call them in `spawn_blocking` or its like.
+//!
+//! # In tests
+//!
+//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`] and the
+//! methods that purge or register return [`Error::AlreadyInTransaction`]. On MySQL and MariaDB, at their default isolation
+//! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
+//! its own database.
 //!
 //! # Crate features
 //!
 //! None is on by default.
 //!
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
-//! - `r2d2`: Diesel's connection pool. A `PooledConnection` has the methods through its connection, and closures get that
-//!   connection.
+//! - `r2d2`: Diesel's connection pool, `SlotRenewer` and `SlotGuard`.
 //!
-//! # Operation
-//!
-//! - [`_documentation::rights`]: the GRANTs that an application's user needs.
-//! - [`_documentation::pgbouncer`]: what to set behind a transaction pooler.
+//! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
+//! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
+//! [repository]: https://github.com/diesel-locks/diesel-locks
+//! [`with_object_lock`]: ObjectLockExt::with_object_lock
+//! [`with_object_locks`]: ObjectLockExt::with_object_locks
+//! [`try_with_object_lock`]: ObjectLockExt::try_with_object_lock
+//! [`try_with_slot`]: SemaphoreExt::try_with_slot
+//! [`with_slot`]: SemaphoreExt::with_slot
+//! [`try_acquire_slot`]: SemaphoreExt::try_acquire_slot
+//! [`next_number`]: SequenceExt::next_number
+//! [`run_transaction`]: TransactionExt::run_transaction
+//! [`migrate`]: migrate()
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     allow(dead_code, reason = "unused without an engine")
@@ -108,14 +154,15 @@
 
 mod backoff;
 mod engine;
-mod error;
-mod limits;
+pub mod error;
+pub mod limits;
 #[cfg(feature = "r2d2")]
 mod lock_pool;
 mod migrate;
 pub mod migrations;
 mod name;
 mod object_lock;
+pub mod operation;
 pub mod prelude;
 mod queue;
 #[doc(hidden)]
@@ -128,16 +175,17 @@ mod transaction;
 pub use chrono;
 pub use uuid;
 
-pub use error::{Error, Result};
-pub use limits::{MAX_KEPT_IDS, MAX_PERMITS};
+pub use error::definition::Error;
+pub use error::result::Result;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use lock_pool::{LockPool, StopOnDrop, StopToken};
 pub use migrate::migrate;
-pub use name::{InvalidName, MAX_NAME_CHARS, NameKind};
 pub use object_lock::ObjectLockExt;
-pub use object_lock::id::{InvalidObjectId, MAX_ID_CHARS, ObjectId};
-pub use object_lock::request::{IntoLockRequests, LockRequest, Retention, Wait};
+pub use object_lock::id::ObjectId;
+#[doc(hidden)]
+pub use object_lock::request::IntoLockRequests;
+pub use object_lock::request::{LockRequest, Retention, Wait};
 pub use semaphore::SemaphoreExt;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]
@@ -156,19 +204,6 @@ pub use transaction::isolation_level::IsolationLevel;
 pub use transaction::options::TransactionOptions;
 pub use transaction::retry::RetryPolicy;
 pub use transaction::retryable::TransactionError;
-
-/// Pages on how to operate a database that this crate uses.
-pub mod _documentation {
-    #[doc = include_str!("../docs/rights.md")]
-    pub mod rights {}
-
-    // Its example compiles with these features only; errors link to it.
-    #[cfg_attr(
-        any(not(doctest), all(feature = "postgres", feature = "r2d2")),
-        doc = include_str!("../docs/pgbouncer.md")
-    )]
-    pub mod pgbouncer {}
-}
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]

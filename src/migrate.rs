@@ -8,14 +8,15 @@ use crate::{Error, transaction::depth};
 /// are up to date.
 ///
 /// Call it when the application starts, with a connection or a pooled connection. Any number of servers may call it at
-/// the same time: one runs the migrations while the others wait. (Diesel itself takes no lock around migrations.) The
+/// the same time: one runs the migrations while the others wait, without limit on MySQL, MariaDB and SQLite, and up to
+/// `lock_timeout` (off by default) on PostgreSQL. (Diesel itself takes no lock around migrations.) The
 /// versions are recorded in Diesel's table `__diesel_schema_migrations`. They sort before every version of an
 /// application, so that `diesel migration revert` reverts the application's last migration.
 ///
 /// An application that runs migrations of its own can run these with them: see [`migrations`](crate::migrations).
 ///
 /// The user needs the privilege to create tables and, on PostgreSQL, functions. An application that connects as another
-/// user needs the privileges listed in [Rights](crate::_documentation::rights).
+/// user needs the privileges listed in [Rights](crate::operation::rights).
 ///
 /// # Errors
 ///
@@ -26,7 +27,6 @@ use crate::{Error, transaction::depth};
 ///   `TiDB`, Vitess). On Galera any number of nodes may migrate.
 ///
 /// ```
-/// # #[cfg(feature = "sqlite")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use diesel::prelude::*;
 ///
@@ -35,14 +35,11 @@ use crate::{Error, transaction::depth};
 /// assert_eq!(diesel_locks::migrate(&mut conn)?.len(), 0);
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "sqlite"))]
-/// # fn main() {}
 /// ```
 ///
 /// With a pool:
 ///
 /// ```
-/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use diesel::prelude::*;
 /// use diesel::r2d2::{ConnectionManager, Pool};
@@ -51,8 +48,6 @@ use crate::{Error, transaction::depth};
 /// diesel_locks::migrate(&mut pool.get()?)?;
 /// # Ok(())
 /// # }
-/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
-/// # fn main() {}
 /// ```
 pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     let conn = conn.as_engine();

@@ -4,8 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The maximum length of a name or a holder's text, in characters (Unicode scalar values).
-pub const MAX_NAME_CHARS: usize = 255;
+use crate::limits::MAX_NAME_CHARS;
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,9 +10,6 @@ use crate::{Error, Sequence, transaction::depth};
 
 /// Methods for gap-free sequences of numbers.
 ///
-/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features `postgres`, `mysql`,
-/// `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
-///
 /// A number belongs to the transaction that drew it. If the transaction rolls back, the next draw returns the same
 /// number: committed numbers have no gaps and no duplicates. A draw therefore blocks until the transaction of the
 /// previous draw ends. Draw late, next to the statement that uses the number, and do nothing slow after it. Draws from
@@ -22,20 +19,20 @@ use crate::{Error, Sequence, transaction::depth};
 /// block, and the numbers of a rolled back transaction are lost. Gap-free numbers are for records that are audited:
 /// invoices, passes, pages of a ledger.
 ///
-/// Two transactions that draw from two sequences in opposite orders block each other, and the database breaks the
-/// deadlock. Draw in the same order everywhere, or retry with
-/// [`run_transaction`](crate::TransactionExt::run_transaction).
+/// Draw in a transaction of [`run_transaction`](crate::TransactionExt::run_transaction), at READ COMMITTED on PostgreSQL. It
+/// can retry: two transactions that draw from two sequences in opposite orders deadlock. On SQLite it waits for other
+/// writers at its start, where Diesel's `transaction` fails with "database is locked" if it has read.
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
-/// | a draw takes | one round trip | MariaDB one, MySQL two, and three more in a transaction of Diesel's; two more for the first draw from a sequence in a process | one statement |
-/// | a draw waits | for the transaction of the previous draw, up to `lock_timeout` | for the transaction of the previous draw, up to `innodb_lock_wait_timeout` (50 s) | for any other writer, up to `busy_timeout` |
+/// | a draw waits for | the transaction of the previous draw | the transaction of the previous draw; the first draw of a process from a sequence also up to 5 s while another session waits for a new sequence | any other writer |
+/// | until | `lock_timeout`, which is off by default: send `SET LOCAL lock_timeout = '2s'` in the transaction | `innodb_lock_wait_timeout`, 50 s by default | `busy_timeout`, which is 0 in Diesel: fails at once |
+/// | then returns | [`Error::StatementTimeout`]; only ROLLBACK is accepted | [`Error::StatementTimeout`]; the transaction is usable, unless the server has `innodb_rollback_on_timeout` | [`Error::StatementTimeout`]; the transaction is usable |
 /// | above READ COMMITTED | [`Error::SerializationFailure`] if another transaction has drawn since the snapshot | as at READ COMMITTED | the only level is SERIALIZABLE; a transaction that has read gets [`Error::StatementTimeout`] if another has written since |
 /// | rolled back to a savepoint | the number is free; the lock too | the number is free; the lock stays until the transaction ends | the number is free |
 ///
-/// The idea, and the test that numbers are not lost, come from a system for passes of meetings that Jesper
-/// Udby wrote about: database sequences left gaps, and making one for each meeting was slow and
-/// deadlocked.
+/// There is no method to reset a sequence, because its numbers would repeat. An operator can change or delete its row in the
+/// table `diesel_locks_sequences`.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -46,9 +43,9 @@ use crate::{Error, Sequence, transaction::depth};
 pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.
     ///
-    /// Blocks while another transaction that drew from this sequence is open. The number belongs to this transaction: it is
-    /// used when the transaction commits, and free again when the transaction rolls back, the connection ends or the process
-    /// crashes.
+    /// Blocks while another transaction that drew from this sequence is open, by default without limit on PostgreSQL. The
+    /// number belongs to this transaction: it is used when the transaction commits, and free again when the transaction rolls
+    /// back, the connection ends or the process crashes.
     ///
     /// `LAST_INSERT_ID()` and `last_insert_rowid()` keep the value of the application's last INSERT. After a failed draw on
     /// MariaDB the connection's cached statements are prepared again, as with
@@ -60,12 +57,10 @@ pub trait SequenceExt: SequenceBackend {
     /// - [`Error::InvalidName`], [`Error::InvalidStart`]: nothing was sent.
     /// - [`Error::SequenceExhausted`] after `i64::MAX`; the transaction remains usable.
     /// - [`Error::StatementTimeout`] if the session's limit ended the wait; [`Error::Deadlock`];
-    ///   [`Error::SerializationFailure`].
-    /// - [`Error::ReadOnly`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`],
-    ///   [`Error::PreparedStatementMismatch`]; other errors of the database.
+    ///   [`Error::SerializationFailure`] on PostgreSQL above READ COMMITTED.
+    /// - [`Error::SeveralWriters`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
@@ -73,14 +68,16 @@ pub trait SequenceExt: SequenceBackend {
     /// # diesel_locks::migrate(&mut conn)?;
     ///
     /// let passes = Sequence::new("pass").for_key(4711);
-    /// let number = conn.transaction(|conn| {
+    /// // On PostgreSQL, MySQL and MariaDB add `.isolation(IsolationLevel::ReadCommitted)`.
+    /// let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
+    /// let number = conn.run_transaction(retried, |conn| {
     ///     let number = conn.next_number(&passes)?;
     ///     // .. insert the pass
-    ///     diesel::QueryResult::Ok(number)
+    ///     QueryResult::Ok(number)
     /// })?;
     /// assert_eq!(number, 1);
     ///
-    /// let given_up: Result<(), _> = conn.transaction(|conn| {
+    /// let given_up: QueryResult<()> = conn.run_transaction(retried, |conn| {
     ///     assert_eq!(conn.next_number(&passes)?, 2);
     ///     Err(diesel::result::Error::RollbackTransaction)
     /// });
@@ -88,8 +85,6 @@ pub trait SequenceExt: SequenceBackend {
     /// assert_eq!(conn.last_number(&passes)?, Some(1));
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     fn next_number(&mut self, sequence: &Sequence) -> Result<i64, Error> {
         draw(self, "next_number", sequence, 1)
@@ -105,7 +100,6 @@ pub trait SequenceExt: SequenceBackend {
     /// drawn.
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
@@ -113,13 +107,11 @@ pub trait SequenceExt: SequenceBackend {
     /// # diesel_locks::migrate(&mut conn)?;
     ///
     /// let invoices = Sequence::new("invoice").start_with(1000);
-    /// let numbers = conn.transaction(|conn| conn.next_numbers(&invoices, 100))?;
+    /// let retried = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
+    /// let numbers = conn.run_transaction(retried, |conn| conn.next_numbers(&invoices, 100))?;
     /// assert_eq!(numbers, 1000..=1099);
-    /// # Ok::<_, diesel_locks::Error>(())?;
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     fn next_numbers(
         &mut self,
@@ -144,11 +136,9 @@ pub trait SequenceExt: SequenceBackend {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidStart`], [`Error::MissingTables`], [`Error::InsufficientPrivilege`],
-    /// [`Error::PreparedStatementMismatch`], other errors of the database.
+    /// [`Error::InvalidName`], [`Error::InvalidStart`], the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
@@ -158,8 +148,6 @@ pub trait SequenceExt: SequenceBackend {
     /// assert_eq!(conn.last_number(&Sequence::new("invoice"))?, None);
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         sequence.validate()?;

@@ -18,60 +18,34 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 
 /// Methods for transactions with an isolation level, an access mode and retries.
 ///
-/// Implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection` (features `postgres`, `mysql`,
-/// `sqlite`). An r2d2 `PooledConnection` has the methods through its connection.
+/// What they do that Diesel's `transaction` does not:
+///
+/// | | Diesel's `transaction` | [`run_transaction`](Self::run_transaction) |
+/// |---|---|---|
+/// | isolation level, read-only | the session's | [`TransactionOptions`], for this transaction only |
+/// | after a deadlock, a serialization failure or SQLite's "database is locked" | returns the error | retries, with a [`RetryPolicy`] |
+/// | the closure ignores an error with which the server ended the transaction | may return `Ok` | returns [`Error::TransactionAborted`] |
+/// | SQLite | BEGIN: a later write may fail while another connection writes | `BEGIN IMMEDIATE`: waits at the start |
+/// | in an open transaction | opens a savepoint | returns [`Error::AlreadyInTransaction`] |
 ///
 /// # The error type of a closure
 ///
-/// A closure may return any error that implements [`TransactionError`]; if `?` follows the call, name the type at the
+/// A closure may return any error that implements [`TransactionError`]. If `?` follows the call, name the type at the
 /// closure: `|conn| -> diesel_locks::Result<_> { .. }` (see [`Result`](crate::Result)).
 ///
-/// # Errors of concurrent transactions, and what to do
+/// # How to write the closure
 ///
-/// **The upgrade deadlock.** Two transactions read a row with a shared lock, then both update it: each
-/// waits for the other's shared lock, even if both use the rows in the same order. It happens where reads lock: on InnoDB at SERIALIZABLE or with `.for_share()` (on MariaDB
-/// `LOCK IN SHARE MODE`, which Diesel does not write), on PostgreSQL with `.for_share()`. The database ends
-/// one of the two with [`Error::Deadlock`]. Read with the lock that the update needs:
-/// `.for_update()`. On SQLite a transaction that has read can't update while another writes or after it has
-/// written, and gets [`Error::StatementTimeout`] at once; `run_transaction` takes the write lock at its start.
+/// - Return every error of the database, with `?`. An `Ok` after an error that has ended the transaction becomes
+///   [`Error::TransactionAborted`], and the transaction is rolled back. (On SQLite what the closure wrote after the end is
+///   committed.) A statement that may fail, such as an INSERT of a duplicate, goes into Diesel's `transaction`, which is a
+///   savepoint there.
+/// - Do nothing that can't be undone, such as sending a mail: the closure may run again. Do it after the transaction.
+/// - Read rows that you will update with `.for_update()`, in one order everywhere, for example by id.
+/// - Keep it short, and do not send COMMIT, ROLLBACK, or on MySQL and MariaDB `CREATE TABLE`.
 ///
-/// **Locks in different orders.** `.for_update()` on two rows, in one transaction A then B, in the other B
-/// then A, deadlocks too. Lock in one order everywhere (by id), or acquire object locks on all of them in one call,
-/// which sorts them.
+/// [Errors of concurrent transactions] in the guide says which error comes when on which engine, and how to avoid it.
 ///
-/// **Serialization failures.** Where reads see a snapshot instead of locking (PostgreSQL from REPEATABLE READ on),
-/// no statement waits for a reader. Instead the database aborts a transaction whose result depends on data that it
-/// could not see: [`Error::SerializationFailure`], from a statement or
-/// from COMMIT. At SERIALIZABLE that can abort transactions that only read. Retry the
-/// transaction from its first statement.
-///
-/// **Silently lost updates.** At READ COMMITTED, and on InnoDB at REPEATABLE READ, a plain read followed by
-/// an update of the row that was read causes no error and overwrites an update in between. Read `.for_update()`,
-/// let the database compute (`set(n.eq(n + 1))`), or take an object lock.
-///
-/// **MariaDB's `innodb_snapshot_isolation`,** on by default from 11.6 on, refuses that at REPEATABLE READ and
-/// SERIALIZABLE: an update or locking read of a row that has changed since the transaction's snapshot fails
-/// with [`Error::SerializationFailure`] (its error 1020), and the transaction is to be retried. At
-/// SERIALIZABLE that includes `.for_update()` after a wait for another transaction: give such a transaction a
-/// [`RetryPolicy`], or run it at READ COMMITTED, as this crate does for its own statements.
-///
-/// **Swallowed errors.** Propagate database errors. Some end the transaction: any error on PostgreSQL, a
-/// deadlock on MySQL and MariaDB, `INSERT OR ROLLBACK` on SQLite. If the closure returns `Ok` after such an error, the
-/// method returns [`Error::TransactionAborted`] and does not retry. It does the same if the closure sends COMMIT or ROLLBACK
-/// as text, or a statement before which MySQL commits (`CREATE TABLE`), or leaves transactions of Diesel's open. Object locks,
-/// slots and numbers requested after the end are refused with the same error: on MySQL and MariaDB, in a transaction
-/// of this crate's, at once after a deadlock of which Diesel knows (not one in `batch_execute`), else at the latest at the closure's end;
-/// on SQLite at the closure's end too, when a nested `transaction` of Diesel's was started after the end and has read or
-/// written. What a closure writes after the end is rolled back too; on SQLite it is committed, statement by statement,
-/// and with each nested `transaction`: an error of the closure's own hides that. A statement that is expected to
-/// fail at times (a duplicate) goes into Diesel's `transaction`, which is a savepoint there.
-///
-/// In short: lock rows that you will update when you read them, in one order; keep transactions short; and give those
-/// that the database may abort a [`RetryPolicy`]. A closure that is retried must not do what can't be undone (send a
-/// mail): do that after the transaction.
-///
-/// `cargo run --release -p lessons`, in this crate's repository, shows deadlocks, lost updates and failures step
-/// by step with two sessions; `-- --database-url` names the database.
+/// [Errors of concurrent transactions]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md#errors-of-concurrent-transactions
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -84,12 +58,12 @@ pub trait TransactionExt: TransactionBackend {
     /// continues).
     ///
     /// With a [`RetryPolicy`] the transaction is retried from its start when the database aborts it: `f` may then run several
-    /// times. The last error is returned if no attempt is left. Each retry is a `tracing` event of level WARN with the reason,
-    /// the number of the attempt and the pause.
+    /// times. Without one there is one attempt. The last error is returned if no attempt is left. Each retry is a `tracing`
+    /// event of level WARN with the reason, the number of the attempt and the pause.
     ///
     /// The isolation level and the access mode apply to this transaction only. They need no round trip of their own and leave
-    /// nothing in the session of a pooled connection. Object locks, slots and sequences can be used inside, as the level allows:
-    /// an object lock needs READ COMMITTED on PostgreSQL and MySQL.
+    /// nothing in the session of a pooled connection. Object locks, slots and sequences can be used inside. Object locks and
+    /// slots need READ COMMITTED on PostgreSQL, MySQL and MariaDB.
     ///
     /// On SQLite the transaction is `BEGIN IMMEDIATE`, which waits for other writers (`busy_timeout`), so that no later
     /// statement fails because another connection writes. With [`read_only`](TransactionOptions::read_only) it is `BEGIN`, which
@@ -113,30 +87,37 @@ pub trait TransactionExt: TransactionBackend {
     ///   error although `f` had ended the transaction: its writes may be committed. The second case is not detected after a
     ///   deadlock or a serialization failure on MySQL and MariaDB, which end the transaction, or after an error that aborted
     ///   another transaction on PostgreSQL: these are retried.
-    /// - The error of `f`; the error of BEGIN or COMMIT as an [`Error`].
-    ///
-    /// If the connection is lost during COMMIT, the outcome is unknown. The error ([`Error::OutcomeUnknown`] on MySQL and
-    /// MariaDB) is returned and never retried.
+    /// - The error of `f`; the writes are rolled back.
+    /// - The error of BEGIN or COMMIT as an [`Error`]. If the connection is lost during COMMIT, the outcome is unknown: the
+    ///   error is [`Error::OutcomeUnknown`] on MySQL and MariaDB, [`Error::Database`] on PostgreSQL, and it is never retried.
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
-    /// let transaction = TransactionOptions::new()
+    /// diesel::table! { accounts (id) { id -> Integer, money -> Integer } }
+    ///
+    /// # diesel::sql_query("CREATE TABLE accounts (id INTEGER PRIMARY KEY, money INTEGER NOT NULL)").execute(&mut conn)?;
+    /// # diesel::sql_query("INSERT INTO accounts VALUES (1, 100), (2, 100)").execute(&mut conn)?;
+    /// const TRANSFER: TransactionOptions = TransactionOptions::new()
     ///     .isolation(IsolationLevel::Serializable)
     ///     .retry(RetryPolicy::max_attempts(5));
-    /// let number = conn.run_transaction(transaction, |conn| {
-    ///     conn.next_number(&Sequence::new("invoice"))
+    ///
+    /// conn.run_transaction(TRANSFER, |conn| -> QueryResult<()> {
+    ///     for (id, change) in [(1, -30), (2, 30)] {
+    ///         diesel::update(accounts::table.find(id))
+    ///             .set(accounts::money.eq(accounts::money + change))
+    ///             .execute(conn)?;
+    ///     }
+    ///     Ok(())
     /// })?;
-    /// assert_eq!(number, 1);
+    /// # let money: Vec<i32> = accounts::table.select(accounts::money).load(&mut conn)?;
+    /// # assert_eq!(money, [70, 130]);
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     fn run_transaction<T, E, F, Via>(
         &mut self,
@@ -150,15 +131,14 @@ pub trait TransactionExt: TransactionBackend {
         run(self, "run_transaction", transaction, |conn, _| f(conn))
     }
 
-    /// Runs `f` in a transaction, as [`run_transaction`](Self::run_transaction), and passes it the number of the attempt, from
-    /// 1.
+    /// Runs `f` in a transaction exactly as [`run_transaction`](Self::run_transaction), which retries too. `f` also gets the
+    /// number of the attempt, from 1, for a log or a metric.
     ///
     /// # Errors
     ///
     /// As [`run_transaction`](Self::run_transaction).
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
@@ -171,8 +151,6 @@ pub trait TransactionExt: TransactionBackend {
     /// assert_eq!(attempts, 1);
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     fn run_transaction_attempts<T, E, F, Via>(
         &mut self,

@@ -56,6 +56,14 @@ pub(crate) fn counted(n: impl Into<u64>, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// The limit of a wait, for the text of an error.
+pub(crate) fn limit_shown(limit: Option<Duration>) -> String {
+    limit.map_or_else(
+        || " (a limit of the session or the server ended the wait)".to_owned(),
+        |limit| format!(" (limit {})", Exact(limit)),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

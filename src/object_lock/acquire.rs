@@ -47,9 +47,14 @@ impl Request {
         })
     }
 
-    pub(crate) fn nowait(mut self) -> Self {
-        self.wait = Wait::No;
-        self
+    /// The request of a method that does not wait.
+    pub(crate) fn without_wait(lock: LockRequest, method: &'static str) -> Result<Self, Error> {
+        match lock.wait {
+            None | Some(Wait::No) => Self::new(lock.wait(Wait::No)),
+            Some(wait @ (Wait::Forever | Wait::AtMost(_))) => {
+                Err(Error::ConflictingWait { method, wait })
+            }
+        }
     }
 
     /// The same request, which does not wait.

@@ -4,12 +4,11 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The maximum length of an id, in characters (Unicode scalar values).
-pub const MAX_ID_CHARS: usize = 255;
+use crate::limits::MAX_ID_CHARS;
 
 /// The id of a business object that can be locked.
 ///
-/// An id is a string of 1 to [`MAX_ID_CHARS`] (255) characters without NUL. Ids are compared as bytes: `a`, `A`, `á` and
+/// An id is a string of 1 to [`MAX_ID_CHARS`](crate::limits::MAX_ID_CHARS) (255) characters without NUL. Ids are compared as bytes: `a`, `A`, `á` and
 /// `a ` are four objects, and so are two Unicode encodings of one letter. The object need not exist in any table.
 ///
 /// [`ObjectId::new`] joins the name of an entity and the object's key, as in `BondBO:DK0015966592`. A string with the same

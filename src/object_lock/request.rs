@@ -4,23 +4,30 @@ use std::time::Duration;
 
 use crate::ObjectId;
 
-/// How long to wait for a lock or slot that is held.
+/// How long to wait for a lock or a slot that is held. The default is [`Wait::Forever`].
+///
+/// The methods without `try_` wait; those with `try_` do not, and take no other `Wait` than [`Wait::No`].
+/// [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Waits until the lock is released.
+    /// Waits until the lock or a slot is free. The default.
     ///
-    /// On PostgreSQL the session's `lock_timeout` and `statement_timeout` apply, on MySQL and MariaDB `max_execution_time` and
-    /// `max_statement_time`. They end the wait with [`Error::LockTimeout`](crate::Error::LockTimeout).
-    /// `innodb_lock_wait_timeout`, which every MySQL session has (50 s), does not end the wait.
+    /// Limits of the session end the wait for a lock with [`Error::LockTimeout`](crate::Error::LockTimeout): on PostgreSQL
+    /// `lock_timeout` and `statement_timeout`, on MySQL and MariaDB `max_execution_time` and `max_statement_time`.
+    /// `innodb_lock_wait_timeout`, which every MySQL session has (50 s), does not end it. A wait for a slot polls: a limit of
+    /// the session applies to each query.
     #[default]
     Forever,
-    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout).
+    /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms
+    /// later, for a slot after one more query.
     ///
-    /// The time is rounded up to milliseconds. A free lock is always acquired, even with a zero time-out. At most
-    /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). During the wait it replaces the limits of
-    /// the session that [`Wait::Forever`] lists.
+    /// The time is rounded up to milliseconds. A free lock or slot is always acquired, even with a zero time-out. At most
+    /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). During a wait for a lock it replaces the
+    /// limits of the session that [`Wait::Forever`] lists. It does not limit the time for which a grant of a leased slot on
+    /// SQLite waits for another writer: 5 s, or `busy_timeout` if that is longer.
     AtMost(Duration),
-    /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if another transaction holds the lock.
+    /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held. The
+    /// methods with `try_` return `None` or `false` instead.
     No,
 }
 
@@ -30,24 +37,27 @@ impl Wait {
     pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 }
 
-/// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction.
+/// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction. The default is
+/// [`Retention::Transient`].
 ///
 /// Both kinds of locks on one object exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// Inserts the row and deletes it in the same transaction. No row remains, however the transaction ends. For an unbounded
-    /// set of ids, and for ids that are rarely locked.
+    /// Inserts the row and deletes it in the same transaction. No row remains, however the transaction ends. The default.
+    ///
+    /// For an unbounded set of ids, and for ids that are rarely locked. If the id has a kept row, that row remains.
     #[default]
     Transient,
-    /// Keeps the row; later requests only lock it. Faster than a transient lock, and its cost does not grow while another
-    /// session holds an old snapshot (PostgreSQL). For a limited number of ids that are often locked.
-    /// [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) deletes the rows. Do not delete them in any other way:
-    /// on PostgreSQL a row can be deleted while its lock is held.
+    /// Keeps the row; later requests only lock it. For a limited number of ids that are often locked.
     ///
-    /// On PostgreSQL each held lock takes an entry in the server's lock table, which has 6400 entries by default. For many
-    /// thousands at the same time, in all transactions together, use `Transient` or raise `max_locks_per_transaction`. One
-    /// request can have [`MAX_KEPT_IDS`](crate::MAX_KEPT_IDS) (1,000) of them, on every engine. The first kept lock of an id
-    /// changes `lastval()` of the session, but not `currval` of the application's sequences.
+    /// Faster than a transient lock, and its cost does not grow while another session holds an old snapshot (PostgreSQL).
+    /// [`purge_object_locks`](crate::ObjectLockExt::purge_object_locks) deletes the rows. Do not delete them in any other
+    /// way: on PostgreSQL a row can be deleted while its lock is held.
+    ///
+    /// One request can have [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) (1,000) of them. On PostgreSQL each held lock takes
+    /// an entry in the server's lock table, which has 6400 entries by default: for many thousands at the same time, in all
+    /// transactions together, use `Transient` or raise `max_locks_per_transaction`. The first kept lock of an id changes
+    /// `lastval()` of the session, but not `currval` of the application's sequences.
     Kept,
 }
 
@@ -79,8 +89,8 @@ impl LockRequest {
         Self::all([id])
     }
 
-    /// Creates a request for several objects, which acquires all locks or none; see
-    /// [`with_object_locks`](crate::ObjectLockExt::with_object_locks).
+    /// Creates a request for several objects, which acquires all locks or none. Every method that takes a request takes
+    /// it, also [`lock_object`](crate::ObjectLockExt::lock_object).
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),
@@ -89,13 +99,17 @@ impl LockRequest {
         }
     }
 
-    /// Sets how long to wait if the lock is held; for several objects, for all of them together.
+    /// Sets how long to wait if the lock is held; for several objects, for all of them together. [`Wait::Forever`] if it is
+    /// not set.
+    ///
+    /// A method that does not wait (`try_..`) returns [`Error::ConflictingWait`](crate::Error::ConflictingWait) for a request
+    /// with another wait than [`Wait::No`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Sets whether the row of the lock is kept.
+    /// Sets whether the row of the lock is kept. [`Retention::Transient`] if it is not set.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
@@ -121,7 +135,11 @@ macro_rules! from_id {
 from_id!(ObjectId, &ObjectId, String, &String, &str);
 
 /// The argument of [`with_object_locks`](crate::ObjectLockExt::with_object_locks): an iterable of ids (an array, a `Vec`, an
-/// iterator), or [`LockRequest::all`] with options.
+/// iterator), or [`LockRequest::all`] with options. Hidden from the documentation: an application need not name it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no objects to lock",
+    note = "pass an iterable of ids, such as `[\"a\", \"b\"]` or a `Vec<ObjectId>`, or `LockRequest::all(ids)`"
+)]
 pub trait IntoLockRequests {
     /// Returns the request.
     fn into_lock_request(self) -> LockRequest;

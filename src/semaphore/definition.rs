@@ -9,8 +9,8 @@ use crate::name::{self, NameKind};
 
 /// A counting semaphore: a name, and the maximum number of concurrent holders across all servers.
 ///
-/// The name has 1 to [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL and is compared as
-/// bytes. The number of permits ranges from 1 to [`MAX_PERMITS`] (100,000). Both are checked when the semaphore is
+/// The name has 1 to [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL and is compared as
+/// bytes. The number of permits ranges from 1 to [`MAX_PERMITS`](crate::limits::MAX_PERMITS) (100,000). Both are checked when the semaphore is
 /// used, before anything is sent to the database. [`validate`](Semaphore::validate) checks them at once.
 ///
 /// # Changing the number of permits
@@ -23,6 +23,16 @@ use crate::name::{self, NameKind};
 /// A holder whose lease has expired is not counted, and may still [renew](crate::SemaphoreExt::renew_slot) its slot
 /// if no other holder was granted it. After the number was lowered, such renewals may raise the number of holders
 /// above the smaller number, up to the larger one.
+///
+/// Until [`purge_slots`](crate::SemaphoreExt::purge_slots) removes the slots above the lowered number, an acquisition locks
+/// the free slots to count the held ones. On MySQL and MariaDB an acquisition in an open transaction holds these locks until
+/// its end, and other sessions may find no free slot meanwhile: acquire outside a transaction, or call `purge_slots`.
+///
+/// # One semaphore for each object
+///
+/// For long work on one document at a time, give each document a semaphore: `Semaphore::new(format!("document:{id}"), 1)`.
+/// The first use creates a row, which [`purge_slots`](crate::SemaphoreExt::purge_slots) removes when it has not been leased
+/// for some time. For short work use an [object lock](crate::ObjectLockExt), which leaves no row.
 ///
 /// ```
 /// use diesel_locks::Semaphore;

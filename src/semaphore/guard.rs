@@ -34,8 +34,8 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// # Drop
 ///
 /// The renewer's thread releases the slot. Dropping waits for it up to 200 ms, and never panics. If the
-/// release fails, it is retried in the background until the lease ends. [`release`](Self::release) waits
-/// longer and returns the error.
+/// release fails, it is retried in the background until the lease ends. [`release`](Self::release) waits for the
+/// release itself, and returns the error.
 #[must_use = "dropping the guard releases the slot"]
 pub struct SlotGuard {
     slot: Slot,
@@ -71,7 +71,7 @@ impl SlotGuard {
         self.state.is_held()
     }
 
-    /// Returns the fencing token, as [`Slot::fence`].
+    /// Returns the fence, as [`Slot::fence`].
     pub fn fence(&self) -> i64 {
         self.slot.fence
     }
@@ -97,7 +97,8 @@ impl SlotGuard {
         self.state.on_lost(Box::new(callback));
     }
 
-    /// Returns a channel that receives once when the guard is lost, and is closed when it is released.
+    /// Returns a channel that receives once when the guard is lost, and is closed when it is released. Each call returns
+    /// a channel of its own; that of a guard that is lost already receives at once.
     pub fn lost(&self) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.on_lost(move || {
@@ -108,6 +109,9 @@ impl SlotGuard {
     }
 
     /// Releases the slot with a connection of the pool, and returns whether its lease had ended, as
+    /// [`release_slot`](crate::SemaphoreExt::release_slot).
+    ///
+    /// Waits for a connection up to the pool's `connection_timeout`, and then as
     /// [`release_slot`](crate::SemaphoreExt::release_slot).
     ///
     /// # Errors

@@ -2,27 +2,28 @@
 
 use std::time::Duration;
 
+use crate::Error;
 use crate::name::{self, NameKind};
-use crate::{Error, limits};
 
 /// The options of a lease: its duration, the holder's text, and a minimum hold time.
 ///
 /// The lease begins when the statement that grants the slot runs, by the database's clock. The duration is rounded
-/// up to microseconds and ranges from [`LeaseOptions::SHORTEST`] (1 ms) to [`LeaseOptions::LONGEST`] (100 years).
-/// Other durations fail with [`Error::InvalidLease`] before anything is sent to the database.
+/// up to microseconds (SQLite's clock counts milliseconds) and ranges from [`LeaseOptions::SHORTEST`] (1 ms) to
+/// [`LeaseOptions::LONGEST`] (100 years). Other durations fail with [`Error::InvalidLease`] before anything is sent to the
+/// database.
 ///
 /// Choose a duration that is longer than the longest pause of a healthy holder between two renewals (a GC pause, a
-/// slow query, a fail-over), and not longer than other servers can wait after the holder has crashed. A `SlotGuard`
-/// renews the lease after a third of its duration.
+/// slow query, a fail-over), and not longer than other servers can wait after the holder has crashed. A `SlotRenewer`
+/// renews its slots at a third of the shortest of their leases.
 ///
 /// ```
 /// use diesel_locks::LeaseOptions;
 /// use std::time::Duration;
 ///
-/// // A job that runs once a minute on one of three servers. The slot stays held for 50 s, even if the job
-/// // finishes earlier.
-/// let lease = LeaseOptions::new(Duration::from_secs(300))
-///     .hold_at_least(Duration::from_secs(50))
+/// // A job that a timer starts once a minute on each of three servers, whose clocks differ by less than 20 s. A server
+/// // that crashes in the job keeps the slot for at most 50 s: another server runs the job a minute later.
+/// let lease = LeaseOptions::new(Duration::from_secs(50))
+///     .hold_at_least(Duration::from_secs(20))
 ///     .holder("node-2");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +35,11 @@ pub struct LeaseOptions {
 }
 
 impl LeaseOptions {
-    /// The shortest lease.
-    pub const SHORTEST: Duration = limits::SHORTEST_LEASE;
+    /// The shortest lease: 1 ms.
+    pub const SHORTEST: Duration = Duration::from_millis(1);
 
     /// The longest lease: 36,525 days, about 100 years.
-    pub const LONGEST: Duration = limits::LONGEST_LEASE;
+    pub const LONGEST: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
     /// A lease that expires after `duration` unless it is renewed or released before.
     pub fn new(duration: Duration) -> Self {
@@ -50,7 +51,7 @@ impl LeaseOptions {
     }
 
     /// Sets a text that names the holder in [`held_slots`](crate::SemaphoreExt::held_slots): 0 to
-    /// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters without NUL.
+    /// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL.
     ///
     /// The text is informational. Holders are identified by their tokens.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
@@ -61,8 +62,11 @@ impl LeaseOptions {
     /// Sets a minimum hold time: the slot stays unavailable for this time after the grant, even if it is released
     /// earlier.
     ///
-    /// A scheduled job then runs once per tick on several servers, provided that their clocks differ by less than
-    /// this time. It must not be longer than the lease.
+    /// With a semaphore of one permit, one of all servers whose timers fire within this time runs the job. Choose it longer
+    /// than the servers' clocks differ, and shorter than the timer's period. It is at most the lease: longer is
+    /// [`Error::InvalidLease`]. A job that fails is not repeated within this time. A server that crashes keeps the slot until
+    /// the lease expires: choose a lease that is shorter than the period too, and renew it while the job runs.
+    ///
     /// [`force_release_all`](crate::SemaphoreExt::force_release_all) ignores it.
     pub fn hold_at_least(mut self, duration: Duration) -> Self {
         self.hold_at_least = duration;

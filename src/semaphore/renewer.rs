@@ -20,9 +20,9 @@ use shared::Shared;
 
 /// Acquires leased slots, and renews their leases in the background while their guards live.
 ///
-/// Feature `r2d2`. Create one renewer when the application starts, and clone it where it is needed: clones
-/// share the thread and the guards. [`try_acquire`](Self::try_acquire) and [`acquire`](Self::acquire) return
-/// a [`SlotGuard`]; [`run`](Self::run) holds a slot while a closure runs.
+/// Create one renewer when the application starts, and clone it where it is needed: clones share the thread and the
+/// guards. [`try_acquire`](Self::try_acquire) and [`acquire`](Self::acquire), which waits, return a [`SlotGuard`].
+/// [`run`](Self::run), which does not wait, holds a slot while a closure runs.
 ///
 /// One thread per renewer renews all its guards with one statement, at a third of the shortest lease. A
 /// renewal that fails is retried. The thread starts with the first guard. It ends when the renewer, its
@@ -39,7 +39,6 @@ use shared::Shared;
 /// leases end meanwhile are lost. Renewers do not block each other.
 ///
 /// ```
-/// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use diesel::SqliteConnection;
 /// use diesel::r2d2::{ConnectionManager, Pool};
@@ -68,8 +67,6 @@ use shared::Shared;
 /// renewer.release_all(); // before the process ends
 /// # Ok(())
 /// # }
-/// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
-/// # fn main() {}
 /// ```
 pub struct SlotRenewer<C: R2D2Connection + Send + 'static>(Arc<Handle<C>>);
 
@@ -123,24 +120,25 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         self.guard(slot, lease)
     }
 
-    /// Acquires a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
-    /// does not call `f`, when all slots are held.
+    /// Tries to acquire a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
+    /// does not call `f`, when all slots are held. Does not wait for a slot; to wait, call [`acquire`](Self::acquire).
     ///
-    /// The slot is renewed while `f` runs. `f` can check [`is_held`](SlotGuard::is_held). A release that
-    /// fails is logged by `tracing`; it is retried in the background until the lease ends.
+    /// The slot is renewed while `f` runs. If the lease is lost meanwhile, `f` goes on, and the method returns what `f`
+    /// returns: check [`is_held`](SlotGuard::is_held) at each step, and return an error from `f` to report the loss. A
+    /// release that fails is logged by `tracing`; it is retried in the background until the lease ends.
     ///
     /// # Errors
     ///
     /// Those of `f`; those of [`try_acquire`](Self::try_acquire), converted to the same type.
     ///
     /// ```
-    /// # #[cfg(all(feature = "sqlite", feature = "r2d2"))]
     /// # fn main() -> Result<(), diesel_locks::Error> {
     /// # use diesel::SqliteConnection;
     /// # use diesel::r2d2::{ConnectionManager, Pool};
-    /// # use diesel_locks::SlotRenewer;
-    /// # use diesel_locks::prelude::*;
-    /// # use std::time::Duration;
+    /// use diesel_locks::SlotRenewer;
+    /// use diesel_locks::prelude::*;
+    /// use std::time::Duration;
+    ///
     /// # let directory = tempfile::tempdir().expect("a directory");
     /// # let url = directory.path().join("app.db").display().to_string();
     /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
@@ -148,14 +146,18 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # let renewer = SlotRenewer::new(pool);
     /// const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
     ///
-    /// // On every node, on a timer: one of them runs.
+    /// // A timer starts this once a minute on every node. Their clocks differ by less than 5 s: one of them runs.
     /// let lease = LeaseOptions::new(Duration::from_secs(30)).hold_at_least(Duration::from_secs(5));
-    /// let queued = renewer.run(&QUEUE, &lease, |_guard| Ok::<_, diesel_locks::Error>(42))?;
+    /// let queued = renewer.run(&QUEUE, &lease, |guard| {
+    ///     let mut queued = 0;
+    ///     while guard.is_held() && queued < 42 {
+    ///         queued += 1; // a step of the work
+    ///     }
+    ///     Ok::<_, diesel_locks::Error>(queued)
+    /// })?;
     /// assert_eq!(queued, Some(42));
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(all(feature = "sqlite", feature = "r2d2")))]
-    /// # fn main() {}
     /// ```
     pub fn run<T, E, F>(
         &self,

@@ -8,8 +8,8 @@ use uuid::Uuid;
 /// A leased slot of a semaphore.
 ///
 /// The slot is identified by its token. It does not belong to a connection, a transaction or a process, and is held
-/// until it is released or its lease expires. Dropping the value does not release the slot (dropping a `SlotGuard`
-/// does). Another process can continue to use it by [`Slot::from_parts`].
+/// until it is released or its lease expires. Dropping the value does not release the slot, and nothing renews it: a
+/// `SlotGuard` does both. Another process can continue to use the slot by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]
 pub struct Slot {
@@ -50,22 +50,26 @@ impl Slot {
         self.token
     }
 
-    /// The fencing token of this grant.
+    /// The fence of this grant: a number that grows from grant to grant.
     ///
-    /// A process that was paused beyond its lease does not notice that the lease has expired, and may still write.
-    /// Send the fencing token with each write to an external resource, and have that resource reject a token smaller
-    /// than the largest that it has seen. For writes to the same database use
+    /// A process that was paused beyond its lease does not notice that the lease has expired, and may still write. Send the
+    /// fence with each write to an external resource, and have that resource refuse a fence smaller than the largest that it
+    /// has seen. A fence equal to the largest is the same holder's. For writes to the same database use
     /// [`pin_slot`](crate::SemaphoreExt::pin_slot).
     ///
-    /// The token is larger than those of all earlier grants of this slot, and of all grants of the semaphore's other
+    /// Compare the fences of holders that take turns only: all holders of a semaphore with one permit, the holders of one
+    /// slot [`number`](Self::number), or the holders that write one object after another. Ten holders of ten permits have ten
+    /// different fences at the same time, and all of them may write.
+    ///
+    /// The fence is larger than those of all earlier grants of this slot, and of all grants of the semaphore's other
     /// slots that were completed before this one began, independent of the database's clock. It is unique within the
     /// semaphore, and does not change when the slot is renewed.
     ///
     /// A grant in an open transaction is completed by its COMMIT. On MySQL and MariaDB a grant begins with the query
-    /// for free slots: when the session stalls after this query, its token is as old as the query. A fail-over that
-    /// loses grants also loses their tokens: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
+    /// for free slots: when the session stalls after this query, its fence is as old as the query. A fail-over that
+    /// loses grants also loses their fences: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
-    /// Tokens exceed 2<sup>53</sup>: transfer them as text in JSON.
+    /// Fences exceed 2<sup>53</sup>: transfer them as text in JSON.
     pub fn fence(&self) -> i64 {
         self.fence
     }
@@ -112,7 +116,7 @@ pub struct HeldSlot {
     /// The holder's token; `None` when the slot was released and its minimum hold time
     /// ([`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)) has not passed.
     pub token: Option<Uuid>,
-    /// The fencing token of the grant.
+    /// The fence of the grant.
     pub fence: i64,
     /// The time of the grant by the database's clock.
     pub acquired_at: DateTime<Utc>,

@@ -9,7 +9,7 @@ use crate::name::{self, NameKind};
 /// A gap-free sequence of numbers: a name, and a key if each of many objects has its own sequence.
 ///
 /// Numbers go from 1, or from [`start_with`](Self::start_with), to `i64::MAX`. Name and key have 1 to
-/// [`MAX_NAME_CHARS`](crate::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared as bytes. A sequence needs
+/// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters each, without NUL, and are compared as bytes. A sequence needs
 /// no registration: the first draw creates it.
 ///
 /// ```

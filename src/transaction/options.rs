@@ -4,8 +4,8 @@ use crate::{IsolationLevel, RetryPolicy};
 
 /// Options of a transaction: isolation level, access mode, and retries.
 ///
-/// An option that is not set is as the session has it. A transaction without options is Diesel's `transaction` (on SQLite
-/// its `immediate_transaction`).
+/// An option that is not set is as the session has it; without [`retry`](Self::retry) there is one attempt. On SQLite the
+/// transaction is `BEGIN IMMEDIATE` unless it is [`read_only`](Self::read_only).
 ///
 /// ```
 /// use diesel_locks::{IsolationLevel, RetryPolicy, TransactionOptions};

@@ -12,7 +12,8 @@ use crate::error::classify::{self, ErrorClass};
 ///
 /// Retried are deadlocks, serialization failures (at COMMIT too), SQLite's `database is locked`, and, with
 /// [`retry_lock_timeouts`](Self::retry_lock_timeouts), lock time-outs. No other error of the database is retried, no error
-/// of the application, and no COMMIT with an unknown outcome ([`Error::OutcomeUnknown`]).
+/// of the application, and no COMMIT with an unknown outcome ([`Error::OutcomeUnknown`]). [`Error`](crate::Error#time-outs-and-retries)
+/// has a table of what is retried and which errors [`is_retryable`](Error::is_retryable) names.
 ///
 /// Before a retry the method sleeps for a random time between zero and a limit, which starts at 10 ms and doubles with each
 /// retry up to 1 s ("full jitter"), so that conflicting transactions do not retry at the same time.
@@ -36,7 +37,8 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Allows this number of attempts, including the first, within 30 s.
+    /// Allows this number of attempts, including the first. Also sets [`max_elapsed`](Self::max_elapsed) to 30 s: no attempt
+    /// starts later.
     ///
     /// Zero is [`Error::InvalidRetry`] when the transaction is run.
     pub const fn max_attempts(attempts: u32) -> Self {

@@ -413,7 +413,7 @@ fn key(slot: &Slot) -> slot_sql::Key<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MAX_NAME_CHARS;
+    use crate::limits::MAX_NAME_CHARS;
 
     /// Each statement must fit into `max_allowed_packet`.
     #[test]

@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(classify(full), Some(ErrorClass::LockTableFull));
         }
         let ids = 1200;
-        let limit = crate::MAX_KEPT_IDS;
+        let limit = crate::limits::MAX_KEPT_IDS;
         let ours = format!("diesel_locks: {ids} kept objects, at most {limit}");
         assert_eq!(classify(&ours), Some(ErrorClass::TooManyIds { ids, limit }));
         assert_eq!(classify("diesel_locks: kept objects, at most"), None);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use diesel_locks::Error;
+use diesel_locks::limits::MAX_KEPT_IDS;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, MAX_KEPT_IDS};
 
 use crate::support::Backend;
 use crate::support::threads::Holder;

@@ -98,8 +98,9 @@ pub(crate) fn locking_an_object_keeps_the_last_inserted_id<B: Backend>() {
             .expect("free");
             B::in_transaction(&mut conn, |conn| {
                 keeps_id::<B, _>(conn, "lock_object", |conn| conn.lock_object(&known))?;
-                let tried =
-                    keeps_id::<B, _>(conn, "try_lock_object", |conn| conn.try_lock_object(&known));
+                let tried = keeps_id::<B, _>(conn, "try_lock_object", |conn| {
+                    conn.try_lock_object(known.clone().wait(Wait::No))
+                });
                 assert!(tried?);
                 Ok(())
             })

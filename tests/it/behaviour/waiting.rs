@@ -197,7 +197,7 @@ pub(crate) fn try_of_a_held_lock_returns_immediately<B: Backend>() {
     let database = Arc::new(B::new());
     for held in requests(Wait::Forever) {
         let holder = Holder::acquire(&database, held);
-        for wanted in requests(Wait::Forever) {
+        for wanted in requests(Wait::No) {
             let mut conn = database.connect();
             let answers = (0..5).map(|_| {
                 let started = Instant::now();
@@ -220,9 +220,47 @@ pub(crate) fn try_of_a_held_lock_returns_immediately<B: Backend>() {
     }
 }
 
+/// A request that says otherwise is not ignored.
+pub(crate) fn try_with_another_wait_is_rejected<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let nothing = |_: &mut B::Conn| Ok::<_, Error>(());
+    for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
+        for wanted in requests(wait) {
+            let refusals = [
+                (
+                    "try_with_object_lock",
+                    conn.try_with_object_lock(&wanted, nothing).map(drop),
+                ),
+                (
+                    "try_with_object_locks",
+                    conn.try_with_object_locks(wanted.clone(), nothing)
+                        .map(drop),
+                ),
+                (
+                    "try_lock_object",
+                    B::in_transaction(&mut conn, |conn| conn.try_lock_object(&wanted).map(drop)),
+                ),
+            ];
+            for (name, refusal) in refusals {
+                let error = refusal.expect_err("it asks for a wait");
+                let Error::ConflictingWait { method, wait: said } = &error else {
+                    panic!("{name}: {error:?}");
+                };
+                assert_eq!((*method, *said), (name, wait));
+                assert!(error.to_string().starts_with(name), "{error}");
+            }
+        }
+    }
+    for wanted in requests(Wait::No) {
+        let tried = conn.try_with_object_lock(wanted, nothing).expect("free");
+        assert_eq!(tried, Some(()));
+    }
+}
+
 pub(crate) fn failed_try_leaves_the_transaction_usable<B: Backend>() {
     let database = Arc::new(B::new());
-    for wanted in requests(Wait::Forever) {
+    for wanted in requests(Wait::No) {
         let holder = Holder::acquire(&database, ID);
         let mut conn = database.connect();
         let before = B::counter(&mut conn, 1);

@@ -57,7 +57,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                     })
                 };
                 let (mut conn, result, took) = result_of(&waiter);
-                let wanted = lock.clone();
+                let wanted = lock.clone().wait(Wait::No);
                 let attempt = spawn(move || {
                     let result = if inside {
                         let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&wanted);

@@ -54,7 +54,7 @@ fn waits_and_tries_end_while_the_table_is_locked() {
             let error = result.expect_err("the table is locked");
             assert!(error.is_timeout(), "{retention:?}: {error:?}");
             assert!(took >= limit, "{took:?} is too early");
-            let wanted = lock.clone();
+            let wanted = lock.clone().wait(Wait::No);
             let attempt = spawn(move || {
                 let result = if inside {
                     let lock = |conn: &mut PgConnection| conn.try_lock_object(&wanted);

@@ -31,6 +31,7 @@ macro_rules! core_tests {
                 no_wait_returns_unavailable,
                 try_of_a_held_lock_returns_immediately,
                 failed_try_leaves_the_transaction_usable,
+                try_with_another_wait_is_rejected,
                 too_long_wait_is_rejected,
                 connection_waits_again_after_a_timeout,
             },

@@ -1,7 +1,8 @@
 //! What can't be drawn.
 
+use diesel_locks::Error;
+use diesel_locks::error::{InvalidName, NameKind};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InvalidName, NameKind};
 
 use super::in_own_transaction;
 use crate::support::Backend;

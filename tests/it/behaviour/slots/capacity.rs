@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diesel_locks::MAX_PERMITS;
+use diesel_locks::limits::MAX_PERMITS;
 use diesel_locks::prelude::*;
 
 use super::{HOUR, acquire, expire_lease, is_full, one_hour, run_concurrently};

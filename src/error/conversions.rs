@@ -1,0 +1,184 @@
+//! Conversions from and to other errors.
+
+use super::{Error, classify};
+
+impl Error {
+    /// Finds an error of this crate in any error: the error itself, one of its sources, or an error of Diesel that
+    /// wraps it ([`QueryBuilderError`](diesel::result::Error::QueryBuilderError), which `?` makes in a function that
+    /// returns `QueryResult`).
+    ///
+    /// Returns `None` for an error of Diesel that this crate did not return. Returns `None` also for the variants that
+    /// become Diesel's own error: [`Deadlock`](Error::Deadlock), [`SerializationFailure`](Error::SerializationFailure),
+    /// [`OutcomeUnknown`](Error::OutcomeUnknown), [`StatementTimeout`](Error::StatementTimeout) and
+    /// [`Database`](Error::Database). To recognise these in a [`diesel::result::Error`], convert it with
+    /// `Error::from(error)`. And for an error that contains this one without having it as its source: with `thiserror`, give
+    /// the variant a text of its own instead of `#[error(transparent)]`.
+    ///
+    /// ```
+    /// use diesel_locks::Error;
+    ///
+    /// let unavailable = Error::Unavailable { resource: "Order:4711".to_owned() };
+    /// let from_a_query = diesel::result::Error::from(unavailable);
+    /// assert!(Error::find(&from_a_query).is_some_and(Error::is_unavailable));
+    /// assert!(Error::find(&diesel::result::Error::NotFound).is_none());
+    /// ```
+    pub fn find<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        std::iter::successors(Some(error), |error| inner(*error)).find_map(|error| Self::of(error))
+    }
+
+    /// The error itself, without its sources.
+    pub(crate) fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let boxed = error.downcast_ref::<Origin>().map(|origin| &origin.0);
+        boxed.or_else(|| error.downcast_ref())
+    }
+}
+
+impl From<diesel::result::Error> for Error {
+    /// Classifies the database's error by its message. Restores an error of this crate that was converted into a
+    /// [`diesel::result::Error`].
+    fn from(error: diesel::result::Error) -> Self {
+        match error {
+            diesel::result::Error::QueryBuilderError(inner) => match inner.downcast::<Boxed>() {
+                Ok(boxed) => boxed.0.0,
+                Err(inner) => match inner.downcast::<Self>() {
+                    Ok(error) => *error,
+                    Err(inner) => Self::Database(diesel::result::Error::QueryBuilderError(inner)),
+                },
+            },
+            // Diesel adds the column's name.
+            diesel::result::Error::DeserializationError(inner)
+                if Self::find(&*inner)
+                    .is_some_and(|own| matches!(own, Self::BrokenClientLibrary)) =>
+            {
+                Self::BrokenClientLibrary
+            }
+            error => Self::from_class(classify::classify(&error), error),
+        }
+    }
+}
+
+/// What [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) boxes.
+///
+/// Diesel's errors hand out the source of what they box, and not the box. An application's error that is transparent
+/// around Diesel's hands out that source too. So the error of this crate has to be a source.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.0)]
+struct Boxed(#[source] Origin);
+
+#[derive(Debug)]
+struct Origin(Error);
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("returned by diesel-locks")
+    }
+}
+
+impl std::error::Error for Origin {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The next error in the chain. Diesel's errors that box another one do not all have it as their source.
+fn inner<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a (dyn std::error::Error + 'static)> {
+    use diesel::result::Error as Diesel;
+
+    match error.downcast_ref::<Diesel>() {
+        Some(
+            Diesel::QueryBuilderError(boxed)
+            | Diesel::DeserializationError(boxed)
+            | Diesel::SerializationError(boxed),
+        ) => Some(&**boxed),
+        Some(Diesel::RollbackErrorOnCommit { commit_error, .. }) => Some(&**commit_error),
+        Some(_) => None,
+        None => error.source(),
+    }
+}
+
+impl From<Error> for diesel::result::Error {
+    /// Returns the database's own error for [`Database`](Error::Database), [`Deadlock`](Error::Deadlock),
+    /// [`SerializationFailure`](Error::SerializationFailure), [`OutcomeUnknown`](Error::OutcomeUnknown) and
+    /// [`StatementTimeout`](Error::StatementTimeout). [`Error::find`] does not find it, and [`Error::from`] classifies it
+    /// again by its message, which does not show that the outcome of a COMMIT is unknown: to see
+    /// [`OutcomeUnknown`](Error::OutcomeUnknown), return [`Error`] or an application's own type from the closure.
+    ///
+    /// Wraps any other error in [`QueryBuilderError`](diesel::result::Error::QueryBuilderError): [`Error::from`] and
+    /// [`Error::find`] restore it.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Database(source)
+            | Error::Deadlock { source }
+            | Error::SerializationFailure { source }
+            | Error::OutcomeUnknown { source }
+            | Error::StatementTimeout { source } => source,
+            error => Self::QueryBuilderError(Box::new(Boxed(Origin(error)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn timeout() -> Error {
+        Error::LockTimeout {
+            resource: "a".to_owned(),
+            waited: Duration::from_micros(516_308),
+            limit: Some(Duration::from_millis(500)),
+            source: None,
+        }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    enum Application {
+        #[error("query")]
+        Query(#[from] diesel::result::Error),
+        #[error(transparent)]
+        Transparent(diesel::result::Error),
+        #[error("lock")]
+        Lock(#[source] Error),
+        #[error("nested")]
+        Nested(#[source] Box<dyn std::error::Error + Send + Sync>),
+    }
+
+    #[test]
+    fn time_out_is_found_in_any_error() {
+        let query = || diesel::result::Error::from(timeout());
+        let errors: [Box<dyn std::error::Error + Send + Sync>; 7] = [
+            timeout().into(),
+            query().into(),
+            Application::from(query()).into(),
+            Application::Transparent(query()).into(),
+            Application::Lock(timeout()).into(),
+            Application::Nested(Application::from(query()).into()).into(),
+            anyhow::Error::from(query()).context("order").into(),
+        ];
+        for error in errors {
+            let found = Error::find(&*error).expect("a time-out");
+            assert!(found.is_timeout(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn errors_of_others_are_not_found() {
+        for error in [
+            diesel::result::Error::NotFound,
+            diesel::result::Error::QueryBuilderError("bad query".into()),
+        ] {
+            assert!(Error::find(&Application::from(error)).is_none());
+        }
+    }
+
+    #[test]
+    fn time_out_shows_its_limit_as_requested() {
+        assert_eq!(
+            timeout().to_string(),
+            "a: not acquired within 516 ms (limit 500 ms)"
+        );
+    }
+}

@@ -1,0 +1,395 @@
+//! The error type of this crate, one for all engines.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::human::{Exact, Rounded, counted, limit_shown};
+use super::{InvalidName, InvalidObjectId};
+use crate::limits::MAX_PERMITS;
+use crate::{LeaseOptions, Wait};
+
+#[doc = include_str!("page.md")]
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    // Try again later.
+    /// The lock or a slot was not acquired within the limit of the request, or of the session.
+    #[error("{resource}: not acquired within {}{}", Rounded(*waited), limit_shown(*limit))]
+    LockTimeout {
+        /// The object ids, or the semaphore.
+        resource: String,
+        /// How long the request waited.
+        waited: Duration,
+        /// The limit of the request ([`Wait::AtMost`]); `None` if a limit of the session or the server ended the wait.
+        limit: Option<Duration>,
+        /// The database's error; `None` if a statement ended the wait without an error.
+        source: Option<diesel::result::Error>,
+    },
+
+    /// The lock or all slots are held, and the request does not wait ([`Wait::No`]).
+    #[error("{resource}: not acquired, already held")]
+    Unavailable {
+        /// The object ids, or the semaphore.
+        resource: String,
+    },
+
+    /// A time-out of the session cancelled a statement: `lock_timeout`, `statement_timeout`,
+    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`. Or SQLite refused at once to let a
+    /// transaction that had read write, because another connection writes or has written since.
+    #[error(
+        "a time-out of the session (lock_timeout, statement_timeout, innodb_lock_wait_timeout, max_execution_time, \
+         busy_timeout) cancelled the statement"
+    )]
+    StatementTimeout {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The pool gave no connection within its time-out.
+    #[cfg(feature = "r2d2")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+    #[error("the pool gave no connection within its time-out")]
+    Pool(#[from] diesel::r2d2::PoolError),
+
+    /// The [`StopToken`](crate::StopToken) of a [`LockPool`](crate::LockPool) was stopped before the closure ran.
+    /// Nothing was done.
+    #[cfg(feature = "r2d2")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+    #[error("stopped after waiting {} for {resource}", Rounded(*waited))]
+    Stopped {
+        /// What was waited for.
+        resource: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+
+    // Run the transaction again.
+    /// The database broke a deadlock and chose this transaction as the victim. Roll back the whole transaction; it may
+    /// be retried.
+    #[error("deadlock: the database chose this transaction as the victim")]
+    Deadlock {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The transaction conflicts with a concurrent transaction. Roll it back; it may be retried.
+    #[error("serialization failure: the transaction conflicts with a concurrent transaction")]
+    SerializationFailure {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    // Check what was committed, or roll back.
+    /// The outcome of COMMIT is unknown, on MySQL and MariaDB: the connection was lost or the statement killed during
+    /// COMMIT, or a node of Galera or Group Replication had lost the others, or its replication failed.
+    ///
+    /// This crate never retries it: check first whether the writes are there. When a connection to PostgreSQL is lost
+    /// during COMMIT, the outcome is unknown too, and the error is [`Error::Database`]. A closure that returns
+    /// `QueryResult` gets the database's own error instead of this one.
+    #[error(
+        "the outcome of COMMIT is unknown: check whether its writes are there before you run the transaction again"
+    )]
+    OutcomeUnknown {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The transaction can't be committed as a whole: the server has ended it, or will only roll it back.
+    ///
+    /// The causes: an earlier statement failed and the closure did not return its error (a deadlock; any error on
+    /// PostgreSQL); COMMIT or ROLLBACK was sent as text; `INSERT OR ROLLBACK` ended the transaction on SQLite; the
+    /// closure left more or fewer transactions open than it started with.
+    ///
+    /// A method returns this error instead of locking or drawing. At the end of a closure it replaces the closure's
+    /// `Ok`, and the transaction is rolled back. It also replaces a retryable error if the closure had ended the
+    /// transaction, and so may have committed it. It is never retried.
+    #[error(
+        "the transaction can't be committed: {reason}; return the error of each statement, and leave COMMIT and \
+         ROLLBACK to the method that started the transaction"
+    )]
+    TransactionAborted {
+        /// What is known about the cause.
+        reason: String,
+        /// The database's error, if there was one.
+        source: Option<diesel::result::Error>,
+    },
+
+    /// The token does not hold the slot: the slot was granted to another holder after the lease had expired, or it was
+    /// released, or [`force_release_all`](crate::SemaphoreExt::force_release_all) released it.
+    #[error("slot {number} of the semaphore {semaphore:?} is no longer held by this token")]
+    SlotLost {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The slot's number.
+        number: u32,
+    },
+
+    // Change the database, its user or its connection.
+    /// The tables of this crate do not exist, or, on PostgreSQL, the user does not see their schema.
+    #[error(
+        "the tables of diesel-locks are missing: call diesel_locks::migrate(&mut conn) first (if they exist: \
+         add their schema to the search_path, and grant the user USAGE on it)"
+    )]
+    MissingTables {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The database user lacks a privilege on a table or function of this crate. See
+    /// [Rights](crate::operation::rights).
+    #[error(
+        "the database user lacks a privilege on {object}; diesel-locks needs {privileges} on it: see \"Rights that \
+         an application needs\" in its documentation"
+    )]
+    InsufficientPrivilege {
+        /// The table or function.
+        object: &'static str,
+        /// All privileges on it that this crate needs.
+        privileges: &'static str,
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The transaction, the user or the server is read-only (`READ ONLY`, a hot standby). A lock needs a write, even
+    /// one that leaves no row behind.
+    #[error("a lock needs a write, and the transaction, the user or the server is read-only")]
+    ReadOnly {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others.
+    ///
+    /// Returned by object locks, slots of transactions, [`pin_slot`](crate::SemaphoreExt::pin_slot), sequences, and
+    /// everything that relies on such a lock. Leases are safe on Galera and Group Replication. See
+    /// [`assume_single_writer`](crate::assume_single_writer).
+    #[error(
+        "{cluster} takes writes on several nodes, and a lock on one node does not exclude sessions on the others: {hint}"
+    )]
+    SeveralWriters {
+        /// The cluster.
+        cluster: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+
+    /// PostgreSQL does not know a prepared statement of this connection, or has another one under its name.
+    ///
+    /// The cause is a pooler in transaction mode, which runs each transaction in any session, or `DISCARD ALL` or
+    /// `DEALLOCATE ALL`. The statement may be the application's own: Diesel prepares those too. A pooler may also run
+    /// the wrong statement without an error: see [Through a transaction pooler](crate::operation::pgbouncer).
+    #[error(
+        "the session does not have the prepared statements of this connection (transaction pooler, or DISCARD ALL): call \
+         conn.set_prepared_statement_cache_size(CacheSize::Disabled) on each connection, or set \
+         max_prepared_statements in PgBouncer 1.21 or newer; see \"Through a transaction pooler\" in the \
+         documentation of diesel-locks"
+    )]
+    PreparedStatementMismatch {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// PostgreSQL's lock table, which all sessions share, is full. Each locked object with a kept row takes an entry,
+    /// and so does each table that a transaction uses.
+    #[error(
+        "the server's lock table is full: lock fewer kept objects at the same time, or raise \
+         max_locks_per_transaction"
+    )]
+    LockTableFull {
+        /// The database's error (`diesel::result::Error`).
+        source: diesel::result::Error,
+    },
+
+    /// The client library of MySQL or MariaDB returns empty strings instead of the server's.
+    ///
+    /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
+    /// [`held_slots`](crate::SemaphoreExt::held_slots) and the methods that purge return this error. The application's
+    /// own queries lose strings in the same way.
+    #[error(
+        "the client library of MySQL or MariaDB returns empty strings: libmariadb (MariaDB Connector/C) 3.3.19 \
+         and 3.4.9 do so with Diesel up to 2.3.14, because of their defect CONC-821; install libmariadb 3.3.20, \
+         3.4.10 or newer (Debian 12: with its security updates), or MySQL's libmysqlclient"
+    )]
+    BrokenClientLibrary,
+
+    /// A migration failed.
+    #[error("a migration of diesel-locks failed")]
+    Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    // Change the program.
+    /// The method was called without an open transaction. It would have no effect: its lock or number would end with
+    /// the statement.
+    #[error(
+        "{method} needs an open transaction: open one with with_object_lock, run_transaction or Diesel's transaction"
+    )]
+    NotInTransaction {
+        /// The method's name.
+        method: &'static str,
+    },
+
+    /// The method was called inside an open transaction, and can't run there.
+    #[error("{method} can't run inside an open transaction: {reason}")]
+    AlreadyInTransaction {
+        /// The method's name.
+        method: &'static str,
+        /// What would go wrong.
+        reason: &'static str,
+    },
+
+    /// The transaction may read data older than the lock: its isolation level uses one snapshot, or, on SQLite, it has
+    /// read before another connection wrote.
+    #[error("can't acquire {resource} in this transaction: {reason}")]
+    UnsuitableIsolation {
+        /// The object ids, or the semaphore.
+        resource: String,
+        /// The isolation level, and what to do.
+        reason: String,
+    },
+
+    /// The semaphore has no rows in the database yet, or fewer than permits, and the transaction is open. The rows are
+    /// not created in an open transaction: other sessions would have to wait for its end.
+    #[error(
+        "the semaphore {semaphore:?} has rows for fewer than {} in the database: call \
+         register_semaphores outside of a transaction first", counted(*permits, "permit")
+    )]
+    NotRegistered {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The number of permits.
+        permits: u32,
+    },
+
+    /// The engine does not support the isolation level or mode. Nothing was sent to the database.
+    #[error("{engine} does not support {mode} transactions: {hint}")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// The isolation level or mode requested.
+        mode: String,
+        /// What to use instead.
+        hint: &'static str,
+    },
+
+    /// A method that does not wait (`try_..`) got a request with another [`LockRequest::wait`](crate::LockRequest::wait)
+    /// than [`Wait::No`]. Nothing was sent to the database.
+    #[error(
+        "{method} does not wait, but the request says {wait:?}: leave LockRequest::wait out, or call the method \
+         without try_"
+    )]
+    ConflictingWait {
+        /// The method's name.
+        method: &'static str,
+        /// The wait of the request.
+        wait: Wait,
+    },
+
+    /// [`Wait::AtMost`] is longer than [`Wait::LONGEST`]. Nothing was sent to the database.
+    #[error(
+        "can't wait for {}: the longest wait is {} (about 24.8 days)",
+        Exact(*requested), Exact(Wait::LONGEST)
+    )]
+    InvalidWait {
+        /// The duration requested.
+        requested: Duration,
+    },
+
+    /// The object id is invalid. Nothing was sent to the database.
+    #[error(transparent)]
+    InvalidObjectId(#[from] InvalidObjectId),
+
+    /// The request is for more kept objects than [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS). None was locked.
+    ///
+    /// With [`Retention::Kept`](crate::Retention::Kept) nothing was sent to the database. With
+    /// [`Retention::Transient`](crate::Retention::Transient), on PostgreSQL, that many of the objects have a kept row.
+    /// Split the request, or use transient locks and [purge](crate::ObjectLockExt::purge_object_locks) the rows.
+    #[error(
+        "{ids} kept objects requested; one request can lock at most {limit}: split it, or use \
+         Retention::Transient"
+    )]
+    TooManyIds {
+        /// The number of objects requested.
+        ids: usize,
+        /// The largest number allowed: [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS).
+        limit: usize,
+    },
+
+    /// A name or a holder's text is invalid. Nothing was sent to the database.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+
+    /// The semaphore has no permits, or more than [`MAX_PERMITS`]. Nothing was sent to the database.
+    #[error("the semaphore {semaphore:?} has {}; 1 to {MAX_PERMITS} are allowed", counted(*permits, "permit"))]
+    InvalidPermits {
+        /// The semaphore's name.
+        semaphore: String,
+        /// The number of permits.
+        permits: u32,
+    },
+
+    /// The lease is too short or too long. Nothing was sent to the database.
+    #[error(
+        "invalid lease of {}: {reason} ({} to {} are allowed)",
+        Exact(*requested), Exact(LeaseOptions::SHORTEST), Exact(LeaseOptions::LONGEST)
+    )]
+    InvalidLease {
+        /// The duration requested.
+        requested: Duration,
+        /// The limit that it breaks.
+        reason: &'static str,
+    },
+
+    /// [`raise_fences`](crate::SemaphoreExt::raise_fences) by a time that would leave too few fences for later grants.
+    #[error("fences can't be raised by {}: they would pass the year 2100, and the last fence is in 2112", Exact(*requested))]
+    FencesTooLarge {
+        /// The time requested.
+        requested: Duration,
+    },
+
+    /// The first number of the sequence is below 1. Nothing was sent to the database.
+    #[error("{sequence} can't start with {start}: 1 to {} are allowed", i64::MAX)]
+    InvalidStart {
+        /// The sequence.
+        sequence: String,
+        /// The first number requested.
+        start: i64,
+    },
+
+    /// [`next_numbers`](crate::SequenceExt::next_numbers) was called with a count of 0. Nothing was sent to the
+    /// database.
+    #[error(
+        "can't draw {} of {sequence}: 1 to {} are allowed",
+        counted(*count, "number"), u32::MAX
+    )]
+    InvalidCount {
+        /// The sequence.
+        sequence: String,
+        /// The count requested.
+        count: u32,
+    },
+
+    /// The sequence has fewer numbers left than requested. None was drawn.
+    #[error(
+        "{sequence} has fewer than {} left: the last number drawn is {last}, the largest possible is {}",
+        counted(*count, "number"), i64::MAX
+    )]
+    SequenceExhausted {
+        /// The sequence.
+        sequence: String,
+        /// The count requested.
+        count: u32,
+        /// The last number drawn; one less than the first number if none was drawn yet.
+        last: i64,
+    },
+
+    /// The [`RetryPolicy`](crate::RetryPolicy) allows no attempt. Nothing was sent to the database.
+    #[error("a transaction can have 1 to {} attempts, not {attempts}", u32::MAX)]
+    InvalidRetry {
+        /// The number of attempts requested.
+        attempts: u32,
+    },
+
+    /// Any other error of the database.
+    #[error(transparent)]
+    Database(diesel::result::Error),
+}

@@ -1,0 +1,92 @@
+//! Questions about an error, and the error for a class of the database's errors.
+
+use super::Error;
+use super::classify::{ErrorClass, RequiredPrivilege};
+
+impl Error {
+    /// Returns whether a wait timed out: [`Error::LockTimeout`] for a lock or slot, [`Error::StatementTimeout`] for
+    /// another statement of the transaction. False for `Error::Pool`, which may also mean that the database is out of
+    /// reach.
+    pub fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::LockTimeout { .. } | Self::StatementTimeout { .. }
+        )
+    }
+
+    /// Returns whether the lock or all slots are held ([`Error::Unavailable`]).
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Returns whether the token no longer holds the slot ([`Error::SlotLost`]).
+    pub fn is_slot_lost(&self) -> bool {
+        matches!(self, Self::SlotLost { .. })
+    }
+
+    /// Returns whether the database chose this transaction as the victim of a deadlock ([`Error::Deadlock`]).
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self, Self::Deadlock { .. })
+    }
+
+    /// Returns whether the transaction conflicts with a concurrent one ([`Error::SerializationFailure`]).
+    pub fn is_serialization_failure(&self) -> bool {
+        matches!(self, Self::SerializationFailure { .. })
+    }
+
+    /// Returns whether the transaction may succeed if it is run again from its start: after a deadlock or a serialization
+    /// failure.
+    pub fn is_retryable(&self) -> bool {
+        self.is_deadlock() || self.is_serialization_failure()
+    }
+
+    /// Returns whether the server has ended the transaction, or will only roll it back
+    /// ([`Error::TransactionAborted`]).
+    pub fn is_transaction_aborted(&self) -> bool {
+        matches!(self, Self::TransactionAborted { .. })
+    }
+
+    /// Returns whether the transaction, the user or the server is read-only ([`Error::ReadOnly`]).
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. })
+    }
+
+    /// Returns whether the tables of this crate are missing ([`Error::MissingTables`]): the migrations have not run.
+    pub fn is_missing_tables(&self) -> bool {
+        matches!(self, Self::MissingTables { .. })
+    }
+
+    /// Returns whether the database user lacks a privilege ([`Error::InsufficientPrivilege`]).
+    pub fn is_insufficient_privilege(&self) -> bool {
+        matches!(self, Self::InsufficientPrivilege { .. })
+    }
+
+    pub(crate) fn from_class(class: ErrorClass, source: diesel::result::Error) -> Self {
+        match class {
+            ErrorClass::Deadlock => Self::Deadlock { source },
+            ErrorClass::SerializationFailure => Self::SerializationFailure { source },
+            ErrorClass::LockTimeout
+            | ErrorClass::Busy
+            | ErrorClass::LockNotAvailable
+            | ErrorClass::StatementTimeout => Self::StatementTimeout { source },
+            ErrorClass::ReadOnly => Self::ReadOnly { source },
+            ErrorClass::MissingTables => Self::MissingTables { source },
+            ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
+                Self::InsufficientPrivilege {
+                    object,
+                    privileges,
+                    source,
+                }
+            }
+            ErrorClass::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
+            ErrorClass::OutcomeUnknown => Self::OutcomeUnknown { source },
+            ErrorClass::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
+            ErrorClass::LockTableFull => Self::LockTableFull { source },
+            ErrorClass::TransactionAborted => Self::TransactionAborted {
+                reason: "an earlier statement has failed".to_owned(),
+                source: Some(source),
+            },
+            ErrorClass::Other => Self::Database(source),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! How to operate an application that uses this crate: when calls block, GRANTs, poolers, SQLite.
+
+/// When each method blocks, for how long, and what is usable afterwards.
+///
+/// All methods block the calling thread, and each needs its connection while it waits: a pool needs a connection for each
+/// waiter besides those for the work. With the feature `r2d2`, a `LockPool` waits for object locks without a connection. In
+/// async code call the methods in `spawn_blocking` or its like. Dropping a
+/// `SlotGuard` blocks for up to 200 ms.
+///
+/// "SQLite's limit" below is 5 s or the connection's `busy_timeout`, whichever is longer. "the session's limit" is
+/// `lock_timeout` on PostgreSQL (none by default) and `innodb_lock_wait_timeout` on MySQL and MariaDB (50 s by default).
+///
+/// | method | waits for | at most | then returns | on SQLite |
+/// |---|---|---|---|---|
+/// | [`with_object_lock`], [`with_object_locks`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default; up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
+/// | [`try_with_object_lock`], [`try_with_object_locks`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
+/// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
+/// | [`try_acquire_slot`], [`try_with_slot`] | not for a slot; for statements of other sessions that lock a free slot, 30 ms; for its turn in the process, 10 ms; for a session that adds or removes slots, 2 s | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
+/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`]; then for the statement that is running | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | a grant of [`acquire_slot`] waits for other writers up to SQLite's limit, even if [`Wait`] is shorter |
+/// | [`renew_slot`], [`release_slot`] | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | [`StatementTimeout`] | waits for other writers up to SQLite's limit, then [`LockTimeout`] |
+/// | [`pin_slot`] | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
+/// | [`force_release_all`] | as [`release_slot`], for each slot | the session's limit for each | [`StatementTimeout`] | as [`renew_slot`] |
+/// | [`held_slots`], [`last_number`] | nothing | | | |
+/// | [`register_semaphores`], [`purge_slots`], [`raise_fences`] | sessions that add or remove slots | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
+/// | [`next_number`], [`next_numbers`] | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | [`StatementTimeout`] | waits for any other writer up to `busy_timeout` (0 in Diesel) |
+/// | [`run_transaction`] | the pauses between attempts | [`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed), 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
+/// | [`migrate`] | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | [`StatementTimeout`] | waits for other writers without limit |
+/// | `SlotRenewer::try_acquire`, `acquire`, `run`; `SlotGuard::release` | a connection of the pool, then as the method without a renewer | the pool's `connection_timeout`, 30 s by default, and the limit of that method | `Pool` | as the method without a renewer |
+/// | `SlotRenewer::release_all` | a connection of the pool | the pool's `connection_timeout` | the number of released slots | waits for other writers up to SQLite's limit |
+/// | `LockPool::with_object_lock` | a connection of the pool for each attempt, and the locks | [`Wait`] of the request, the pool's `connection_timeout` by default | [`LockTimeout`], `Pool`, `Stopped` | waits for any other writer |
+/// | dropping a `SlotGuard` | the renewer's thread, which releases the slot | 200 ms | | |
+///
+/// [`Wait::AtMost`] includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of
+/// the table without [`Wait`] do not: they wait up to the session's limit, on MySQL and MariaDB `lock_wait_timeout`.
+///
+/// To limit a draw on PostgreSQL, send `SET LOCAL lock_timeout = '2s'` in its transaction.
+///
+/// # The transaction after an error
+///
+/// After `None`, `false`, [`Unavailable`], [`LockTimeout`], [`SlotLost`] and [`NotRegistered`] an open transaction remains
+/// usable on every engine, with the exceptions of the table. After [`Deadlock`] roll it back on every engine.
+///
+/// | in an open transaction | PostgreSQL | MySQL, MariaDB | SQLite |
+/// |---|---|---|---|
+/// | [`lock_object`] with [`Wait::AtMost`] | usable after any error | usable; not after [`LockTimeout`] if the server has `innodb_rollback_on_timeout` | usable |
+/// | [`lock_object`] with [`Wait::Forever`] | after an error of the database, [`LockTimeout`] included, only ROLLBACK is accepted | as above | usable |
+/// | [`lock_object`] with [`Wait::No`], [`try_lock_object`] | usable; after another error of the database only ROLLBACK is accepted | usable | usable |
+/// | `with_..` and `try_with_..`, which open a savepoint | usable after any error | usable; the locks may be held until the end | usable; the locks are held until the end |
+/// | slots | after another error of the database only ROLLBACK is accepted | usable | usable |
+/// | draws | after an error of the database only ROLLBACK is accepted | usable; not after [`StatementTimeout`] if the server has `innodb_rollback_on_timeout` | usable |
+///
+/// # A client that vanishes
+///
+/// The server ends the transaction of a process that dies, and with it its locks, as soon as the operating system closes
+/// the connection. When a machine loses power or its network, nothing closes the connection: with the system's defaults the
+/// server notices after two hours. Set keepalives and time-outs on the server: `tcp_keepalives_idle` and
+/// `idle_in_transaction_session_timeout` on PostgreSQL, `wait_timeout` and the system's `tcp_keepalive_time` on MySQL and
+/// MariaDB. [Time-outs that an application must
+/// set](https://github.com/diesel-locks/diesel-locks/blob/main/docs/torture.md#time-outs-that-an-application-must-set) lists
+/// values for both sides. A leased slot does not depend on the connection: it is free when its lease expires.
+///
+/// [`with_object_lock`]: crate::ObjectLockExt::with_object_lock
+/// [`with_object_locks`]: crate::ObjectLockExt::with_object_locks
+/// [`lock_object`]: crate::ObjectLockExt::lock_object
+/// [`try_with_object_lock`]: crate::ObjectLockExt::try_with_object_lock
+/// [`try_with_object_locks`]: crate::ObjectLockExt::try_with_object_locks
+/// [`try_lock_object`]: crate::ObjectLockExt::try_lock_object
+/// [`purge_object_locks`]: crate::ObjectLockExt::purge_object_locks
+/// [`try_acquire_slot`]: crate::SemaphoreExt::try_acquire_slot
+/// [`acquire_slot`]: crate::SemaphoreExt::acquire_slot
+/// [`try_with_slot`]: crate::SemaphoreExt::try_with_slot
+/// [`with_slot`]: crate::SemaphoreExt::with_slot
+/// [`renew_slot`]: crate::SemaphoreExt::renew_slot
+/// [`release_slot`]: crate::SemaphoreExt::release_slot
+/// [`pin_slot`]: crate::SemaphoreExt::pin_slot
+/// [`force_release_all`]: crate::SemaphoreExt::force_release_all
+/// [`held_slots`]: crate::SemaphoreExt::held_slots
+/// [`register_semaphores`]: crate::SemaphoreExt::register_semaphores
+/// [`purge_slots`]: crate::SemaphoreExt::purge_slots
+/// [`raise_fences`]: crate::SemaphoreExt::raise_fences
+/// [`next_number`]: crate::SequenceExt::next_number
+/// [`next_numbers`]: crate::SequenceExt::next_numbers
+/// [`last_number`]: crate::SequenceExt::last_number
+/// [`run_transaction`]: crate::TransactionExt::run_transaction
+/// [`migrate`]: crate::migrate()
+/// [`Wait`]: crate::Wait
+/// [`Wait::No`]: crate::Wait::No
+/// [`Wait::AtMost`]: crate::Wait::AtMost
+/// [`Wait::Forever`]: crate::Wait::Forever
+/// [`LockTimeout`]: crate::Error::LockTimeout
+/// [`Unavailable`]: crate::Error::Unavailable
+/// [`StatementTimeout`]: crate::Error::StatementTimeout
+/// [`SlotLost`]: crate::Error::SlotLost
+/// [`NotRegistered`]: crate::Error::NotRegistered
+/// [`Deadlock`]: crate::Error::Deadlock
+pub mod blocking {}
+
+/// What to set on each connection to SQLite: WAL mode and a `busy_timeout`.
+///
+/// SQLite 3.42 or newer is required. SQLite has one writer per database, so every lock, slot and draw of this crate waits
+/// for other writers.
+///
+/// - `PRAGMA busy_timeout`: how long BEGIN, COMMIT and other statements wait for another connection. It is 0 in Diesel:
+///   they fail at once with "database is locked". While this crate waits for a lock, it sets its own `busy_timeout`, and
+///   restores the connection's afterwards.
+/// - `PRAGMA journal_mode = WAL`: in the other modes COMMIT waits for readers.
+///
+/// Set `busy_timeout` first: the switch to WAL may have to wait.
+///
+/// ```
+/// use diesel::connection::SimpleConnection;
+/// use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error, Pool, PoolError};
+/// use diesel::sqlite::SqliteConnection;
+///
+/// #[derive(Debug)]
+/// struct WalAndBusyTimeout;
+///
+/// impl CustomizeConnection<SqliteConnection, Error> for WalAndBusyTimeout {
+///     fn on_acquire(&self, conn: &mut SqliteConnection) -> Result<(), Error> {
+///         conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")
+///             .map_err(Error::QueryError)
+///     }
+/// }
+///
+/// fn pool(path: &str) -> Result<Pool<ConnectionManager<SqliteConnection>>, PoolError> {
+///     Pool::builder()
+///         .connection_customizer(Box::new(WalAndBusyTimeout))
+///         .build(ConnectionManager::new(path))
+/// }
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("app.db").display().to_string();
+/// # let mut conn = pool(&path).expect("a pool").get().expect("a connection");
+/// # diesel_locks::migrate(&mut conn).expect("migrate");
+/// ```
+///
+/// Connections that share a cache (`cache=shared`) wait for object locks as others do. A statement on a table that another
+/// of them is using fails at once with "database table is locked", also a statement of this crate on slots.
+pub mod sqlite {}
+
+#[doc = include_str!("../docs/rights.md")]
+pub mod rights {}
+
+// Its example compiles with these features only; errors link to it.
+#[cfg_attr(
+    any(not(doctest), all(feature = "postgres", feature = "r2d2")),
+    doc = include_str!("../docs/pgbouncer.md")
+)]
+pub mod pgbouncer {}

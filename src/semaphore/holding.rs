@@ -1,0 +1,81 @@
+//! Renews, releases and pins slots that are held.
+
+use std::time::{Duration, Instant};
+
+use crate::name::{self, NameKind};
+use crate::semaphore::backend::{Expiry, SemaphoreBackend};
+use crate::semaphore::{acquire, lease};
+use crate::{Error, LeaseState, Slot, transaction::depth};
+
+/// The common case comes first.
+const STATES: [(Expiry, LeaseState); 2] = [
+    (Expiry::Unexpired, LeaseState::Unexpired),
+    (Expiry::IncludeExpired, LeaseState::Expired),
+];
+
+pub(super) fn renew<C: SemaphoreBackend>(
+    conn: &mut C,
+    slot: &mut Slot,
+    duration: Duration,
+) -> Result<LeaseState, Error> {
+    let lease_us = lease::micros(duration)?;
+    name::validate(NameKind::Semaphore, &slot.semaphore)?;
+    assert_open_if_in_transaction(conn)?;
+    for (expiry, state) in STATES {
+        let started = Instant::now();
+        if C::renew_one(conn, slot, lease_us, expiry)? > 0 {
+            slot.deadline = started + duration.saturating_sub(C::CLOCK_RESOLUTION);
+            return Ok(state);
+        }
+    }
+    Err(lost(slot))
+}
+
+pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<LeaseState, Error> {
+    name::validate(NameKind::Semaphore, &slot.semaphore)?;
+    assert_open_if_in_transaction(conn)?;
+    for (expiry, state) in STATES {
+        if C::release(conn, slot, expiry)? > 0 {
+            tracing::debug!(
+                semaphore = slot.semaphore,
+                number = slot.number,
+                "slot released"
+            );
+            if depth::depth(conn)? == 0 {
+                acquire::notify_released(&slot.semaphore, 1, Some(slot.number));
+            }
+            return Ok(state);
+        }
+    }
+    Err(lost(slot))
+}
+
+pub(super) fn pin<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
+    if depth::depth(conn)? == 0 {
+        return Err(Error::NotInTransaction { method: "pin_slot" });
+    }
+    C::assert_open(conn)?;
+    name::validate(NameKind::Semaphore, &slot.semaphore)?;
+    if C::pin(conn, slot)? {
+        Ok(())
+    } else {
+        Err(lost(slot))
+    }
+}
+
+fn lost(slot: &Slot) -> Error {
+    Error::SlotLost {
+        semaphore: slot.semaphore.clone(),
+        number: slot.number,
+    }
+}
+
+/// Fails with [`Error::TransactionAborted`] in a transaction that the server has already ended.
+pub(super) fn assert_open_if_in_transaction<C: SemaphoreBackend>(
+    conn: &mut C,
+) -> Result<(), Error> {
+    if depth::depth(conn)? > 0 {
+        C::assert_open(conn)?;
+    }
+    Ok(())
+}
