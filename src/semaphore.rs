@@ -303,7 +303,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// # Errors
     ///
-    /// The errors of `work`; those of COMMIT, as in [`with_object_lock`](crate::ObjectLockExt::with_object_lock#errors); those
+    /// The errors of `work`; those of COMMIT, as in [`with_object_lock`](crate::ObjectLockExt::with_object_lock); those
     /// of [`try_acquire_slot`](Self::try_acquire_slot), except [`Error::InvalidLease`]; [`Error::SeveralWriters`].
     ///
     /// ```
