@@ -2,8 +2,11 @@
 //!
 //! In each folder the modules `sql` and `slot_sql` contain statements, and the other modules run them.
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-mod active_isolation;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "sqlite")),
+    allow(dead_code, reason = "PostgreSQL shows a transaction's level")
+)]
+pub(crate) mod active_isolation;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
 #[cfg(feature = "mysql")]

@@ -114,8 +114,9 @@
 //!   pooler. [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
 //! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.
 //!
-//! The traits are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`. An r2d2
-//! `PooledConnection` has the methods through its connection, and closures get that connection.
+//! The traits are implemented for Diesel's `PgConnection`, `MysqlConnection` and `SqliteConnection`, and for an
+//! application's enum of connections or wrapper of one (`ConnectionWrapper`). An r2d2 `PooledConnection` has the methods
+//! through its connection, and closures get that connection.
 //!
 //! All methods block. In async code call them in `spawn_blocking` or its like.
 //!
@@ -171,6 +172,8 @@ mod semaphore;
 mod sequence;
 mod single_writer;
 mod transaction;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod wrapper;
 
 pub use chrono;
 pub use uuid;
@@ -204,6 +207,8 @@ pub use transaction::isolation_level::IsolationLevel;
 pub use transaction::options::TransactionOptions;
 pub use transaction::retry::RetryPolicy;
 pub use transaction::retryable::TransactionError;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use wrapper::{ConnectionWrapper, InnerConnection};
 
 /// Compiles the examples of the README.
 #[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]

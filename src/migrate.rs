@@ -1,6 +1,5 @@
 //! Creates the tables, on one server while the others wait.
 
-use crate::migrations::write::MigrationFile;
 use crate::single_writer::SingleWriterBackend;
 use crate::{Error, transaction::depth};
 
@@ -66,14 +65,11 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
 pub trait MigrationBackend: SingleWriterBackend {
-    /// The files of the migrations.
-    #[doc(hidden)]
-    const MIGRATION_FILES: &'static [MigrationFile];
-
     /// Runs the pending migrations while no other session does.
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }
@@ -85,6 +81,7 @@ pub trait MigrationBackend: SingleWriterBackend {
     note = "pass a connection of the pool: `migrate(&mut pool.get()?)`",
     note = "enable the feature `r2d2` of `diesel-locks` for a `PooledConnection`",
     note = "pass `&mut *conn` for a `Box`, `&mut &mut` or a pool other than r2d2",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]

@@ -70,6 +70,7 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]

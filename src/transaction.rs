@@ -50,6 +50,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
@@ -181,7 +182,7 @@ where
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
     retry.validate()?;
-    C::validate(&transaction)?;
+    C::validate(conn, &transaction)?;
     if depth::depth(conn)? > 0 {
         return Err(E::from(Error::AlreadyInTransaction {
             method,

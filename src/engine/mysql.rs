@@ -13,11 +13,11 @@ use diesel::mysql::MysqlConnection;
 
 use super::active_isolation;
 use crate::migrate::MigrationBackend;
-use crate::migrations::write::{MigrationFile, migration_files};
+use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
-use crate::transaction::backend::TransactionBackend;
+use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
@@ -49,11 +49,7 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 const PURGE_BATCH: i64 = 500;
 
 impl TransactionBackend for MysqlConnection {
-    type IsolationMark = active_isolation::Scope;
-
-    type SessionChange = ();
-
-    fn validate(transaction: &TransactionOptions) -> Result<(), Error> {
+    fn validate(_: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -64,11 +60,12 @@ impl TransactionBackend for MysqlConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
-        Ok(session::begin(conn, &sql::begin(transaction))?)
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        session::begin(conn, &sql::begin(transaction))?;
+        Ok(SessionChange::None)
     }
 
-    fn restore_session(_: &mut Self, (): ()) -> Result<(), Error> {
+    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
         Ok(())
     }
 
@@ -77,8 +74,11 @@ impl TransactionBackend for MysqlConnection {
         execute::reset_statement_cache(conn);
     }
 
-    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark {
-        active_isolation::enter(conn, level)
+    fn mark_isolation(
+        conn: &mut Self,
+        level: Option<IsolationLevel>,
+    ) -> Option<active_isolation::Scope> {
+        Some(active_isolation::enter(conn, level))
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
@@ -90,7 +90,7 @@ impl TransactionBackend for MysqlConnection {
 
     /// The message of COMMIT ends with a statement that restores the session. Either may have failed, so it is unknown
     /// whether the transaction was committed.
-    fn map_commit_error(error: Error) -> Error {
+    fn map_commit_error(_: &mut Self, error: Error) -> Error {
         match error {
             Error::Database(source) | Error::StatementTimeout { source } => {
                 Error::OutcomeUnknown { source }
@@ -184,9 +184,11 @@ impl SingleWriterBackend for MysqlConnection {
     }
 }
 
-impl MigrationBackend for MysqlConnection {
+impl MigrationFiles for MysqlConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("mysql");
+}
 
+impl MigrationBackend for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads the versions of applied migrations as texts.
         check_client_library(conn)?;

@@ -4,13 +4,14 @@
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
+use super::active_isolation;
 use crate::error::classify::{ErrorClass, classify};
 use crate::migrate::MigrationBackend;
-use crate::migrations::write::{MigrationFile, migration_files};
+use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
-use crate::transaction::backend::TransactionBackend;
+use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
     transaction::run,
@@ -28,25 +29,24 @@ use sql::ids;
 const PURGE_BATCH: i64 = 100;
 
 impl TransactionBackend for PgConnection {
-    type IsolationMark = ();
-
-    type SessionChange = ();
-
-    fn validate(_: &TransactionOptions) -> Result<(), Error> {
+    fn validate(_: &mut Self, _: &TransactionOptions) -> Result<(), Error> {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
-        Ok(begin(conn, &sql::begin(transaction))?)
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        begin(conn, &sql::begin(transaction))?;
+        Ok(SessionChange::None)
     }
 
-    fn restore_session(_: &mut Self, (): ()) -> Result<(), Error> {
+    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
         Ok(())
     }
 
     fn prepare_retry(_: &mut Self) {}
 
-    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Self::IsolationMark {}
+    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
+        None
+    }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
         let committed = depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT));
@@ -139,9 +139,11 @@ impl ObjectLockBackend for PgConnection {
 
 impl SingleWriterBackend for PgConnection {}
 
-impl MigrationBackend for PgConnection {
+impl MigrationFiles for PgConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("postgres");
+}
 
+impl MigrationBackend for PgConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, so that the advisory lock ends with it, also behind a transaction pooler. At a higher
         // isolation level it would not see the migrations of the session that it has waited for.
@@ -180,7 +182,7 @@ fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
     if started.is_err() {
         let ended = depth::break_on_panic(conn, |conn| conn.batch_execute("ROLLBACK"));
         if ended.is_err() {
-            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+            depth::mark_broken(conn);
         }
     }
     started

@@ -10,11 +10,11 @@ use diesel::prelude::*;
 use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
 use crate::migrate::MigrationBackend;
-use crate::migrations::write::{MigrationFile, migration_files};
+use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::single_writer::SingleWriterBackend;
-use crate::transaction::backend::TransactionBackend;
+use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::options::Access;
 use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
@@ -37,12 +37,7 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
 impl TransactionBackend for SqliteConnection {
-    type IsolationMark = active_isolation::Scope;
-
-    /// Whether to switch `query_only` off again.
-    type SessionChange = bool;
-
-    fn validate(transaction: &TransactionOptions) -> Result<(), Error> {
+    fn validate(_: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
@@ -62,22 +57,25 @@ impl TransactionBackend for SqliteConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<bool, Error> {
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
         if transaction.access != Some(Access::ReadOnly) {
             begin(conn, sql::BEGIN_IMMEDIATE)?;
-            return Ok(false);
+            return Ok(SessionChange::None);
         }
         let already: bool = sql::QueryOnly.get_result::<i32>(conn)? != 0;
         begin(conn, sql::BEGIN)?;
-        if !already && let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
+        if already {
+            return Ok(SessionChange::None);
+        }
+        if let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
             AnsiTransactionManager::rollback_transaction(conn)?;
             return Err(error.into());
         }
-        Ok(!already)
+        Ok(SessionChange::QueryOnly)
     }
 
-    fn restore_session(conn: &mut Self, switch_off: bool) -> Result<(), Error> {
-        if switch_off {
+    fn restore_session(conn: &mut Self, change: SessionChange) -> Result<(), Error> {
+        if change == SessionChange::QueryOnly {
             conn.batch_execute("PRAGMA query_only = 0")?;
         }
         Ok(())
@@ -85,8 +83,11 @@ impl TransactionBackend for SqliteConnection {
 
     fn prepare_retry(_: &mut Self) {}
 
-    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark {
-        active_isolation::enter(conn, level)
+    fn mark_isolation(
+        conn: &mut Self,
+        level: Option<IsolationLevel>,
+    ) -> Option<active_isolation::Scope> {
+        Some(active_isolation::enter(conn, level))
     }
 
     /// Sends BEGIN, which fails if a transaction is open: SQLite has no statement that reports it.
@@ -171,9 +172,11 @@ impl ObjectLockBackend for SqliteConnection {
 
 impl SingleWriterBackend for SqliteConnection {}
 
-impl MigrationBackend for SqliteConnection {
+impl MigrationFiles for SqliteConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");
+}
 
+impl MigrationBackend for SqliteConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             migrations::run_pending(conn, migrations::SQLITE)
@@ -342,7 +345,7 @@ fn with_busy_timeout<T>(
         conn.batch_execute(&sql::set_busy_timeout(before))
     }));
     if !matches!(restored, Ok(Ok(()))) {
-        AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        depth::mark_broken(conn);
     }
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     restored.unwrap_or_else(|panic| resume_unwind(panic))?;

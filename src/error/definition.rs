@@ -228,6 +228,17 @@ pub enum Error {
         method: &'static str,
     },
 
+    /// The wrapper counts open transactions apart from its inner connection: see `ConnectionWrapper`. Nothing was sent to
+    /// the database.
+    #[error(
+        "{wrapper} counts open transactions apart from its inner connection: return the transaction_state of the \
+         inner connection"
+    )]
+    SeparateTransactionState {
+        /// The type of the wrapper.
+        wrapper: &'static str,
+    },
+
     /// The method was called inside an open transaction, and can't run there.
     #[error("{method} can't run inside an open transaction: {reason}")]
     AlreadyInTransaction {

@@ -15,6 +15,17 @@ pub struct MigrationFile {
     pub(crate) text: &'static str,
 }
 
+/// The migrations of an engine. Sealed, as [`MigrationBackend`] is. Wrappers of connections have none.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no migrations for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off"
+)]
+pub trait MigrationFiles: MigrationBackend {
+    /// The files of the migrations.
+    #[doc(hidden)]
+    const MIGRATION_FILES: &'static [MigrationFile];
+}
+
 /// The files of all migrations in a folder of this crate.
 macro_rules! migration_files {
     ($folder:literal) => {
@@ -91,7 +102,7 @@ pub enum WriteError {
 /// # #[cfg(not(feature = "sqlite"))]
 /// # fn main() {}
 /// ```
-pub fn write_to<C: MigrationBackend>(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, WriteError> {
+pub fn write_to<C: MigrationFiles>(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, WriteError> {
     let folder = folder.as_ref();
     let mut missing = Vec::new();
     for file in C::MIGRATION_FILES {
@@ -134,8 +145,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{WriteError, write_to};
-    use crate::migrate::MigrationBackend;
+    use super::{MigrationFiles, WriteError, write_to};
 
     fn files(folder: &Path) -> BTreeSet<(String, String, String)> {
         let mut files = BTreeSet::new();
@@ -153,7 +163,7 @@ mod tests {
         files
     }
 
-    fn writes_all_once_and_overwrites_nothing<C: MigrationBackend>(engine: &str) {
+    fn writes_all_once_and_overwrites_nothing<C: MigrationFiles>(engine: &str) {
         let temporary = tempfile::tempdir().expect("a folder");
         let folder = temporary.path().join("new").join("migrations");
         let written = write_to::<C>(&folder).expect("written");

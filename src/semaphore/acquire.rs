@@ -86,7 +86,7 @@ pub(crate) fn acquire<C: SemaphoreBackend>(
         number: grant.number.unsigned_abs(),
         token,
         fence: grant.fence,
-        deadline: started + lease.duration().saturating_sub(C::CLOCK_RESOLUTION),
+        deadline: started + lease.duration().saturating_sub(C::clock_resolution(conn)),
     }))
 }
 

@@ -13,13 +13,16 @@ use crate::{Error, Semaphore, Slot};
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
 pub trait SemaphoreBackend: MigrationBackend {
     /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its
     /// lease then expires earlier than its holder would expect.
-    const CLOCK_RESOLUTION: Duration = Duration::ZERO;
+    fn clock_resolution(_: &mut Self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Identifies the database: the same text for all connections to it, and different texts for different databases.
     /// `None` when no other connection can access the database.

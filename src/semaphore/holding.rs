@@ -24,7 +24,7 @@ pub(super) fn renew<C: SemaphoreBackend>(
     for (expiry, state) in STATES {
         let started = Instant::now();
         if C::renew_one(conn, slot, lease_us, expiry)? > 0 {
-            slot.deadline = started + duration.saturating_sub(C::CLOCK_RESOLUTION);
+            slot.deadline = started + duration.saturating_sub(C::clock_resolution(conn));
             return Ok(state);
         }
     }

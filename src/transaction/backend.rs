@@ -1,8 +1,9 @@
 //! What an engine implements for transactions.
 
 use diesel::QueryResult;
-use diesel::connection::{AnsiTransactionManager, Connection};
+use diesel::connection::{Connection, TransactionManager, TransactionManagerStatus};
 
+use crate::engine::active_isolation;
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
@@ -17,33 +18,49 @@ use crate::{Error, IsolationLevel, TransactionOptions};
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionManager> {
-    /// Marks a transaction of this crate while its closure runs.
-    type IsolationMark;
+pub trait TransactionBackend: Connection {
+    /// The open transactions, as Diesel counts them.
+    fn status(conn: &mut Self) -> &mut TransactionManagerStatus {
+        Self::TransactionManager::transaction_manager_status_mut(conn)
+    }
 
-    /// What a transaction changes in the session while it runs.
-    type SessionChange;
+    /// Starts a savepoint in the open transaction.
+    fn begin_savepoint(conn: &mut Self) -> QueryResult<()> {
+        Self::TransactionManager::begin_transaction(conn)
+    }
+
+    /// Ends the innermost savepoint, whose changes become those of the transaction around it.
+    fn release_savepoint(conn: &mut Self) -> QueryResult<()> {
+        Self::TransactionManager::commit_transaction(conn)
+    }
+
+    /// Ends the innermost savepoint and undoes its changes.
+    fn roll_back_to_savepoint(conn: &mut Self) -> QueryResult<()> {
+        Self::TransactionManager::rollback_transaction(conn)
+    }
 
     /// Fails with [`Error::Unsupported`] for options that the engine does not have.
-    fn validate(transaction: &TransactionOptions) -> Result<(), Error>;
+    fn validate(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error>;
 
     /// Begins a transaction with validated options.
-    fn begin(
-        conn: &mut Self,
-        transaction: &TransactionOptions,
-    ) -> Result<Self::SessionChange, Error>;
+    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error>;
 
     /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
-    fn restore_session(conn: &mut Self, change: Self::SessionChange) -> Result<(), Error>;
+    fn restore_session(conn: &mut Self, change: SessionChange) -> Result<(), Error>;
 
     /// Prepares the connection for another attempt after one that the database aborted.
     fn prepare_retry(conn: &mut Self);
 
-    /// Marks the transaction that this crate has started, with its level if this crate has set one.
-    fn mark_isolation(conn: &mut Self, level: Option<IsolationLevel>) -> Self::IsolationMark;
+    /// Marks the transaction that this crate has started, with its level if this crate has set one, while its closure
+    /// runs. `None` on engines that show a transaction's level.
+    fn mark_isolation(
+        conn: &mut Self,
+        level: Option<IsolationLevel>,
+    ) -> Option<active_isolation::Scope>;
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
     /// Not needed on engines on which each later statement fails, or on which locking and drawing detect it.
@@ -56,7 +73,7 @@ pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionMan
     fn commit(conn: &mut Self) -> Result<(), Error>;
 
     /// The error of [`commit`](Self::commit) when the following rollback found no transaction.
-    fn map_commit_error(error: Error) -> Error {
+    fn map_commit_error(_: &mut Self, error: Error) -> Error {
         error
     }
 
@@ -70,4 +87,13 @@ pub trait TransactionBackend: Connection<TransactionManager = AnsiTransactionMan
     fn may_end_transactions(_: &mut Self, _: RetryReason) -> bool {
         false
     }
+}
+
+/// What a transaction has changed in the session until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionChange {
+    None,
+    /// SQLite's `query_only` is on, and was off before.
+    #[allow(dead_code, reason = "of SQLite alone")]
+    QueryOnly,
 }

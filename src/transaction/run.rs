@@ -2,10 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
-
 use crate::transaction::backend::TransactionBackend;
-use crate::transaction::depth::{break_on_panic, depth, mark_closed};
+use crate::transaction::depth::{break_on_panic, depth, mark_broken, mark_closed};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
@@ -50,7 +48,7 @@ where
     let change = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
     commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
         if let Err(error) = C::restore_session(conn, change) {
-            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+            mark_broken(conn);
             tracing::warn!(%error, "the connection is marked as broken");
         }
     })
@@ -126,14 +124,14 @@ fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error>
     let ended = if inside == 1 {
         C::commit(conn)
     } else {
-        AnsiTransactionManager::commit_transaction(conn).map_err(commit_error)
+        C::release_savepoint(conn).map_err(commit_error)
     };
     ended.map_err(|error| {
         let nothing_committed = roll_back_from(conn, inside);
         if inside > 1 || nothing_committed {
             error
         } else {
-            C::map_commit_error(error)
+            C::map_commit_error(conn, error)
         }
     })
 }
@@ -178,7 +176,7 @@ fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
 /// Starts a savepoint in the open transaction.
 pub(crate) fn begin_savepoint<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
     C::assert_open(conn)?;
-    Ok(AnsiTransactionManager::begin_transaction(conn)?)
+    Ok(C::begin_savepoint(conn)?)
 }
 
 /// Rolls back the closure's work, including nested transactions that it has left open: a panic leaves those open that
@@ -192,7 +190,7 @@ pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -
     while let Ok(now) = depth(conn)
         && now >= inside.max(2)
     {
-        let result = AnsiTransactionManager::rollback_transaction(conn);
+        let result = C::roll_back_to_savepoint(conn);
         rolled_back = result.is_ok();
         if let Err(error) = result {
             tracing::warn!(%error, "rollback failed");
@@ -211,7 +209,7 @@ pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(%error, "rollback failed");
-            AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
+            mark_broken(conn);
         }
     }
     result.unwrap_or(false)

@@ -77,11 +77,17 @@ fn write_package(set: &str, features: &[&str], programs: &BTreeMap<&str, &Path>)
          [package]\nname = \"compile-{set}\"\nedition = \"2024\"\nautobins = false\n\n\
          [dependencies]\n\
          diesel = {{ version = \"2.3\", default-features = false, features = [\"postgres\", \"mysql\", \"sqlite\", \"r2d2\"] }}\n\
-         diesel-locks = {{ path = {workspace:?}, features = {features:?} }}\n\
-         libsqlite3-sys = {{ version = \"0.38\", features = [\"bundled\"] }}\n"
+         diesel-locks = {{ path = \"{}\", features = {features:?} }}\n\
+         libsqlite3-sys = {{ version = \"0.38\", features = [\"bundled\"] }}\n",
+        workspace.display()
     );
     for (name, path) in programs {
-        write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n").expect("a string");
+        let path = path.display();
+        write!(
+            manifest,
+            "\n[[bin]]\nname = \"{name}\"\npath = \"{path}\"\n"
+        )
+        .expect("a string");
     }
     let path = package.join("Cargo.toml");
     fs::write(&path, manifest).expect("a manifest");

@@ -159,7 +159,8 @@ fn pooled(pool: &PgPool) -> AppResult<()> {
     Ok(())
 }
 
-fn boxed_connection(mut conn: Box<PgConnection>) -> diesel_locks::Result<()> {
+fn boxed_connection(connect: fn() -> Box<PgConnection>) -> diesel_locks::Result<()> {
+    let mut conn = connect();
     conn.with_object_lock("a", |_| QueryResult::Ok(()))?;
     generic(&mut *conn)
 }

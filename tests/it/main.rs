@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod client_library;
+mod connection_wrapper;
 mod crash;
 mod least_privilege;
 mod method_names;

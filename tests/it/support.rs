@@ -1,6 +1,7 @@
 //! Databases, sessions and witnesses for the tests.
 
 pub(crate) mod backend;
+pub(crate) mod connection_wrapper;
 pub(crate) mod failing_proxy;
 pub(crate) mod generators;
 pub(crate) mod mysql;

@@ -1,10 +1,13 @@
 //! The differences between the databases.
 
+use diesel::connection::AnsiTransactionManager;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_locks::prelude::*;
 
-pub(crate) trait Store: ObjectLockExt + TransactionExt + 'static {
+pub(crate) trait Store:
+    ObjectLockExt + TransactionExt + Connection<TransactionManager = AnsiTransactionManager> + 'static
+{
     /// The name of the database in the output.
     const NAME: &'static str;
     /// Whether the whole database has one writer, and no locks on rows.

@@ -1,5 +1,6 @@
 //! The differences between engines, and methods that send statements.
 
+use diesel::connection::AnsiTransactionManager;
 use diesel::prelude::*;
 use diesel_locks::SequenceExt;
 
@@ -13,7 +14,9 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
-pub(crate) trait Store: SequenceExt + 'static {
+pub(crate) trait Store:
+    SequenceExt + Connection<TransactionManager = AnsiTransactionManager> + 'static
+{
     /// The engine's name and version.
     fn title(&mut self) -> QueryResult<String>;
 

@@ -23,7 +23,9 @@ use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SemaphoreBackend for SqliteConnection {
-    const CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
+    fn clock_resolution(_: &mut Self) -> Duration {
+        Duration::from_millis(1)
+    }
 
     /// Returns the path of the file, and `None` for a database in memory.
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {

@@ -78,6 +78,7 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
         let mut conn = self.pool().get_timeout(timeout)?;
         let started = Instant::now();
         let answers = C::renew_batch(&mut conn, leases)?;
+        let clock_resolution = C::clock_resolution(&mut conn);
         drop(conn);
         let mut remaining: HashMap<Vec<u8>, i64> = answers
             .into_iter()
@@ -99,7 +100,7 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
                 // Less than the lease when another session had the row locked.
                 all_renewed &= remaining_us > lease_us / 4 * 3;
                 let remaining =
-                    Duration::from_micros(remaining_us).saturating_sub(C::CLOCK_RESOLUTION);
+                    Duration::from_micros(remaining_us).saturating_sub(clock_resolution);
                 confirmed.push((Arc::clone(&slot.state), started + remaining));
             } else {
                 lost.extend(inner.slots.remove(&token));

@@ -1,6 +1,6 @@
 //! The application's tables, and its statements, the same for all engines, in Diesel's DSL.
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
@@ -69,7 +69,13 @@ pub(crate) struct Account {
 
 /// A connection, with what the application does on it.
 pub(crate) trait Store:
-    ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt + R2D2Connection + Send + 'static
+    ObjectLockExt
+    + SemaphoreExt
+    + SequenceExt
+    + TransactionExt
+    + R2D2Connection
+    + Connection<TransactionManager = AnsiTransactionManager>
+    + 'static
 {
     /// The session's settings: the time-outs without which a lost packet could hold up a worker, or a lock, for ever.
     fn settings() -> String;

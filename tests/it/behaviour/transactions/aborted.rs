@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use diesel::Connection;
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::SimpleConnection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::behaviour::slots::{acquire, one_hour};
 use crate::support::Backend;
-use crate::support::threads::{begin, commit};
+use crate::support::threads::{begin, commit, roll_back};
 
 /// How a transaction ends before its closure does.
 #[derive(Clone, Copy, Debug)]
@@ -444,7 +444,7 @@ pub(crate) fn ok_at_another_depth_is_an_error_and_rolls_back<B: Backend>() {
         }
         // Ended by Diesel's means.
         let result = run(&mut conn, &mut |conn| {
-            AnsiTransactionManager::rollback_transaction(conn)?;
+            roll_back(conn);
             Ok(())
         });
         assert_aborted(result, runner);

@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;
-use crate::support::threads::{begin, result_of, roll_back, spawn};
+use crate::support::threads::{begin, commit, result_of, roll_back, spawn};
 
 /// A level, and what stands at the end of the SELECT.
 type Read = (Option<IsolationLevel>, &'static str);
@@ -97,7 +96,7 @@ fn late_reader_is_refused_at_once<B: Backend>() {
         assert!(started.elapsed() < Duration::from_secs(30), "at once");
     };
     refused(&mut second);
-    AnsiTransactionManager::commit_transaction(&mut first).expect("commit");
+    commit(&mut first);
     refused(&mut second);
     roll_back(&mut second);
     assert_eq!(B::counter(&mut second, 0), 1);

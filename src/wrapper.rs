@@ -1,0 +1,141 @@
+//! Connections of the application around connections of Diesel.
+
+use diesel::connection::Connection;
+#[cfg(feature = "mysql")]
+use diesel::mysql::MysqlConnection;
+#[cfg(feature = "postgres")]
+use diesel::pg::PgConnection;
+#[cfg(feature = "sqlite")]
+use diesel::sqlite::SqliteConnection;
+
+mod delegate;
+
+/// A connection of the application around one of Diesel's. It gets all methods of this crate, and their closures get the
+/// wrapper.
+///
+/// Implement it for an enum with [`diesel::MultiConnection`], which is one of several connections, and for a struct that
+/// implements [`diesel::Connection`] by its inner connection (a wrapper that records statements). An r2d2
+/// `PooledConnection` needs no implementation.
+///
+/// The statements of this crate, BEGIN and COMMIT among them, go to the inner connection, and not through the wrapper.
+/// The inner connection's [`Instrumentation`](diesel::connection::Instrumentation) sees them.
+///
+/// A `LockPool` of wrappers queues by objects on SQLite too: before it has a connection it does not know the engine.
+///
+/// # Transactions
+///
+/// Diesel counts open transactions in the [`transaction_state`](diesel::Connection) of a connection. The wrapper must
+/// return that of the inner connection, as a `MultiConnection` does. Then Diesel's `transaction` on the wrapper and the
+/// methods of this crate nest in each other. For a wrapper that counts by itself, each method that needs the count fails
+/// with [`Error::SeparateTransactionState`](crate::Error::SeparateTransactionState), before it sends anything.
+///
+/// # An enum of connections
+///
+/// ```
+/// # #[cfg(all(feature = "postgres", feature = "sqlite"))]
+/// # mod example {
+/// use diesel::prelude::*;
+/// use diesel_locks::prelude::*;
+/// use diesel_locks::{ConnectionWrapper, InnerConnection};
+///
+/// diesel::table! {
+///     bonds (isin) {
+///         isin -> Text,
+///         price -> Integer,
+///     }
+/// }
+///
+/// #[derive(diesel::MultiConnection)]
+/// pub enum AnyConnection {
+///     Postgres(PgConnection),
+///     Sqlite(SqliteConnection),
+/// }
+///
+/// impl ConnectionWrapper for AnyConnection {
+///     fn inner_connection(&mut self) -> InnerConnection<'_> {
+///         match self {
+///             Self::Postgres(conn) => conn.into(),
+///             Self::Sqlite(conn) => conn.into(),
+///         }
+///     }
+/// }
+///
+/// fn set_price(conn: &mut AnyConnection, isin: &str, price: i32) -> QueryResult<usize> {
+///     conn.with_object_lock(ObjectId::new("Bond", isin), |conn: &mut AnyConnection| {
+///         diesel::update(bonds::table.find(isin)).set(bonds::price.eq(price)).execute(conn)
+///     })
+/// }
+///
+/// pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let mut conn = AnyConnection::Sqlite(SqliteConnection::establish(":memory:")?);
+///     diesel_locks::migrate(&mut conn)?;
+///     diesel::sql_query("CREATE TABLE bonds (isin TEXT PRIMARY KEY, price INTEGER NOT NULL)").execute(&mut conn)?;
+///     assert_eq!(set_price(&mut conn, "DK0015966592", 99)?, 0);
+///     Ok(())
+/// }
+/// # }
+/// # #[cfg(all(feature = "postgres", feature = "sqlite"))]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #     example::main()
+/// # }
+/// # #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+/// # fn main() {}
+/// ```
+///
+/// # A struct around a connection
+///
+/// The method is `(&mut self.0).into()`. Diesel allows an application to implement [`diesel::Connection`] with its feature
+/// `i-implement-a-third-party-backend-and-opt-into-breaking-changes`. A struct that does not implement it can implement
+/// `DerefMut` to the inner connection: it then has the methods too, and their closures get the inner connection.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one"
+)]
+pub trait ConnectionWrapper: Connection {
+    /// Returns the inner connection, the same one each time.
+    fn inner_connection(&mut self) -> InnerConnection<'_>;
+}
+
+/// The connection inside a [`ConnectionWrapper`]. Made from `&mut PgConnection`, `&mut MysqlConnection`,
+/// `&mut SqliteConnection` and another wrapper, by [`From`].
+pub struct InnerConnection<'a>(Engine<'a>);
+
+enum Engine<'a> {
+    #[cfg(feature = "postgres")]
+    Postgres(&'a mut PgConnection),
+    #[cfg(feature = "mysql")]
+    Mysql(&'a mut MysqlConnection),
+    #[cfg(feature = "sqlite")]
+    Sqlite(&'a mut SqliteConnection),
+}
+
+#[cfg(feature = "postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
+impl<'a> From<&'a mut PgConnection> for InnerConnection<'a> {
+    fn from(conn: &'a mut PgConnection) -> Self {
+        Self(Engine::Postgres(conn))
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
+impl<'a> From<&'a mut MysqlConnection> for InnerConnection<'a> {
+    fn from(conn: &'a mut MysqlConnection) -> Self {
+        Self(Engine::Mysql(conn))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
+impl<'a> From<&'a mut SqliteConnection> for InnerConnection<'a> {
+    fn from(conn: &'a mut SqliteConnection) -> Self {
+        Self(Engine::Sqlite(conn))
+    }
+}
+
+impl<'a, W: ConnectionWrapper> From<&'a mut W> for InnerConnection<'a> {
+    fn from(wrapper: &'a mut W) -> Self {
+        wrapper.inner_connection()
+    }
+}
