@@ -36,6 +36,10 @@ pub use stop::{StopOnDrop, StopToken};
 /// process, not between processes. Where few requests wait, and the time from a release to the next grant counts more
 /// than connections, wait in the database.
 ///
+/// A request for several objects is granted when all of them are free at the time of an attempt: it holds none of them
+/// while it waits, so that it can't deadlock. While others lock these objects without a pause, it may wait until its time
+/// is up. Where that happens, lock one object that stands for all, or wait in the database.
+///
 /// # Time limit
 ///
 /// A request that sets no [`Wait`] waits at most as long as the pool waits for a connection
