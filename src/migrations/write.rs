@@ -27,6 +27,7 @@ pub trait MigrationFiles: MigrationBackend {
 }
 
 /// The files of all migrations in a folder of this crate.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! migration_files {
     ($folder:literal) => {
         migration_files!(
@@ -52,6 +53,7 @@ macro_rules! migration_files {
         }
     };
 }
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use migration_files;
 
 /// Why [`write_to`] has written no migrations, or not all.

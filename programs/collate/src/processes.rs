@@ -16,7 +16,7 @@ pub(crate) type Event = child_process::Event<Report>;
 pub(crate) struct Process {
     /// The number of the node.
     pub(crate) node: usize,
-    process: ChildProcess,
+    child: ChildProcess,
     is_running: bool,
     is_killed: bool,
 }
@@ -28,7 +28,7 @@ impl Process {
     pub(crate) fn start(index: usize, job: &Job, events: Sender<Event>) -> Result<Self> {
         Ok(Self {
             node: job.node,
-            process: ChildProcess::start("node", job, index, events)?,
+            child: ChildProcess::start("node", job, index, events)?,
             is_running: true,
             is_killed: false,
         })
@@ -40,18 +40,18 @@ impl Process {
 
     /// Whether it is running, and neither killed nor stopped.
     pub(crate) fn is_at_work(&self) -> bool {
-        self.is_running && !self.is_killed && self.process.has_input()
+        self.is_running && !self.is_killed && self.child.has_input()
     }
 
     /// Lets it finish its statements.
     pub(crate) fn stop(&mut self) {
         self.resume();
-        self.process.close_input();
+        self.child.close_input();
     }
 
     pub(crate) fn kill(&mut self) {
         self.is_killed = true;
-        self.process.kill();
+        self.child.kill();
     }
 
     pub(crate) fn pause(&self) {
@@ -65,19 +65,19 @@ impl Process {
     fn signal(&self, signal: Signal) {
         // Not after the process was waited for, because another process may have its number.
         if self.is_running {
-            let _ = kill_process(Pid::from_child(self.process.child()), signal);
+            let _ = kill_process(Pid::from_child(self.child.child()), signal);
         }
     }
 
     /// Waits for the end; an error says how it ended if neither well nor by this program.
     pub(crate) fn ended(&mut self) -> Result<()> {
-        let was_stopped = !self.process.close_input();
-        let status = self.process.wait()?;
+        let was_stopped = !self.child.close_input();
+        let status = self.child.wait()?;
         self.is_running = false;
         ensure!(
             self.is_killed || (was_stopped && status.success()),
             "ended early (process {}, {status})",
-            self.process.id()
+            self.child.id()
         );
         Ok(())
     }

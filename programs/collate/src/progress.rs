@@ -84,7 +84,7 @@ impl ProgressBars {
     pub(crate) fn print_error(&mut self, subject: &str, text: &str) {
         if let Some(message) = self.errors.add(subject, text) {
             self.all.suspend(|| {
-                terminal::print_to_stderr(terminal::error(&message, terminal::stderr_width()))
+                terminal::print_to_stderr(terminal::error(&message, terminal::stderr_width()));
             });
         }
     }

@@ -38,7 +38,7 @@ impl<'a> LessonRunner<'a> {
     ) {
         terminal::print(format!("\n  {}", styled(HEADING, title)));
         match Scenario::new(self.url).and_then(|mut scenario| run(&mut scenario)) {
-            Ok(shown) => self.note(&shown),
+            Ok(shown) => Self::note(&shown),
             Err(error) => {
                 self.failed += 1;
                 let text = format!("UNEXPECTED: {error:#}");
@@ -48,7 +48,7 @@ impl<'a> LessonRunner<'a> {
     }
 
     /// Prints what a part shows.
-    pub(crate) fn note(&self, text: &str) {
+    pub(crate) fn note(text: &str) {
         terminal::print(transcript::note(text, GOOD, terminal::width()));
     }
 

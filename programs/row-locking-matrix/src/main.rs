@@ -98,13 +98,18 @@ fn print(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
         terminal::print(terminal_table::render(outcome, terminal::width()));
     }
     if arguments.database_urls.is_empty() && !arguments.output.json {
-        let text = terminal::paragraph(MORE, " ", terminal::stderr_width());
-        terminal::print_to_stderr(format!("\n{text}"));
+        eprintln!("\n{MORE}");
     }
     Ok(())
 }
 
 /// How to see the engines that need a server.
-const MORE: &str = "PostgreSQL, MySQL and MariaDB have three levels, and more strategies than SQLite. To see them, \
-    name databases: --database-url postgres://user:password@host/database --database-url mysql://.. \
-    `cargo xtask with-servers -- bash` starts servers, and sets PG_DATABASE_URL and MYSQL_DATABASE_URL.";
+const MORE: &str = " PostgreSQL, MySQL and MariaDB have more levels and strategies than SQLite.
+ To see them, name databases:
+
+   --database-url postgres://user:password@host/database
+   --database-url mysql://user:password@host/database
+
+ To start servers, and set PG_DATABASE_URL and MYSQL_DATABASE_URL:
+
+   cargo xtask with-servers -- bash";

@@ -64,12 +64,12 @@ fn table_cell(cell: &Cell) -> TableCell {
     let time = Time(measured.micros_per_number);
     match cell.verdict {
         Verdict::Skipped => TableCell::new("-"),
-        Verdict::Right => TableCell::new(time).fg(Color::Green),
+        Verdict::Right => TableCell::new(time).fg(Color::DarkGreen),
         Verdict::Refused => {
-            TableCell::new(format!("{time}\n{}", Refused(measured))).fg(Color::Yellow)
+            TableCell::new(format!("{time}\n{}", Refused(measured))).fg(Color::DarkYellow)
         }
         Verdict::Failed => TableCell::new(format!("{} LOST", measured.lost))
-            .fg(Color::Red)
+            .fg(Color::DarkRed)
             .add_attribute(Attribute::Bold),
     }
 }

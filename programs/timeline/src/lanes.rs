@@ -42,7 +42,7 @@ pub(crate) fn draw(lanes: &[Lane], width: usize) -> String {
     let end = lanes.iter().map(|lane| lane.released).max();
     let end = end.unwrap_or_default().max(Duration::from_millis(1));
 
-    let mut lines = vec![format!(
+    let mut text = vec![format!(
         "{}{}",
         " ".repeat(indent),
         styled(FAINT, axis(end, columns))
@@ -62,16 +62,16 @@ pub(crate) fn draw(lanes: &[Lane], width: usize) -> String {
             run.push_str(state);
         }
         line.push_str(&in_colour(drawn, &run));
-        lines.push(line.trim_end().to_owned());
+        text.push(line.trim_end().to_owned());
     }
-    lines.push(String::new());
-    lines.push(format!(
+    text.push(String::new());
+    text.push(format!(
         "{}{} waiting   {} inside   (blank) gone",
         " ".repeat(indent),
         in_colour(WAITING, WAITING),
         in_colour(INSIDE, INSIDE)
     ));
-    lines.join("\n")
+    text.join("\n")
 }
 
 fn in_colour(state: &str, text: &str) -> String {

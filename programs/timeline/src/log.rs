@@ -73,7 +73,7 @@ impl Log {
             let mut events = events.iter();
             let found = events.find(|(_, other, what)| (*other, *what) == (thread, event));
             let (at, ..) = found.with_context(|| format!("thread {thread}: no event '{event}'"))?;
-            anyhow::Ok(*at - first)
+            anyhow::Ok(at.saturating_sub(first))
         };
         (1..=threads)
             .map(|thread| {

@@ -23,7 +23,7 @@ pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) {
         repeatable_read::<C>,
     );
     runner.part("Remedy: let the database compute", computed::<C>);
-    runner.note("or read FOR UPDATE, as in lesson 1");
+    LessonRunner::note("or read FOR UPDATE, as in lesson 1");
 }
 
 /// Both read 0 and write 1, one after the other. Returns whether B's update succeeds.

@@ -22,7 +22,7 @@ pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) {
     runner.lesson("read and update without a transaction");
     runner.part("Each statement by itself", lost::<C>);
     runner.part("Remedy: let the database compute", computed::<C>);
-    runner.note("or read in BEGIN IMMEDIATE, as in lesson 1");
+    LessonRunner::note("or read in BEGIN IMMEDIATE, as in lesson 1");
 }
 
 /// Runs a statement that is refused the write lock without waiting for it.
