@@ -1,4 +1,4 @@
-//! The core of the suite as users who have the rights of `docs/rights.md` and no others, and what each right
+//! The core of the suite as users who have the privileges of `docs/rights.md` and no others, and what each privilege
 //! is needed for.
 //!
 //! Left out is what the owner of the tables does: migrate, revert, and ask an empty database.
@@ -81,7 +81,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
 
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Takes away each right alone. All errors are then about what it is on, and say what is needed on it; what the
+/// Takes away each privilege alone. All errors are then about what it is on, and say what is needed on it; what the
 /// server says has `refusal` in it.
 fn each_privilege_is_needed<W: Wrapper>(
     grants: &[String],
@@ -91,7 +91,7 @@ fn each_privilege_is_needed<W: Wrapper>(
 ) where
     WrappedBackend<W>: Backend,
 {
-    // Dropped after the database in which they have rights.
+    // Dropped after the database in which they have privileges.
     let mut users = Vec::new();
     let database = W::Inner::new();
     let all = single_privileges(grants);
@@ -102,7 +102,7 @@ fn each_privilege_is_needed<W: Wrapper>(
     let errors = everything::<WrappedBackend<W>>(&users[0].url(), prepare);
     assert!(errors.is_empty(), "with all of them: {errors:?}");
     for Privilege {
-        name: right,
+        name: privilege,
         object,
         grant,
     } in &all
@@ -117,15 +117,27 @@ fn each_privilege_is_needed<W: Wrapper>(
         users.push(without);
         W::Inner::sql(&mut owner, "DELETE FROM diesel_locks_fences");
         let errors = everything::<WrappedBackend<W>>(&url, prepare);
-        assert!(!errors.is_empty(), "{right} on {object} is not needed");
+        assert!(!errors.is_empty(), "{privilege} on {object} is not needed");
         for error in errors {
-            let on_it = all.iter().filter(|right| right.object == *object);
-            assert_names(&error, right, object, &on_it.collect::<Vec<_>>(), refusal);
+            let on_it = all.iter().filter(|privilege| privilege.object == *object);
+            assert_names(
+                &error,
+                privilege,
+                object,
+                &on_it.collect::<Vec<_>>(),
+                refusal,
+            );
         }
     }
 }
 
-fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Privilege], refusal: &str) {
+fn assert_names(
+    error: &Error,
+    privilege: &str,
+    object: &str,
+    of_object: &[&Privilege],
+    refusal: &str,
+) {
     if object.starts_with("SCHEMA ") {
         assert!(error.is_missing_tables(), "{error:?}");
         assert!(error.to_string().contains("USAGE"), "{error}");
@@ -138,7 +150,7 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Privileg
     let name = name.expect("a table or function");
     assert!(
         error.is_insufficient_privilege(),
-        "without {right} on {object}: {error:?}"
+        "without {privilege} on {object}: {error:?}"
     );
     let Error::InsufficientPrivilege {
         object, privileges, ..
@@ -146,11 +158,14 @@ fn assert_names(error: &Error, right: &str, object: &str, of_object: &[&Privileg
     else {
         unreachable!("it is");
     };
-    assert_eq!(*object, name, "without {right}");
-    let needed: Vec<&str> = of_object.iter().map(|right| right.name.as_str()).collect();
+    assert_eq!(*object, name, "without {privilege}");
+    let needed: Vec<&str> = of_object
+        .iter()
+        .map(|privilege| privilege.name.as_str())
+        .collect();
     assert_eq!(*privileges, needed.join(", "), "as documented for {name}");
     let text = error.to_string();
-    assert!(text.contains(right) && text.contains(name), "{text}");
+    assert!(text.contains(privilege) && text.contains(name), "{text}");
     // The server says which, in its language.
     let source = std::error::Error::source(error).expect("the database's");
     let said = source.to_string();

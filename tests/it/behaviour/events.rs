@@ -30,7 +30,7 @@ impl Collector {
         })
     }
 
-    pub(crate) fn of_this_thread(&self) -> String {
+    pub(crate) fn events_of_this_thread(&self) -> String {
         let this = std::thread::current().id();
         let events = self.0.lock().expect("unpoisoned");
         let own = events.iter().filter(|(thread, _)| *thread == this);
@@ -71,7 +71,7 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
     )
     .expect_err("held");
     holder.release();
-    let told = collector.of_this_thread();
+    let told = collector.events_of_this_thread();
     for (id, what) in [
         ("Bond:1", "acquired"),
         ("Bond:1", "released"),
@@ -98,7 +98,10 @@ pub(crate) fn held_time_starts_at_the_grant<B: Backend>() {
             let started = std::time::Instant::now();
             conn.with_object_lock("Bond:held", |_| Ok::<_, Error>(()))
                 .expect("in the end");
-            (Collector::global().of_this_thread(), started.elapsed())
+            (
+                Collector::global().events_of_this_thread(),
+                started.elapsed(),
+            )
         });
         database.await_waiting(1);
         // However short it is, it is not in both.

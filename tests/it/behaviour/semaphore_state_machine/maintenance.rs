@@ -32,7 +32,7 @@ impl<B: Backend> System<B> {
         let anybody = (0..SESSIONS).all(|on| !self.model.is_open(on));
         let Some(on) = self
             .model
-            .who_can_change_all(semaphore, on)
+            .session_able_to_change_all(semaphore, on)
             .filter(|on| anybody || able(on))
         else {
             return;

@@ -171,13 +171,13 @@ impl Model {
 
     /// A session that can change the row without waiting for another: this one, or the one that has it
     /// locked; none when several have.
-    pub(super) fn who_can_change(&self, key: &Key, on: usize) -> Option<usize> {
+    pub(super) fn session_able_to_change(&self, key: &Key, on: usize) -> Option<usize> {
         let can = |on: &usize| !self.is_kept_by_another(*on, key);
         [on].into_iter().chain(0..SESSIONS).find(can)
     }
 
     /// The same for all rows of the semaphore.
-    pub(super) fn who_can_change_all(&self, semaphore: usize, on: usize) -> Option<usize> {
+    pub(super) fn session_able_to_change_all(&self, semaphore: usize, on: usize) -> Option<usize> {
         let of = |key: &&Key| key.0 == NAMES[semaphore];
         let can = |on: &usize| {
             let mut rows = self.committed.keys().filter(of);

@@ -39,7 +39,7 @@ impl<B: Backend> System<B> {
             .nth(slot % granted.max(1))?
             .clone();
         let key = key_of(&slot);
-        let on = self.model.who_can_change(&key, on)?;
+        let on = self.model.session_able_to_change(&key, on)?;
         Some((slot, key, on))
     }
 

@@ -304,7 +304,7 @@ pub(crate) fn retry_is_recorded_by_tracing<B: Backend>() {
         |_| Err(victim()),
     );
     assert!(result.is_err());
-    let told = collector.of_this_thread();
+    let told = collector.events_of_this_thread();
     let told: Vec<_> = told
         .lines()
         .filter(|line| line.contains("retrying"))
