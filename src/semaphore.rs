@@ -52,20 +52,18 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 /// # Slots are rows
 ///
 /// Each slot is a row of the table `diesel_locks_slots`. The rows are created when a semaphore is first used outside a
-/// transaction, or by [`register_semaphores`](Self::register_semaphores). The first use in an open transaction fails with
-/// [`Error::NotRegistered`], because other sessions would have to wait until that transaction ends. The transaction that
-/// [`with_slot`](Self::with_slot) opens itself is no open transaction in this sense.
+/// transaction, or by [`register_semaphores`](Self::register_semaphores).
 ///
 /// # In an open transaction
 ///
-/// A slot that is acquired, renewed or released in an open transaction changes when the transaction commits, and does not
-/// change when it rolls back. Until then no other session can acquire it. A transaction that holds a slot can acquire the
-/// same slot again.
+/// The first use of a semaphore in a transaction that the application has opened fails with [`Error::NotRegistered`]: other
+/// sessions would have to wait for the new rows until that transaction ends.
 ///
-/// To acquire a slot, the transaction must be at READ COMMITTED on PostgreSQL, MySQL and MariaDB, and may be in any mode on
-/// SQLite if it has not read before another connection wrote. Otherwise the call fails with
-/// [`Error::UnsuitableIsolation`]. REPEATABLE READ is MySQL's default: use
-/// [`run_transaction`](crate::TransactionExt::run_transaction) at READ COMMITTED.
+/// A slot that is acquired, renewed or released there changes when the transaction commits, and does not change when it
+/// rolls back. Until then no other session can acquire it. A transaction that holds a slot can acquire the same slot again.
+///
+/// To acquire a slot, the transaction must be suitable for an object lock: see
+/// [Isolation](crate::ObjectLockExt#isolation). Otherwise the call fails with [`Error::UnsuitableIsolation`].
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -85,8 +83,6 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// - 2 s, when slots of this semaphore are missing while another session adds or removes slots.
     /// - On SQLite, when a slot is free and another connection writes: 5 s or `busy_timeout`, whichever is longer. Then it
     ///   fails with [`Error::LockTimeout`].
-    ///
-    /// It writes nothing when it returns `None`.
     ///
     /// # Errors
     ///
@@ -139,8 +135,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// # Errors
     ///
-    /// [`Error::LockTimeout`] when no slot was acquired within [`Wait::AtMost`]; [`Error::Unavailable`] when all slots are
-    /// held, with [`Wait::No`]; [`Error::InvalidWait`]; the errors of [`try_acquire_slot`](Self::try_acquire_slot).
+    /// [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`], [`Error::InvalidWait`]; those of
+    /// [`try_acquire_slot`](Self::try_acquire_slot).
     fn acquire_slot(
         &mut self,
         semaphore: &Semaphore,
@@ -180,8 +176,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// passed, but no longer belongs to this token.
     ///
     /// Blocks as [`renew_slot`](Self::renew_slot) does. On PostgreSQL a release outside a transaction does not wait for the
-    /// disk (`synchronous_commit` is off for this statement). If the server crashes immediately afterwards, the slot may stay
-    /// held until its lease expires.
+    /// disk. If the server crashes immediately afterwards, the slot may stay held until its lease expires.
     ///
     /// # Errors
     ///
@@ -211,18 +206,15 @@ pub trait SemaphoreExt: SemaphoreBackend {
 
     /// Lists the leased slots of one semaphore that are held by the database's clock, ordered by number. Does not block.
     ///
-    /// Slots that were released but are still unavailable because of
-    /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) are included, without a token. Slots held by
-    /// transactions are not visible.
+    /// Slots that are released but unavailable because of [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)
+    /// are included, without a token. Slots held by transactions are not visible.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidName`]; [`Error::BrokenClientLibrary`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*;
-    /// # use diesel_locks::prelude::*;
-    /// # use std::time::Duration;
+    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
     /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -265,9 +257,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// - [`Error::SeveralWriters`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*;
-    /// # use diesel_locks::prelude::*;
-    /// # use std::time::Duration;
+    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
     /// const QUEUE: Semaphore = Semaphore::from_static("queue", 1);
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -299,8 +289,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// also releases it. On SQLite any other writer counts as a holder of all slots.
     ///
     /// When slots are held by transactions, it takes about 30 ms to return `None`: the lock on a row does not show how long
-    /// it will last. At top level the first use of a semaphore creates its slots, as in
-    /// [`try_acquire_slot`](Self::try_acquire_slot).
+    /// it will last.
     ///
     /// # Errors
     ///
@@ -308,8 +297,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// of [`try_acquire_slot`](Self::try_acquire_slot), except [`Error::InvalidLease`]; [`Error::SeveralWriters`].
     ///
     /// ```
-    /// # use diesel::prelude::*;
-    /// # use diesel_locks::prelude::*;
+    /// # use diesel::prelude::*; use diesel_locks::prelude::*;
     /// /// At most five transactions at a time recompute statistics.
     /// const STATISTICS: Semaphore = Semaphore::from_static("statistics", 5);
     ///
@@ -374,8 +362,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// used in this way only.
     ///
     /// Other sessions can acquire slots meanwhile. A removed slot is created again when it is needed, and its fences continue
-    /// to increase. Slots are removed from the highest number down, so that a held slot keeps those below it. Waits for
-    /// concurrent purges and registrations as [`register_semaphores`](Self::register_semaphores) does.
+    /// to increase. Slots are removed from the highest number down, so that a held slot keeps those below it. Waits as
+    /// [`register_semaphores`](Self::register_semaphores) does.
     ///
     /// # Errors
     ///
@@ -397,8 +385,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// that may have been lost. An hour does no harm: fences last until the year 2112.
     ///
     /// Held slots stay held, and keep their fences. Grants in transactions that are open during the call may get smaller
-    /// fences than the number returned. Waits for sessions that add or remove slots as
-    /// [`register_semaphores`](Self::register_semaphores) does.
+    /// fences. Waits as [`register_semaphores`](Self::register_semaphores) does.
     ///
     /// # Errors
     ///
