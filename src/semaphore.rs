@@ -40,7 +40,7 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 ///
 /// # The error type of a closure
 ///
-/// A closure may return any error that implements `From<Error>` for this crate's [`Error`]; if `?` follows the call, name
+/// A closure may return any error type `E: From<diesel_locks::Error>`. If `?` follows the call, name
 /// the type at the closure: `|conn| -> diesel_locks::Result<_> { .. }` (see [`Result`](crate::Result)).
 ///
 /// # Clock
