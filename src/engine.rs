@@ -9,14 +9,20 @@
 pub(crate) mod active_isolation;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod literal;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod raw_sql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod retry;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sequence_queries;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod slot_methods;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod slot_queries;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

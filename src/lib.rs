@@ -159,7 +159,6 @@ pub mod error;
 pub mod limits;
 #[cfg(feature = "r2d2")]
 mod lock_pool;
-mod migrate;
 pub mod migrations;
 mod name;
 mod object_lock;
@@ -183,7 +182,7 @@ pub use error::result::Result;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use lock_pool::{LockPool, StopOnDrop, StopToken};
-pub use migrate::migrate;
+pub use migrations::run::migrate;
 pub use object_lock::ObjectLockExt;
 pub use object_lock::id::ObjectId;
 #[doc(hidden)]

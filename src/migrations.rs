@@ -2,13 +2,14 @@
 //! [`migrate`](crate::migrate) runs them by itself, and
 //! [`write_to`] writes them into a folder for the Diesel CLI.
 
+pub(crate) mod run;
+pub(crate) mod write;
+
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use crate::Error;
-
-pub(crate) mod write;
 
 pub use write::{WriteError, write_to};
 

@@ -1,7 +1,8 @@
 //! The trait `SemaphoreExt`: the methods for semaphores on a connection.
 
-pub(crate) mod acquire;
+mod acquire;
 mod administration;
+mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;
 pub(crate) mod fence;
@@ -9,6 +10,7 @@ pub(crate) mod fence;
 pub(crate) mod guard;
 mod holding;
 pub(crate) mod lease;
+mod polling;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;

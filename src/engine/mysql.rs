@@ -8,11 +8,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::active_isolation;
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
@@ -26,6 +26,7 @@ use crate::{
 
 mod bytes;
 mod execute;
+mod isolation;
 mod object_lock;
 mod retry;
 mod sequences;
@@ -38,7 +39,10 @@ mod writers;
 
 use bytes::{Bytes, check_client_library};
 use execute::{MysqlError, Run};
-use object_lock::AcquireError;
+use object_lock::error::AcquireError;
+use retry::at_read_committed;
+use sql::free_objects::{LOCK_BATCH, begin_and_acquire, undo};
+use sql::object_lock::{delete_all, free_kept};
 use writers::Cluster;
 
 /// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
@@ -111,7 +115,7 @@ impl TransactionBackend for MysqlConnection {
     /// error can't be detected.
     fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout
-            || object_lock::rolled_back_by_timeout(conn).unwrap_or(false)
+            || object_lock::row::rolled_back_by_timeout(conn).unwrap_or(false)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
@@ -125,7 +129,7 @@ impl TransactionBackend for MysqlConnection {
 impl ObjectLockBackend for MysqlConnection {
     fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
         let rides_with_begin =
-            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= sql::LOCK_BATCH;
+            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= LOCK_BATCH;
         if rides_with_begin && try_begin_fast(conn, request)? {
             return Ok(LockOutcome::Acquired);
         }
@@ -155,10 +159,7 @@ impl ObjectLockBackend for MysqlConnection {
     }
 
     fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
-        let transaction = object_lock::TxContext::Open {
-            begun: active_isolation::entered(conn),
-        };
-        match object_lock::acquire(conn, request, transaction) {
+        match object_lock::acquire(conn, request, object_lock::TxContext::Open) {
             Ok(()) => Ok(LockOutcome::Acquired),
             Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(LockOutcome::Unavailable),
             Err(AcquireError::Failed(error)) => Err(error),
@@ -168,11 +169,10 @@ impl ObjectLockBackend for MysqlConnection {
     fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            match purge_batch(conn) {
-                Ok(0) => return Ok(purged),
-                Ok(removed) => purged += removed,
-                Err(failure) if failure.is_retryable() => {}
-                Err(failure) => return Err(failure.into()),
+            // READ COMMITTED locks no gaps between rows.
+            match at_read_committed(conn, delete_batch)? {
+                0 => return Ok(purged),
+                removed => purged += removed,
             }
         }
     }
@@ -228,87 +228,22 @@ impl MigrationBackend for MysqlConnection {
     }
 }
 
-/// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
-/// reports it along with another result (`told`); for MySQL, which does not, this makes a savepoint.
-fn assert_in_transaction(conn: &mut MysqlConnection, told: Option<i64>) -> Result<(), Error> {
-    match told {
-        Some(1) => Ok(()),
-        Some(_) => Err(run::ended(None)),
-        None => Ok(conn.batch_execute(sql::ASSERT_OPEN).map_err(|error| {
-            if error.to_string().contains(sql::PROBE) {
-                run::ended(Some(error))
-            } else {
-                error.into()
-            }
-        })?),
-    }
-}
-
 /// Starts the transaction and acquires the locks in one message. Returns `false`, with no transaction open, when that
 /// failed for any reason: then the caller acquires the locks one by one, which waits or returns the error.
 fn try_begin_fast(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
-    let batch = sql::begin_and_acquire(request);
+    let batch = begin_and_acquire(request);
     if depth::begin(conn, &batch).is_ok() {
         return Ok(true);
     }
-    session::restore_by_text(conn, &sql::undo(request))?;
+    session::restore_by_text(conn, &undo(request))?;
     Ok(false)
 }
 
-/// Purges at READ COMMITTED, which locks no gaps between rows.
-fn purge_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
-    session::begin(conn, sql::BEGIN)?;
-    match delete_batch(conn) {
-        Ok(removed) => {
-            AnsiTransactionManager::commit_transaction(conn)?;
-            Ok(removed)
-        }
-        Err(failure) => {
-            AnsiTransactionManager::rollback_transaction(conn)?;
-            Err(failure)
-        }
-    }
-}
-
 fn delete_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
-    let ids: Vec<Bytes> = sql::free_kept(PURGE_BATCH).load(conn)?;
+    let ids: Vec<Bytes> = free_kept(PURGE_BATCH).load(conn)?;
     let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
     if ids.is_empty() {
         return Ok(0);
     }
-    sql::delete_all(&ids).execute(conn)
-}
-
-/// Isolation levels in the order of their numbers in [`sql::SessionIsolation`], from 1.
-const LEVELS: [&str; 4] = [
-    "READ-UNCOMMITTED",
-    "READ-COMMITTED",
-    "REPEATABLE-READ",
-    "SERIALIZABLE",
-];
-
-/// Whether each statement at this level sees what was committed before it.
-fn is_read_committed(level: i64) -> bool {
-    matches!(level, 1 | 2)
-}
-
-fn level_named(level: i64) -> &'static str {
-    let position = usize::try_from(level - 1).ok();
-    let name = position.and_then(|position| LEVELS.get(position));
-    name.copied().unwrap_or("an unknown level")
-}
-
-fn unsuitable_isolation(request: &Request, level: &str) -> Error {
-    Error::UnsuitableIsolation {
-        resource: request.resource(),
-        reason: isolation_reason(level),
-    }
-}
-
-fn isolation_reason(level: &str) -> String {
-    format!(
-        "the isolation level is {level}, whose snapshot may be older than the lock: run the transaction with \
-         run_transaction and IsolationLevel::ReadCommitted, call the method outside of a transaction, or SET SESSION \
-         TRANSACTION ISOLATION LEVEL READ COMMITTED (the level of a plain SET TRANSACTION is not visible)"
-    )
+    delete_all(&ids).execute(conn)
 }

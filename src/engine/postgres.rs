@@ -6,7 +6,7 @@ use diesel::prelude::*;
 
 use super::active_isolation;
 use crate::error::classify::{ErrorClass, classify};
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
@@ -115,7 +115,7 @@ impl ObjectLockBackend for PgConnection {
         };
         match refusal.map_err(|error| map_error(request, error))? {
             None => Ok(LockOutcome::Acquired),
-            Some(level) => Err(unsuitable_isolation(request, &level)),
+            Some(level) => Err(unsuitable_isolation(request.resource(), &level)),
         }
     }
 
@@ -202,7 +202,7 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOu
     match answer.as_str() {
         "locked" => Ok(LockOutcome::Acquired),
         "held" => Ok(LockOutcome::Unavailable),
-        level => Err(unsuitable_isolation(request, level).into()),
+        level => Err(unsuitable_isolation(request.resource(), level).into()),
     }
 }
 
@@ -246,19 +246,15 @@ fn map_error(request: &Request, error: diesel::result::Error) -> Error {
     }
 }
 
-fn unsuitable_isolation(request: &Request, level: &str) -> Error {
+fn unsuitable_isolation(resource: String, level: &str) -> Error {
     Error::UnsuitableIsolation {
-        resource: request.resource(),
-        reason: isolation_reason(level),
+        resource,
+        reason: format!(
+            "its isolation level is {}, whose snapshot is older than the lock: run the transaction with run_transaction \
+             and IsolationLevel::ReadCommitted, or call the method outside of a transaction",
+            level.to_uppercase()
+        ),
     }
-}
-
-fn isolation_reason(level: &str) -> String {
-    format!(
-        "its isolation level is {}, whose snapshot is older than the lock: run the transaction with run_transaction \
-         and IsolationLevel::ReadCommitted, or call the method outside of a transaction",
-        level.to_uppercase()
-    )
 }
 
 #[cfg(test)]

@@ -45,6 +45,11 @@ pub(in crate::engine) use statement;
 /// Pushes literal texts, constants (in braces) and bound values, in the order given.
 macro_rules! push {
     ($out:expr $(;)?) => {};
+    ($out:expr; {$text:expr}, $sql_type:ty = $value:expr $(; $($rest:tt)*)?) => {
+        $out.push_sql($text);
+        $out.push_bind_param::<$sql_type, _>($value)?;
+        $(push!($out; $($rest)*);)?
+    };
     ($out:expr; {$text:expr} $(; $($rest:tt)*)?) => {
         $out.push_sql($text);
         $(push!($out; $($rest)*);)?

@@ -1,9 +1,8 @@
 //! Statements for slots that all engines share, in Diesel's DSL on the engine's `table!`.
 
-/// `$text`, `$sql_text`: the Rust and SQL types of a bound name. `$run`: the trait with `load` by which the engine runs
-/// statements. `$failure`: its error type.
+/// `$text`, `$sql_text`: the Rust and SQL types of a bound name.
 macro_rules! slot_queries {
-    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty, $run:path, $failure:ty) => {
+    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
         // Without `RunQueryDsl`: MySQL runs statements by its own trait.
         use diesel::prelude::{
             BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
@@ -41,9 +40,9 @@ macro_rules! slot_queries {
         }
 
         /// Releases the slot at once, or lets it expire after its minimum hold time.
-        fn push_release(out: &mut AstPass<'_, '_, $db>) {
+        fn push_released(out: &mut AstPass<'_, '_, $db>) {
             push!(out;
-                "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
+                " SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {<$db>::NOW};
                 " THEN hold_until_us ELSE 0 END";
             );
         }
@@ -96,7 +95,8 @@ macro_rules! slot_queries {
             /// Releases the slot.
             Release<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                push_release(&mut out);
+                out.push_sql("UPDATE diesel_locks_slots");
+                push_released(&mut out);
                 push_key_filter(&mut out, &self.key)?;
             }
         }
@@ -106,7 +106,8 @@ macro_rules! slot_queries {
             /// Releases the slot if its lease has not expired.
             ReleaseUnexpired<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                push_release(&mut out);
+                out.push_sql("UPDATE diesel_locks_slots");
+                push_released(&mut out);
                 push_key_filter(&mut out, &self.key)?;
                 push_unexpired_filter(&mut out);
             }
@@ -178,14 +179,29 @@ macro_rules! slot_queries {
             diesel::dsl::select(now)
         }
 
-        /// The largest fence of all slots, or the clock if that is later.
-        pub(in crate::engine) fn largest_fence(conn: &mut $conn) -> Result<i64, $failure> {
-            use $run as _;
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn last_fence() -> _ {
+            let fence: diesel::helper_types::max<slots::fence> = diesel::dsl::max(slots::fence);
+            slots::table.select(fence)
+        }
 
-            let last_fence = slots::table.select(diesel::dsl::max(slots::fence));
-            let last: Option<i64> = last_fence.get_result(conn)?;
-            let now_us: i64 = now().get_result(conn)?;
-            Ok(last.unwrap_or(0).max($crate::semaphore::fence::at(now_us)))
+        #[diesel::dsl::auto_type]
+        pub(in crate::engine) fn count<'a>(name: &'a $text) -> _ {
+            slots::table.filter(slots::name.eq(name)).count()
+        }
+
+        /// A slot that is free.
+        #[diesel::dsl::auto_type]
+        fn new_slot<'a>(name: &'a $text, number: i32, fence: i64) -> _ {
+            let now: DbNow = DbNow {};
+            (
+                slots::name.eq(name),
+                slots::number.eq(number),
+                slots::fence.eq(fence),
+                slots::acquired_us.eq(now),
+                slots::expires_us.eq(0_i64),
+                slots::hold_until_us.eq(0_i64),
+            )
         }
 
         pub(in crate::engine) fn set_fence_floor(fence: i64) -> impl ExecutableQuery {
@@ -234,98 +250,17 @@ macro_rules! slot_queries {
 }
 pub(in crate::engine) use slot_queries;
 
-/// The statements that only PostgreSQL and MySQL share: several rows in one INSERT, and locks on rows. `$count`: runs a
-/// statement that returns no rows. `$if_free`: the statement that locks the floor unless another session has locked it.
+/// The statements that only PostgreSQL and MySQL share: several rows in one INSERT, and locks on rows.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! locking_slot_queries {
-    ($conn:ty, $text:ty, $run:path, $count:path, $failure:ty, $if_free:expr) => {
-        use crate::engine::slot_resize::slots_to_add;
-        use crate::semaphore::backend::{BatchOutcome, RaiseOutcome};
-
-        /// Adds the next slots in the open transaction. A session that adds or removes slots locks the floor first, so
-        /// only one does at a time.
-        pub(in crate::engine) fn create_batch(
-            conn: &mut $conn,
-            name: &$text,
-            permits: i32,
-            block: bool,
-        ) -> Result<BatchOutcome, $failure> {
-            use $run as _;
-
-            let floor: Option<i64> = if block {
-                lock_fence_floor().load(conn)?.pop()
-            } else {
-                $if_free.load(conn)?.pop()
-            };
-            let Some(fence) = floor else {
-                let there: Vec<i64> = fence_floor().load(conn)?;
-                return Ok(if there.is_empty() {
-                    BatchOutcome::NoFenceFloor
-                } else {
-                    BatchOutcome::Contended
-                });
-            };
-            let last: Option<i32> = last_number(name).load(conn)?.pop();
-            let numbers = slots_to_add(last, permits);
-            let is_last = *numbers.end() == permits;
-            if !numbers.is_empty() {
-                $count(insert_slots(name, numbers, fence), conn)?;
-            }
-            Ok(if is_last {
-                BatchOutcome::Complete
-            } else {
-                BatchOutcome::Partial
-            })
-        }
-
-        /// Raises the floor in the open transaction, by `by` above all fences, if there is a floor and it does not get
-        /// too large.
-        pub(in crate::engine) fn raise_fence_floor(
-            conn: &mut $conn,
-            by: std::time::Duration,
-        ) -> Result<RaiseOutcome, $failure> {
-            use $run as _;
-
-            let Some(floor): Option<i64> = lock_fence_floor().load(conn)?.pop() else {
-                return Ok(RaiseOutcome::NoFenceFloor);
-            };
-            let Some(raised) =
-                $crate::semaphore::fence::raised(largest_fence(conn)?.max(floor), by)
-            else {
-                return Ok(RaiseOutcome::TooLarge);
-            };
-            $count(set_fence_floor(raised), conn)?;
-            Ok(RaiseOutcome::RaisedTo(raised))
-        }
-
-        /// Whether another session has locked the floor. Called outside a transaction.
-        pub(in crate::engine) fn floor_is_locked(conn: &mut $conn) -> Result<bool, $failure> {
-            use $run as _;
-
-            let free: Vec<i64> = $if_free.load(conn)?;
-            if !free.is_empty() {
-                return Ok(false);
-            }
-            let there: Vec<i64> = fence_floor().load(conn)?;
-            Ok(!there.is_empty())
-        }
-
-        fn insert_slots<'a>(
+    ($text:ty) => {
+        pub(in crate::engine) fn insert_slots<'a>(
             name: &'a $text,
             numbers: std::ops::RangeInclusive<i32>,
             fence: i64,
         ) -> impl ExecutableQuery + 'a {
             let rows: Vec<_> = numbers
-                .map(|number| {
-                    (
-                        slots::name.eq(name),
-                        slots::number.eq(number),
-                        slots::fence.eq(fence),
-                        slots::acquired_us.eq(DbNow {}),
-                        slots::expires_us.eq(0_i64),
-                        slots::hold_until_us.eq(0_i64),
-                    )
-                })
+                .map(|number| new_slot(name, number, fence))
                 .collect();
             diesel::insert_into(slots::table).values(rows)
         }

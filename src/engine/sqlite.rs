@@ -9,7 +9,7 @@ use diesel::prelude::*;
 
 use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};

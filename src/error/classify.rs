@@ -1,5 +1,6 @@
 //! Classifies the errors of the databases: the only place that reads the text of errors.
 
+mod class;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
@@ -8,42 +9,7 @@ mod privileges;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-pub(crate) use privileges::RequiredPrivilege;
-
-/// The class of a database error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "no engine has all of them")]
-pub(crate) enum ErrorClass {
-    Deadlock,
-    SerializationFailure,
-    LockTimeout,
-    /// SQLite: another connection writes.
-    Busy,
-    LockNotAvailable,
-    StatementTimeout,
-    ReadOnly,
-    MissingTables,
-    InsufficientPrivilege(RequiredPrivilege),
-    PreparedStatementMismatch,
-    TransactionAborted,
-    OutcomeUnknown,
-    TooManyIds {
-        ids: usize,
-        limit: usize,
-    },
-    LockTableFull,
-    Other,
-}
-
-/// The tables of this crate.
-#[allow(dead_code, reason = "not without an engine")]
-pub(crate) const TABLES: [&str; 5] = [
-    "diesel_locks_fences",
-    "diesel_locks_objects",
-    "diesel_locks_semaphores",
-    "diesel_locks_sequences",
-    "diesel_locks_slots",
-];
+pub(crate) use class::{ErrorClass, RequiredPrivilege};
 
 const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[
     #[cfg(feature = "postgres")]

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 
 /// A file of a migration.
 #[derive(Debug)]

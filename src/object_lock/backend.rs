@@ -3,7 +3,7 @@
 use crate::Error;
 #[cfg(feature = "r2d2")]
 use crate::ObjectId;
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 
 /// The object locks of an engine. Sealed, as [`MigrationBackend`] is.

@@ -1,11 +1,12 @@
 //! Tests of the queues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::waiters::State;
+use super::waiters::{Position, RELEASES_PER_YIELD, State};
 use super::*;
 
 type Test = Queues<&'static str, u8>;

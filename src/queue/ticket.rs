@@ -7,24 +7,112 @@ use std::sync::{Arc, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::waiters::{Position, Queue, State, Waiter};
-use super::{MAX_POLL_INTERVAL, MIN_POLL_INTERVAL, Queues, Released, Turn};
+use super::queues::Queues;
+use super::waiters::{MAX_POLL_INTERVAL, NameQueues, Position, Queue, Released, State, Waiter};
 use crate::backoff;
+
+/// The shortest pause between two queries of the first waiter, before jitter.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What the holder of a ticket does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Query the database.
+    Query {
+        /// The release that the waiter was notified of.
+        notified: Option<Released>,
+    },
+    /// Identify the target, and pass it to [`Ticket::set_target`].
+    Identify,
+}
 
 /// A place in a queue, which ends when the ticket is dropped.
 pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
-    pub(super) queues: &'a Queues<K, T>,
-    pub(super) key: K,
+    queues: &'a Queues<K, T>,
+    key: K,
     pub(super) position: Position,
     /// The number of refused queries.
-    pub(super) refusals: u32,
-    pub(super) target_known: bool,
+    refusals: u32,
+    target_known: bool,
     /// When the target is to be identified.
     pub(super) identify_at: Option<Instant>,
     /// Whether the present query follows a release.
     pub(super) notified: bool,
     /// Whether the waiter is identifying its target, and has not queried yet.
-    pub(super) identifying: bool,
+    identifying: bool,
+}
+
+impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
+    /// Joins the queue of the only target that `matches`. If there is none, the waiter may query at once, unless
+    /// `max_concurrent` others query for the first time.
+    pub(crate) fn join(
+        &self,
+        key: K,
+        max_concurrent: usize,
+        matches: impl Fn(&T) -> bool,
+    ) -> Ticket<'_, K, T> {
+        let mut ticket = self.ticket(key);
+        let mut all = self.lock();
+        let queues = all
+            .entry(ticket.key.clone())
+            .or_insert_with(NameQueues::new);
+        let mut matching = queues
+            .by_target
+            .iter_mut()
+            .filter(|queue| queue.target.as_ref().is_some_and(&matches));
+        let unambiguous = !self.ambiguous.load(Ordering::SeqCst);
+        let mut identify_at = Instant::now() + backoff::jittered(MAX_POLL_INTERVAL);
+        ticket.position = match (matching.next(), matching.next()) {
+            (None, _) => queues.admit(max_concurrent, false),
+            (Some(queue), second) => {
+                if second.is_some() || !unambiguous {
+                    identify_at = Instant::now();
+                }
+                let number = queues.next_number;
+                queue.waiters.insert(number, Waiter::new(false));
+                queues.next_number += 1;
+                Position::Queued { number }
+            }
+        };
+        ticket.identify_at = Some(identify_at);
+        drop(all);
+        ticket
+    }
+
+    /// Joins for one query. The waiter does not wait behind those that wait for a release, but only for its turn when
+    /// `max_concurrent` others query for the first time.
+    pub(crate) fn join_once(&self, key: K, max_concurrent: usize) -> Ticket<'_, K, T> {
+        let mut ticket = self.ticket(key);
+        let mut all = self.lock();
+        let queues = all
+            .entry(ticket.key.clone())
+            .or_insert_with(NameQueues::new);
+        ticket.position = queues.admit(max_concurrent, true);
+        drop(all);
+        ticket
+    }
+
+    fn ticket(&self, key: K) -> Ticket<'_, K, T> {
+        // Counted before the query: a release after the query sees the ticket.
+        self.tickets.fetch_add(1, Ordering::SeqCst);
+        let mut ticket = self.independent(key);
+        ticket.target_known = false;
+        ticket
+    }
+
+    /// A ticket of a waiter that must not wait for others of this process. It joins no queue and polls on its own.
+    pub(crate) fn independent(&self, key: K) -> Ticket<'_, K, T> {
+        Ticket {
+            queues: self,
+            key,
+            position: Position::Independent,
+            refusals: 0,
+            target_known: true,
+            identify_at: None,
+            notified: false,
+            identifying: false,
+        }
+    }
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {

@@ -2,10 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{FairShare, MAX_POLL_INTERVAL, RELEASES_PER_YIELD, Released, YIELD_TIME_DIVISOR};
 use crate::backoff;
+
+/// The longest pause between two queries of the first waiter, before jitter.
+pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// At most one of this many releases is yielded to other processes,
+pub(super) const RELEASES_PER_YIELD: u32 = 3;
+/// and at most one part in this many of the time.
+const YIELD_TIME_DIVISOR: u32 = 20;
+
+/// What other processes get of the releases of a name.
+#[derive(Clone, Copy, Default)]
+pub(super) struct FairShare {
+    /// The number of releases handed over in this process since the last yield.
+    handed_over: u32,
+    /// The earliest time of the next yield.
+    next_yield: Option<Instant>,
+}
+
+/// A release, with the slot's number if it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released(pub(crate) Option<u32>);
 
 /// The queues of one name.
 pub(super) struct NameQueues<T> {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::name::{self, NameKind};
 use crate::semaphore::backend::{HeldRow, RaiseOutcome, SemaphoreBackend};
 use crate::semaphore::holding::assert_open_if_in_transaction;
-use crate::semaphore::{acquire, lease};
+use crate::semaphore::{lease, polling};
 use crate::{Error, HeldSlot, LeaseOptions, Semaphore, transaction::depth};
 
 pub(super) fn force_release_all<C: SemaphoreBackend>(
@@ -19,7 +19,7 @@ pub(super) fn force_release_all<C: SemaphoreBackend>(
     name::validate(NameKind::Semaphore, name)?;
     assert_open_if_in_transaction(conn)?;
     let released = C::release_all(conn, name)?;
-    acquire::notify_released(name, released, None);
+    polling::notify_released(name, released, None);
     tracing::warn!(semaphore = name, released, "all slots released by force");
     Ok(released)
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::{Error, Semaphore, Slot};
 
 /// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::name::{self, NameKind};
 use crate::semaphore::backend::{Expiry, SemaphoreBackend};
-use crate::semaphore::{acquire, lease};
+use crate::semaphore::{lease, polling};
 use crate::{Error, LeaseState, Slot, transaction::depth};
 
 /// The common case comes first.
@@ -42,7 +42,7 @@ pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<
                 "slot released"
             );
             if depth::depth(conn)? == 0 {
-                acquire::notify_released(&slot.semaphore, 1, Some(slot.number));
+                polling::notify_released(&slot.semaphore, 1, Some(slot.number));
             }
             return Ok(state);
         }

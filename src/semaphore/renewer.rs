@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
-use crate::semaphore::acquire::{self, WaiterConnection};
+use crate::semaphore::acquire::try_acquire;
+use crate::semaphore::attempts::acquire;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{Renew, SlotGuard};
+use crate::semaphore::polling::{WaiterConnection, poll_until};
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait};
 
+mod pending_release;
 mod release;
 mod renew;
 mod shared;
@@ -89,7 +92,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         lease: &LeaseOptions,
     ) -> Result<Option<SlotGuard>, Error> {
         let mut conn = self.shared().pool().get()?;
-        let slot = acquire::try_acquire(&mut *conn, semaphore, lease)?;
+        let slot = try_acquire(&mut *conn, semaphore, lease)?;
         drop(conn);
         slot.map(|slot| self.guard(slot, lease)).transpose()
     }
@@ -113,9 +116,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
             Wait::Forever | Wait::No => pool.connection_timeout(),
         };
         let mut pooled = Pooled { pool, timeout };
-        let slot = acquire::poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
+        let slot = poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
             let mut conn = pooled.pool.get_timeout(pooled.timeout)?;
-            acquire::acquire(&mut *conn, semaphore, lease, budget)
+            acquire(&mut *conn, semaphore, lease, budget)
         })?;
         self.guard(slot, lease)
     }

@@ -2,7 +2,7 @@
 //!
 //! A sequence is a row with the last number drawn. A draw updates the row, which locks it until the transaction ends.
 
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::{Error, Sequence};
 
 /// The sequences of an engine. Sealed, as [`MigrationBackend`] is.

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-
-use crate::Error;
 use crate::error::classify::{self, ErrorClass};
+use crate::{Error, backoff};
 
 /// When and how often a transaction that the database aborted is retried.
 ///
@@ -162,21 +160,14 @@ pub(crate) struct Attempts {
     retry: RetryPolicy,
     started: Instant,
     number: u32,
-    pauses: ExponentialBackoff,
 }
 
 impl Attempts {
     pub(crate) fn new(retry: RetryPolicy) -> Self {
-        let pauses = ExponentialBuilder::new()
-            .with_factor(2.0)
-            .with_min_delay(retry.initial_backoff.min(retry.max_backoff))
-            .with_max_delay(retry.max_backoff)
-            .without_max_times();
         Self {
             retry,
             started: Instant::now(),
             number: 1,
-            pauses: pauses.build(),
         }
     }
 
@@ -190,8 +181,9 @@ impl Attempts {
         if self.number >= self.retry.max_attempts || !self.retry.applies_to(reason) {
             return None;
         }
-        let pause = self.pauses.next()?.mul_f64(fastrand::f64());
-        if self.started.elapsed() + pause > self.retry.max_elapsed {
+        let (first, last) = (self.retry.initial_backoff, self.retry.max_backoff);
+        let pause = backoff::full_jitter(backoff::growing(self.number - 1, first, last));
+        if self.started.elapsed().saturating_add(pause) > self.retry.max_elapsed {
             return None;
         }
         self.number += 1;

@@ -7,7 +7,7 @@ use diesel::connection::TransactionManagerStatus;
 
 use super::{ConnectionWrapper, Engine};
 use crate::engine::active_isolation;
-use crate::migrate::MigrationBackend;
+use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{

@@ -215,6 +215,18 @@ fn german_error_messages_are_classified() {
     assert!(error.is_missing_tables(), "{error:?}");
 }
 
+#[test]
+fn session_settings_do_not_change_ids() {
+    behaviour::ids::settings_do_not_change_ids::<Mysql>(&[
+        "SET SESSION sql_mode = 'ANSI_QUOTES'",
+        "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+        "SET NAMES latin1",
+        "SET NAMES gbk",
+        "SET NAMES swe7",
+        "SET SESSION collation_connection = 'utf16_general_ci'",
+    ]);
+}
+
 /// A session that truncates too long values silently does not truncate ids.
 #[test]
 fn ids_are_not_truncated_without_strict_mode() {

@@ -26,6 +26,14 @@ fn read(conn: &mut PgConnection) -> QueryResult<()> {
     Ok(())
 }
 
+#[test]
+fn session_settings_do_not_change_ids() {
+    behaviour::ids::settings_do_not_change_ids::<Postgres>(&[
+        "SET standard_conforming_strings = off",
+        "SET client_encoding = 'SJIS'",
+    ]);
+}
+
 /// Not `currval`, nor what RETURNING returns.
 #[test]
 fn first_kept_lock_of_an_id_changes_lastval_alone() {

@@ -12,6 +12,12 @@ use crate::Error;
 #[derive(Debug, FromSqlRow)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl FromSql<Binary, Mysql> for Bytes {
     fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
         match <Vec<u8> as FromSql<Binary, Mysql>>::from_sql(value)? {

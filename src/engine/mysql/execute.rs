@@ -10,8 +10,10 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::query_dsl::LoadQuery;
 
+use super::sql::limits::{RestoreLimit, SetLimit};
 use super::{session, sql};
 use crate::Error;
+use crate::engine::retry::StatementError;
 use crate::error::classify::{self, ErrorClass, classify};
 
 /// A statement's error and its class.
@@ -31,6 +33,15 @@ impl From<MysqlError> for Error {
     }
 }
 
+impl StatementError for MysqlError {
+    fn is_retryable(&self) -> bool {
+        matches!(
+            self.class,
+            ErrorClass::Deadlock | ErrorClass::SerializationFailure
+        )
+    }
+}
+
 /// For errors of BEGIN, COMMIT and ROLLBACK, which are classified by their text alone.
 impl From<diesel::result::Error> for MysqlError {
     fn from(error: diesel::result::Error) -> Self {
@@ -43,13 +54,6 @@ impl From<diesel::result::Error> for MysqlError {
 }
 
 impl MysqlError {
-    pub(super) fn is_retryable(&self) -> bool {
-        matches!(
-            self.class,
-            ErrorClass::Deadlock | ErrorClass::SerializationFailure
-        )
-    }
-
     /// Whether `KILL QUERY` or a time limit ended the statement, which may have taken effect. The error's number is
     /// unknown when the statement that reads it was ended too.
     pub(super) fn is_interrupted(&self) -> bool {
@@ -146,11 +150,11 @@ pub(super) fn within<T>(
     let result = catch_unwind(AssertUnwindSafe(|| {
         // `lock_wait_timeout` is in seconds.
         let seconds = millis.saturating_add(999) / 1000;
-        sql::SetLimit { millis, seconds }.execute(conn)?;
+        SetLimit { millis, seconds }.execute(conn)?;
         statement(conn)
     }));
     // Also after an error of `SetLimit`, which may have taken effect.
-    let restored = session::restore(conn, &sql::RestoreLimit {});
+    let restored = session::restore(conn, &RestoreLimit {});
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     restored?;
     result

@@ -5,38 +5,19 @@ use diesel::mysql::MysqlConnection;
 
 use super::execute::MysqlError;
 use super::{session, sql};
+use crate::Error;
+use crate::engine::retry::{StatementError, autocommit_retry};
 use crate::error::classify::ErrorClass;
-use crate::{Error, transaction::depth};
 
-/// Retries a statement that InnoDB aborted to break a deadlock, if it was its own transaction.
-pub(super) fn execute_retrying(
-    conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
-) -> Result<usize, Error> {
-    let holds_no_locks = depth::depth(conn)? == 0;
-    loop {
-        match statement(conn) {
-            Ok(rows) => return Ok(rows),
-            Err(failure) if failure.is_retryable() && holds_no_locks => {}
-            Err(failure) => return Err(failure.into()),
-        }
-    }
-}
-
-/// [`execute_retrying`] for a statement that fails instead of waiting. Then it has changed no row, and this returns 0.
+/// [`autocommit_retry`] for a statement that fails instead of waiting. Then it has changed no row, and this returns 0.
 pub(super) fn execute_nowait(
     conn: &mut MysqlConnection,
     statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
 ) -> Result<usize, Error> {
-    let holds_no_locks = depth::depth(conn)? == 0;
-    loop {
-        match statement(conn) {
-            Ok(rows) => return Ok(rows),
-            Err(failure) if failure.class == ErrorClass::LockTimeout => return Ok(0),
-            Err(failure) if failure.is_retryable() && holds_no_locks => {}
-            Err(failure) => return Err(failure.into()),
-        }
-    }
+    autocommit_retry(conn, |conn| match statement(conn) {
+        Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(0),
+        result => result,
+    })
 }
 
 /// Runs `work` in a transaction at READ COMMITTED, which locks no gaps and sees what was committed before each of its

@@ -13,8 +13,10 @@ use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
 use super::execute::{MysqlError, Run};
-use super::writers::UNKNOWN;
-use super::{active_isolation, assert_in_transaction, session, sql, writers};
+use super::isolation::assert_in_transaction;
+use super::sql::object_lock::{AcquireNamedLock, ReleaseNamedLock};
+use super::sql::session_state::{WRITER_UNKNOWN, WriterUnknown};
+use super::{active_isolation, session, writers};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::last_drawn;
 use crate::schema::mysql::diesel_locks_sequences;
@@ -70,7 +72,7 @@ statement! {
             // NULL, which is an error, outside a transaction, where the number could be drawn twice.
             ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.initial_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
-            " /*M!100500 RETURNING last, "; {UNKNOWN}; " */";
+            " /*M!100500 RETURNING last, "; {WRITER_UNKNOWN}; " */";
         );
     }
 }
@@ -102,7 +104,7 @@ fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>
     }
 }
 
-/// The number drawn last, and [`UNKNOWN`].
+/// The number drawn last, and [`WRITER_UNKNOWN`].
 fn add_and_read(
     conn: &mut MysqlConnection,
     draw: &DrawRequest<'_>,
@@ -111,7 +113,7 @@ fn add_and_read(
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // Not a plain read, which would take the snapshot for the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-    last.select((diesel_locks_sequences::last, sql::WriterUnknown))
+    last.select((diesel_locks_sequences::last, WriterUnknown))
         .get_result(conn)
 }
 
@@ -136,7 +138,7 @@ fn add_with_named_lock(
     conn: &mut MysqlConnection,
     draw: &DrawRequest<'_>,
 ) -> Result<Option<i64>, Error> {
-    let take = sql::AcquireNamedLock {
+    let take = AcquireNamedLock {
         id: NAMED_LOCK,
         seconds: NAMED_LOCK_TIMEOUT,
     };
@@ -151,7 +153,7 @@ fn add_with_named_lock(
         add(conn, draw)
     });
     if leave {
-        let left = session::restore(conn, &sql::ReleaseNamedLock { id: NAMED_LOCK });
+        let left = session::restore(conn, &ReleaseNamedLock { id: NAMED_LOCK });
         // The draw's error takes precedence.
         if added.is_ok() {
             left?;

@@ -7,7 +7,11 @@ use diesel::mysql::MysqlConnection;
 
 use super::execute::{MysqlError, Run};
 use super::retry::execute_nowait;
-use super::slot_sql;
+use super::slot_sql::claim::{Claim, ClaimNowait, FirstUnlocked, LockFree, LockedRow, NewLease};
+use super::slot_sql::search::{
+    Candidate, FewRow, LastFence, MARIADB_FLAG, ScanExpiryIndex, ScanPrimary, WRITER_UNKNOWN_FLAG,
+    look_among,
+};
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::{
@@ -35,11 +39,11 @@ pub(super) struct Candidates {
 
 impl Candidates {
     fn note(&mut self, flags: i32) {
-        self.mariadb = flags & slot_sql::MARIADB != 0;
-        self.writer_unknown |= flags & slot_sql::WRITER_UNKNOWN != 0;
+        self.mariadb = flags & MARIADB_FLAG != 0;
+        self.writer_unknown |= flags & WRITER_UNKNOWN_FLAG != 0;
     }
 
-    fn add(&mut self, (slots, now_us, number, fence): slot_sql::Candidate) {
+    fn add(&mut self, (slots, now_us, number, fence): Candidate) {
         self.slots = self.slots.or(slots);
         self.now_us = now_us;
         self.fence = self.fence.max(fence.unwrap_or(0));
@@ -76,7 +80,7 @@ fn find_free(
     let mut found = Candidates::default();
     match &context.candidates {
         None if permits <= FEW_SLOTS => {
-            let rows: Vec<slot_sql::FewRow> = slot_sql::ScanPrimary { name, permits }.load(conn)?;
+            let rows: Vec<FewRow> = ScanPrimary { name, permits }.load(conn)?;
             for (number, fence, expires_us, now_us, floor, flags) in rows {
                 found.note(flags);
                 found.slots = found.slots.max(Some(number));
@@ -88,8 +92,7 @@ fn find_free(
             }
         }
         None => {
-            let rows: Vec<(slot_sql::Candidate, i32)> =
-                slot_sql::ScanExpiryIndex { name }.load(conn)?;
+            let rows: Vec<(Candidate, i32)> = ScanExpiryIndex { name }.load(conn)?;
             for (row, flags) in rows {
                 found.note(flags);
                 found.add(row);
@@ -98,8 +101,8 @@ fn find_free(
         Some(open) => {
             // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
             // fences need no order.
-            found.fence = slot_sql::LastFence { name }.get_result(conn)?;
-            let rows: Vec<slot_sql::Candidate> = slot_sql::look_among(name, open).load(conn)?;
+            found.fence = LastFence { name }.get_result(conn)?;
+            let rows: Vec<Candidate> = look_among(name, open).load(conn)?;
             for row in rows {
                 found.add(row);
             }
@@ -141,7 +144,7 @@ pub(super) fn lock_one(
     semaphore: &Semaphore,
     context: &AttemptContext,
     found: &Candidates,
-) -> Result<Option<slot_sql::LockedRow>, Error> {
+) -> Result<Option<LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let found: Vec<i32> = found.free.iter().map(|(number, _)| *number).collect();
     let named = match &context.candidates {
@@ -150,14 +153,14 @@ pub(super) fn lock_one(
     };
     let mut lock = || {
         for &number in named {
-            if let Some(locked) = (slot_sql::LockFree { name, number }).get_optional(conn)? {
+            if let Some(locked) = (LockFree { name, number }).get_optional(conn)? {
                 return Ok(Some(locked));
             }
         }
         if context.candidates.is_some() {
             return Ok(None);
         }
-        slot_sql::FirstUnlocked { name, permits }.get_optional(conn)
+        FirstUnlocked { name, permits }.get_optional(conn)
     };
     match lock() {
         // The table is locked.
@@ -174,31 +177,26 @@ pub(super) fn claim(
     number: i32,
     last: i64,
 ) -> Result<Option<Grant>, Error> {
-    let granted = Grant {
+    let grant = Grant {
         number,
         fence: fence::next(last.max(found.fence), found.now_us, number),
     };
-    let holder = request.holder.map(str::as_bytes);
+    let lease = NewLease {
+        request,
+        holder: request.holder.map(str::as_bytes),
+        grant,
+        last,
+    };
     let claimed = if found.mariadb && depth::depth(conn)? == 0 {
-        let claim = slot_sql::ClaimNowait {
-            request,
-            holder,
-            granted,
-            last,
-        };
+        let claim = ClaimNowait { lease };
         execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
     } else {
-        let claim = slot_sql::Claim {
-            request,
-            holder,
-            granted,
-            last,
-        };
+        let claim = Claim { lease };
         execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
     };
     if claimed != 1 {
         return Ok(None);
     }
     LAST_CLAIMED.set(number);
-    Ok(Some(granted))
+    Ok(Some(grant))
 }

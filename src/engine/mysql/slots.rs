@@ -9,23 +9,33 @@ use diesel::mysql::MysqlConnection;
 
 use super::bytes::{Bytes, check_client_library};
 use super::execute::{MysqlError, Run};
-use super::retry::{at_read_committed, execute_retrying};
+use super::isolation::{Unknown, assert_in_transaction};
+use super::retry::at_read_committed;
 use super::slot_claim::{claim, find_free_nowait, lock_one};
 use super::slot_sql;
-use super::{
-    active_isolation, assert_in_transaction, is_read_committed, isolation_reason, level_named,
-    session, sql, writers,
-};
-use crate::engine::active_isolation::Begun;
-use crate::engine::slot_resize::{BATCH_SIZE, slots_to_delete};
+use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
+use super::{active_isolation, session, sql, writers};
+use crate::engine::retry::StatementError;
+use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
-    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
+    RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
 };
-use crate::{Error, IsolationLevel, Semaphore, Slot};
+use crate::{Error, Semaphore, Slot};
 
 /// The number of slots that an attempt tries to claim before it searches for one that is not locked.
 const MAX_OPTIMISTIC: usize = 4;
+
+slot_methods!(MysqlConnection, Run, MysqlError);
+locking_slot_methods!(
+    MysqlConnection,
+    [u8],
+    Bytes,
+    Run,
+    Run::execute,
+    slot_sql::delete_locked_above,
+    MysqlError
+);
 
 impl SemaphoreBackend for MysqlConnection {
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
@@ -91,7 +101,7 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
-        match slot_sql::floor_is_locked(conn) {
+        match floor_is_locked(conn) {
             Err(failure) if failure.is_retryable() => Ok(true),
             // The table is locked, for an unknown time.
             Err(failure) if failure.is_end_of_wait() => Ok(false),
@@ -106,7 +116,7 @@ impl SemaphoreBackend for MysqlConnection {
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
         at_read_committed(conn, |conn| {
-            match slot_sql::create_batch(conn, name, permits, block) {
+            match create_batch(conn, name, permits, block) {
                 Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
             }
@@ -114,15 +124,11 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        let last = slot_sql::largest_fence(conn)?;
-        execute_retrying(conn, |conn| {
-            slot_sql::insert_fence_floor(last).execute(conn)
-        })?;
-        Ok(())
+        insert_fence_floor(conn)
     }
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed(conn, |conn| slot_sql::raise_fence_floor(conn, by))
+        at_read_committed(conn, |conn| raise_fence_floor(conn, by))
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
@@ -139,27 +145,13 @@ impl SemaphoreBackend for MysqlConnection {
         conn: &mut Self,
         slot: &Slot,
         lease_us: i64,
-        state: Expiry,
+        expiry: Expiry,
     ) -> Result<usize, Error> {
-        execute_retrying(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::RenewUnexpired {
-                key: key(slot),
-                lease_us,
-            }
-            .execute(conn),
-            Expiry::IncludeExpired => slot_sql::Renew {
-                key: key(slot),
-                lease_us,
-            }
-            .execute(conn),
-        })
+        autocommit_retry(conn, |conn| renew(conn, slot, lease_us, expiry))
     }
 
-    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        execute_retrying(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn),
-            Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn),
-        })
+    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        autocommit_retry(conn, |conn| release(conn, slot, expiry))
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
@@ -211,36 +203,13 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        let name = name.as_bytes();
-        let claimed: Vec<(i32, bool)> = slot_sql::held_numbers(name).load(conn)?;
-        let mut held = 0;
-        for (number, unexpired) in claimed {
-            let freed = execute_retrying(conn, |conn| {
-                slot_sql::force_release(name, number).execute(conn)
-            })?;
-            held += if unexpired { freed } else { 0 };
-        }
-        Ok(held)
+        force_release(conn, name.as_bytes())
     }
 
     fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
         // With several writers, sessions on other nodes can add slots at the same time.
         writers::ensure_one(conn, true)?;
-        let semaphores: Vec<(Bytes, Option<i32>)> = slot_sql::semaphores().load(conn)?;
-        let mut purged = 0;
-        for (Bytes(name), permits) in semaphores {
-            loop {
-                let removed = at_read_committed(conn, |conn| {
-                    delete_last(conn, &name, age_us, permits.unwrap_or(0))
-                })?;
-                match removed {
-                    None => Self::create_fence_floor(conn)?,
-                    Some(0) => break,
-                    Some(removed) => purged += removed,
-                }
-            }
-        }
-        Ok(purged)
+        purge(conn, age_us)
     }
 
     fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
@@ -271,9 +240,7 @@ fn release_part(
     leases: &[RenewalRequest],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let freed = execute_retrying(conn, |conn| {
-        slot_sql::ReleaseBatch { asked: &asked }.execute(conn)
-    })?;
+    let freed = autocommit_retry(conn, |conn| ReleaseBatch { asked: &asked }.execute(conn))?;
     if freed == leases.len() {
         return Ok(Vec::new());
     }
@@ -286,9 +253,7 @@ fn renew_part(
     leases: &[RenewalRequest],
 ) -> Result<Vec<RenewalResult>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let renewed = execute_retrying(conn, |conn| {
-        slot_sql::RenewBatch { asked: &asked }.execute(conn)
-    })?;
+    let renewed = autocommit_retry(conn, |conn| RenewBatch { asked: &asked }.execute(conn))?;
     if renewed == leases.len() {
         return Ok(leases
             .iter()
@@ -308,7 +273,7 @@ fn still_owned(
     leases: &[RenewalRequest],
     asked: &str,
 ) -> Result<Vec<RenewalResult>, Error> {
-    let rows: Vec<(i64, i64)> = slot_sql::OwnedLeases { asked }.load(conn)?;
+    let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn)?;
     let mine = rows.into_iter().filter_map(|(position, remaining_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(RenewalResult {
@@ -346,67 +311,12 @@ fn try_once(
     Ok(found.refused_locked(request.semaphore, context))
 }
 
-/// Fails in a transaction that reads from a snapshot, which would show outdated slots, and when Diesel counts an open
-/// transaction and the server has none, where no lock would last.
+/// Fails in a transaction that reads from a snapshot, which would show outdated slots, and where no lock would last.
 fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
-    let begun = active_isolation::entered(conn);
-    let level = match begun {
-        Some(Begun(Some(IsolationLevel::ReadCommitted))) => return Ok(()),
-        Some(Begun(Some(level))) => level.sql(),
-        Some(Begun(None)) | None => {
-            let (level, in_transaction) = (sql::SessionState {}).get_result(conn)?;
-            if begun.is_none() {
-                assert_in_transaction(conn, in_transaction)?;
-            }
-            if is_read_committed(level) {
-                return Ok(());
-            }
-            level_named(level)
-        }
-    };
-    Err(Error::UnsuitableIsolation {
-        resource: semaphore.to_string(),
-        reason: isolation_reason(level),
-    })
-}
-
-/// Deletes the last slots that are free, unused for `age_us` and not locked, down to the first that is not, so that the
-/// numbers have no gaps. Returns how many, or `None` when the row of `diesel_locks_fences` is missing.
-fn delete_last(
-    conn: &mut MysqlConnection,
-    name: &[u8],
-    age_us: i64,
-    permits: i32,
-) -> Result<Option<usize>, MysqlError> {
-    let Some(floor): Option<i64> = slot_sql::lock_fence_floor().get_optional(conn)? else {
-        return Ok(None);
-    };
-    let last: Option<i32> = slot_sql::last_number(name).get_optional(conn)?;
-    let retained: Option<i32> =
-        slot_sql::last_retained(name, age_us, permits).get_optional(conn)?;
-    let rows: Vec<(i32, i64)> = slot_sql::LockFreeAbove {
-        name,
-        above: retained.unwrap_or(0),
-        limit: BATCH_SIZE.into(),
-    }
-    .load(conn)?;
-    let Some(deletion) = slots_to_delete(last, &rows, floor) else {
-        return Ok(Some(0));
-    };
-    if deletion.fence > floor {
-        slot_sql::set_fence_floor(deletion.fence).execute(conn)?;
-    }
-    let above = deletion.above;
-    slot_sql::DeleteAbove { name, above }
-        .execute(conn)
-        .map(Some)
-}
-
-fn key(slot: &Slot) -> slot_sql::Key<'_> {
-    slot_sql::Key {
-        name: slot.semaphore.as_bytes(),
-        number: slot.number_i32(),
-        token: slot.token.as_bytes(),
+    let resource = || semaphore.to_string();
+    match Unknown::of(active_isolation::entered(conn), resource)? {
+        Some(unknown) => unknown.ask(conn, resource),
+        None => Ok(()),
     }
 }
 

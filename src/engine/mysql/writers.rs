@@ -7,19 +7,17 @@ use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Integer};
 
 use super::execute::Run;
+use super::sql::session_state::WRITER_UNKNOWN;
 use crate::Error;
 use crate::engine::raw_sql::statement;
 
-/// An expression: 1 if the session does not know yet that there is one writer.
-pub(super) const UNKNOWN: &str = "@diesel_locks_one_writer IS NULL";
-
 statement! {
     Mysql, MysqlConnection;
-    /// Reads [`UNKNOWN`].
+    /// Reads [`WRITER_UNKNOWN`].
     Unknown {} -> BigInt,
     |self, out| {
         out.push_sql("SELECT ");
-        out.push_sql(UNKNOWN);
+        out.push_sql(WRITER_UNKNOWN);
     }
 }
 
@@ -118,7 +116,7 @@ pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error>
 }
 
 /// Fails with [`Error::SeveralWriters`] if several nodes take writes, so that no lock excludes others. `unknown` is the
-/// [`UNKNOWN`] that a statement has returned.
+/// [`WRITER_UNKNOWN`] that a statement has returned.
 pub(super) fn ensure_one(conn: &mut MysqlConnection, unknown: bool) -> Result<(), Error> {
     if !unknown {
         return Ok(());

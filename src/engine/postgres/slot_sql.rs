@@ -1,7 +1,6 @@
 //! PostgreSQL's statements for slots.
 
 use diesel::RunQueryDsl;
-use diesel::connection::Connection;
 use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
@@ -9,40 +8,23 @@ use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
 use crate::limits::FEW_SLOTS;
-use crate::semaphore::backend::{LeaseRequest, RenewalRequest};
+use crate::semaphore::backend::LeaseRequest;
 use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
 
-slot_queries!(
-    postgres,
-    Pg,
-    PgConnection,
-    str,
-    Text,
-    RunQueryDsl,
-    diesel::result::Error
-);
-locking_slot_queries!(
-    PgConnection,
-    str,
-    RunQueryDsl,
-    counted,
-    diesel::result::Error,
-    try_lock_fence_floor()
-);
+pub(super) mod batch;
+
+slot_queries!(postgres, Pg, PgConnection, str, Text);
+locking_slot_queries!(str);
 
 /// Like `lock_fence_floor`, but returns no row when another session has locked it.
 #[diesel::dsl::auto_type]
-fn try_lock_fence_floor() -> _ {
+pub(super) fn lock_fence_floor_if_free() -> _ {
     let fences: i32 = FENCE_ROW_ID;
     diesel_locks_fences::table
         .filter(diesel_locks_fences::id.eq(fences))
         .select(diesel_locks_fences::fence)
         .for_update()
         .skip_locked()
-}
-
-fn counted(statement: impl ExecutableQuery, conn: &mut PgConnection) -> QueryResult<usize> {
-    conn.execute_returning_count(&statement)
 }
 
 impl Clock for Pg {
@@ -221,11 +203,6 @@ pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
         .skip_locked()
 }
 
-#[diesel::dsl::auto_type]
-pub(super) fn count<'a>(name: &'a str) -> _ {
-    slots::table.filter(slots::name.eq(name)).count()
-}
-
 statement! {
     Pg, PgConnection;
     /// Locks the slot so that it can't be granted to another holder, but can be renewed and released. Raw because of
@@ -274,105 +251,6 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
         .set(diesel_locks_semaphores::permits.eq(permits))
 }
 
-/// The row of each requested slot, found as the newest entry in the index, if its token still matches.
-const JOIN_NEWEST_VERSION: &str = " JOIN LATERAL (SELECT name, number, fence, expires_us, token FROM diesel_locks_slots \
-     WHERE diesel_locks_slots.name = asked.name COLLATE \"C\" \
-     AND diesel_locks_slots.number BETWEEN asked.number AND asked.number \
-     ORDER BY diesel_locks_slots.number DESC, diesel_locks_slots.fence DESC LIMIT 1) AS slot ON slot.token = asked.token";
-
-/// The row found by [`JOIN_NEWEST_VERSION`], to be locked.
-const JOIN_OWNED: &str = " JOIN mine ON slot.name = mine.name AND slot.number = mine.number \
-     AND slot.fence = mine.fence AND slot.token = mine.token";
-
-statement! {
-    Pg, PgConnection;
-    /// Renews leases, except those whose row another session has locked. Rows are locked in the order of their keys.
-    /// Raw, because the DSL has neither arrays as tables nor locks in a subquery.
-    RenewBatch<'a> {
-        names: Vec<&'a str>,
-        numbers: Vec<i32>,
-        tokens: Vec<&'a [u8]>,
-        leases: Vec<i64>,
-    } -> (Binary, BigInt),
-    |self, out| {
-        push!(out;
-            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, asked.lease_us, slot.expires_us, \
-             slot.token FROM unnest(", Array<Text> = &self.names;
-            ", ", Array<Integer> = &self.numbers;
-            ", ", Array<Binary> = &self.tokens;
-            ", ", Array<BigInt> = &self.leases;
-            ") AS asked (name, number, token, lease_us)"; {JOIN_NEWEST_VERSION}; "), \
-             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, mine.lease_us \
-             FROM diesel_locks_slots AS slot"; {JOIN_OWNED}; " \
-             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             renewed AS (UPDATE diesel_locks_slots AS slot SET expires_us = greatest(slot.hold_until_us, "; {Pg::NOW};
-            " + locked.lease_us) FROM locked \
-             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence \
-             RETURNING slot.token, slot.expires_us - "; {Pg::NOW};
-            " AS remaining_us) SELECT token, remaining_us FROM renewed UNION ALL \
-             SELECT token, expires_us - "; {Pg::NOW};
-            " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";
-        );
-    }
-}
-
-impl<'a> RenewBatch<'a> {
-    pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
-        Self {
-            names: leases
-                .iter()
-                .map(|lease| lease.semaphore.as_str())
-                .collect(),
-            numbers: leases.iter().map(|lease| lease.number).collect(),
-            tokens: leases.iter().map(|lease| lease.token.as_slice()).collect(),
-            leases: leases.iter().map(|lease| lease.lease_us).collect(),
-        }
-    }
-}
-
-statement! {
-    Pg, PgConnection;
-    /// Releases slots, except those whose row another session has locked; returns the tokens of these. Raw for the
-    /// reasons of [`RenewBatch`].
-    ReleaseBatch<'a> {
-        names: Vec<&'a str>,
-        numbers: Vec<i32>,
-        tokens: Vec<&'a [u8]>,
-    } -> Binary,
-    |self, out| {
-        push!(out;
-            "WITH mine AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token FROM unnest(",
-                Array<Text> = &self.names;
-            ", ", Array<Integer> = &self.numbers;
-            ", ", Array<Binary> = &self.tokens;
-            ") AS asked (name, number, token)"; {JOIN_NEWEST_VERSION}; "), \
-             locked AS MATERIALIZED (SELECT slot.name, slot.number, slot.fence, slot.token \
-             FROM diesel_locks_slots AS slot"; {JOIN_OWNED}; " \
-             ORDER BY slot.name, slot.number FOR NO KEY UPDATE OF slot SKIP LOCKED), \
-             freed AS (UPDATE diesel_locks_slots AS slot SET token = NULL, expires_us = CASE WHEN slot.hold_until_us > "; {Pg::NOW};
-            " THEN slot.hold_until_us ELSE 0 END FROM locked \
-             WHERE slot.name = locked.name AND slot.number = locked.number AND slot.fence = locked.fence) \
-             SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
-        );
-    }
-}
-
-impl<'a> ReleaseBatch<'a> {
-    pub(super) fn of(leases: &'a [RenewalRequest]) -> Self {
-        let RenewBatch {
-            names,
-            numbers,
-            tokens,
-            ..
-        } = RenewBatch::of(leases);
-        Self {
-            names,
-            numbers,
-            tokens,
-        }
-    }
-}
-
 statement! {
     Pg, PgConnection;
     /// [`ReleaseUnexpired`] as a transaction of its own that does not wait for the disk. If the server crashes before
@@ -380,7 +258,8 @@ statement! {
     /// next grant of the slot comes later in the log.
     ReleaseAsync<'a> { key: Key<'a> } -> Integer,
     |self, out| {
-        push_release(&mut out);
+        out.push_sql("UPDATE diesel_locks_slots");
+        push_released(&mut out);
         push_key_filter(&mut out, &self.key)?;
         push_unexpired_filter(&mut out);
         // The setting is for this transaction, which is this statement. The order in which the server evaluates the

@@ -8,16 +8,31 @@ use diesel::connection::{Connection, SimpleConnection};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
+use super::slot_sql::batch::{Asked, ReleaseBatch, RenewBatch};
 use super::slot_sql::{self, Acquired};
-use super::{isolation_reason, sql};
-use crate::engine::slot_resize::{BATCH_SIZE, slots_to_delete};
+use super::{sql, unsuitable_isolation};
+use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::error::classify::{ErrorClass, classify};
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
-    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal,
-    lowest_grantable,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
+    RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal, lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
+
+slot_methods!(PgConnection, RunQueryDsl, diesel::result::Error);
+locking_slot_methods!(
+    PgConnection,
+    str,
+    String,
+    RunQueryDsl,
+    count,
+    slot_sql::delete_above,
+    diesel::result::Error
+);
+
+fn count(statement: impl slot_sql::ExecutableQuery, conn: &mut PgConnection) -> QueryResult<usize> {
+    conn.execute_returning_count(&statement)
+}
 
 impl SemaphoreBackend for PgConnection {
     fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
@@ -70,7 +85,7 @@ impl SemaphoreBackend for PgConnection {
         let looked = autocommit_retry(conn, |conn| {
             let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
             let free: Vec<i32> = slot_sql::free_and_unlocked(semaphore.name()).load(conn)?;
-            Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+            QueryResult::Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
         });
         if in_transaction {
             conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
@@ -79,7 +94,7 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
-        autocommit_retry(conn, slot_sql::floor_is_locked)
+        autocommit_retry(conn, floor_is_locked)
     }
 
     fn create_batch(
@@ -88,29 +103,23 @@ impl SemaphoreBackend for PgConnection {
         block: bool,
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| {
-            slot_sql::create_batch(conn, name, permits, block)
-        })
+        at_read_committed(conn, |conn| create_batch(conn, name, permits, block))
     }
 
     fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        let last = autocommit_retry(conn, slot_sql::largest_fence)?;
-        autocommit_retry(conn, |conn| {
-            conn.execute_returning_count(&slot_sql::insert_fence_floor(last))
-        })?;
-        Ok(())
+        insert_fence_floor(conn)
     }
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed(conn, |conn| slot_sql::raise_fence_floor(conn, by))
+        at_read_committed(conn, |conn| raise_fence_floor(conn, by))
     }
 
     fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
         autocommit_retry(conn, |conn| {
-            conn.execute_returning_count(&slot_sql::register(
-                semaphore.name(),
-                semaphore.permits_i32(),
-            ))
+            count(
+                slot_sql::register(semaphore.name(), semaphore.permits_i32()),
+                conn,
+            )
         })?;
         Ok(())
     }
@@ -119,30 +128,19 @@ impl SemaphoreBackend for PgConnection {
         conn: &mut Self,
         slot: &Slot,
         lease_us: i64,
-        state: Expiry,
+        expiry: Expiry,
     ) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| match state {
-            Expiry::Unexpired => slot_sql::RenewUnexpired {
-                key: key(slot),
-                lease_us,
-            }
-            .execute(conn),
-            Expiry::IncludeExpired => slot_sql::Renew {
-                key: key(slot),
-                lease_us,
-            }
-            .execute(conn),
-        })
+        autocommit_retry(conn, |conn| renew(conn, slot, lease_us, expiry))
     }
 
-    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
+    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let own_transaction = depth::depth(conn)? == 0;
-        autocommit_retry(conn, |conn| match state {
-            Expiry::Unexpired if own_transaction => {
+        autocommit_retry(conn, |conn| {
+            if own_transaction && expiry == Expiry::Unexpired {
                 slot_sql::ReleaseAsync { key: key(slot) }.execute(conn)
+            } else {
+                release(conn, slot, expiry)
             }
-            Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn),
-            Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn),
         })
     }
 
@@ -157,47 +155,28 @@ impl SemaphoreBackend for PgConnection {
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        let taken: Vec<(i32, bool)> =
-            autocommit_retry(conn, |conn| slot_sql::held_numbers(name).load(conn))?;
-        let mut held = 0;
-        for (number, unexpired) in taken {
-            let freed = autocommit_retry(conn, |conn| {
-                conn.execute_returning_count(&slot_sql::force_release(name, number))
-            })?;
-            held += if unexpired { freed } else { 0 };
-        }
-        Ok(held)
+        force_release(conn, name)
     }
 
     fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        let semaphores: Vec<(String, Option<i32>)> =
-            autocommit_retry(conn, |conn| slot_sql::semaphores().load(conn))?;
-        let mut purged = 0;
-        for (name, permits) in semaphores {
-            loop {
-                let removed = at_read_committed(conn, |conn| {
-                    delete_last(conn, &name, age_us, permits.unwrap_or(0))
-                })?;
-                match removed {
-                    None => Self::create_fence_floor(conn)?,
-                    Some(0) => break,
-                    Some(removed) => purged += removed,
-                }
-            }
-        }
-        Ok(purged)
+        purge(conn, age_us)
     }
 
     fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        autocommit_retry(conn, |conn| slot_sql::ReleaseBatch::of(leases).load(conn))
+        autocommit_retry(conn, |conn| {
+            let asked = Asked::new(leases);
+            ReleaseBatch { asked }.load(conn)
+        })
     }
 
     fn renew_batch(
         conn: &mut Self,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
-        let rows: Vec<(Vec<u8>, i64)> =
-            autocommit_retry(conn, |conn| slot_sql::RenewBatch::of(leases).load(conn))?;
+        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry(conn, |conn| {
+            let asked = Asked::new(leases);
+            RenewBatch { asked }.load(conn)
+        })?;
         Ok(rows
             .into_iter()
             .map(|(token, remaining_us)| RenewalResult {
@@ -206,33 +185,6 @@ impl SemaphoreBackend for PgConnection {
             })
             .collect())
     }
-}
-
-/// Deletes the last slots that are free, unused for `age_us` and not locked, down to the first that is not, so that the
-/// numbers have no gaps. Returns how many, or `None` when the row of `diesel_locks_fences` is missing.
-fn delete_last(
-    conn: &mut PgConnection,
-    name: &str,
-    age_us: i64,
-    permits: i32,
-) -> QueryResult<Option<usize>> {
-    let Some(floor): Option<i64> = slot_sql::lock_fence_floor().get_result(conn).optional()? else {
-        return Ok(None);
-    };
-    let last: Option<i32> = slot_sql::last_number(name).get_result(conn).optional()?;
-    let retained: Option<i32> = slot_sql::last_retained(name, age_us, permits)
-        .get_result(conn)
-        .optional()?;
-    let rows: Vec<(i32, i64)> =
-        slot_sql::lock_free_above(name, retained.unwrap_or(0), BATCH_SIZE.into()).load(conn)?;
-    let Some(deletion) = slots_to_delete(last, &rows, floor) else {
-        return Ok(Some(0));
-    };
-    if deletion.fence > floor {
-        conn.execute_returning_count(&slot_sql::set_fence_floor(deletion.fence))?;
-    }
-    conn.execute_returning_count(&slot_sql::delete_above(name, deletion.above))
-        .map(Some)
 }
 
 /// Runs `work` in a transaction in which each statement sees what was committed before it.
@@ -246,40 +198,9 @@ fn at_read_committed<T>(
         .run(|conn| work(conn))?)
 }
 
-/// Retries a statement, if it is its own transaction, until no deadlock or serialization failure aborts it. At a
-/// session's default level above READ COMMITTED a single statement can fail with the latter. In an open transaction the
-/// statement runs once.
-fn autocommit_retry<T>(
-    conn: &mut PgConnection,
-    statement: impl Fn(&mut PgConnection) -> QueryResult<T>,
-) -> Result<T, Error> {
-    let autocommit_retry = depth::depth(conn)? == 0;
-    loop {
-        match statement(conn) {
-            Err(error) if autocommit_retry && is_retryable(&error) => {}
-            result => return Ok(result?),
-        }
-    }
-}
-
-fn is_retryable(error: &diesel::result::Error) -> bool {
-    matches!(
-        classify(error),
-        ErrorClass::SerializationFailure | ErrorClass::Deadlock
-    )
-}
-
 /// Whether the statement ended by the `lock_timeout` that `diesel_locks_acquire_slot` sets.
 fn is_lock_timeout(error: &Error) -> bool {
     matches!(error, Error::StatementTimeout { source } if classify(source) == ErrorClass::LockTimeout)
-}
-
-fn key(slot: &Slot) -> slot_sql::Key<'_> {
-    slot_sql::Key {
-        name: &slot.semaphore,
-        number: slot.number_i32(),
-        token: slot.token.as_bytes(),
-    }
 }
 
 thread_local! {
@@ -322,10 +243,7 @@ fn outcome(
         Acquired::Locked { number } => (number, 0),
         Acquired::TableLocked => return Ok(AttemptOutcome::TableLocked),
         Acquired::UnsuitableIsolation(level) => {
-            return Err(Error::UnsuitableIsolation {
-                resource: semaphore.to_string(),
-                reason: isolation_reason(level),
-            });
+            return Err(unsuitable_isolation(semaphore.to_string(), level));
         }
         Acquired::Refused { slots, any_free } => {
             return Ok(classify_refusal(

@@ -7,6 +7,7 @@ use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
 
+use crate::engine::literal;
 use crate::object_lock::acquire::Request;
 use crate::schema::postgres::diesel_locks_objects::{self, dsl};
 use crate::transaction::options::Access;
@@ -153,8 +154,7 @@ pub(super) fn lock_migrations() -> _ {
     select(pg_advisory_xact_lock(key))
 }
 
-/// BEGIN and the locks in one message of the simple protocol, which has no bound values: ids are written as hexadecimal
-/// digits, so that no id can end the literal.
+/// BEGIN and the locks in one message of the simple protocol, which has no bound values.
 pub(super) fn begin_and_acquire(request: &Request) -> String {
     let mut sql = format!("{BEGIN}; ");
     push_acquire_with_timeout(&mut sql, request);
@@ -190,8 +190,8 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
         sql,
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \
          set_config('diesel_locks.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', (x'{lock_limit:08x}'::int)::text, true), \
-         set_config('statement_timeout', (x'{limit:08x}'::int)::text, true); "
+         set_config('lock_timeout', '{lock_limit}', true), \
+         set_config('statement_timeout', '{limit}', true); "
     );
     push_acquire(sql, request);
     sql.push_str(
@@ -203,14 +203,14 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
 fn push_acquire(sql: &mut String, request: &Request) {
     if let [id] = request.ids.as_slice() {
         sql.push_str("SELECT diesel_locks_acquire_one(");
-        push_literal(sql, id.as_str());
+        literal::push_for_postgres(sql, id.as_str());
     } else {
         sql.push_str("SELECT diesel_locks_acquire(ARRAY[");
         for (position, id) in request.ids.iter().enumerate() {
             if position > 0 {
                 sql.push_str(", ");
             }
-            push_literal(sql, id.as_str());
+            literal::push_for_postgres(sql, id.as_str());
         }
         sql.push_str("]::text[]");
     }
@@ -219,18 +219,4 @@ fn push_acquire(sql: &mut String, request: &Request) {
     } else {
         ", false)"
     });
-}
-
-/// ASCII is the same in every server encoding; other ids are converted from UTF-8.
-fn push_literal(sql: &mut String, id: &str) {
-    let (before, each, after) = if id.is_ascii() {
-        ("E'", "\\x", "'")
-    } else {
-        ("convert_from('\\x", "", "', 'UTF8')")
-    };
-    sql.push_str(before);
-    for byte in id.bytes() {
-        let _ = write!(sql, "{each}{byte:02x}");
-    }
-    sql.push_str(after);
 }

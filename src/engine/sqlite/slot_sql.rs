@@ -8,15 +8,7 @@ use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::slot_queries;
 use crate::semaphore::backend::{Grant, LeaseRequest};
 
-slot_queries!(
-    sqlite,
-    Sqlite,
-    SqliteConnection,
-    str,
-    Text,
-    diesel::RunQueryDsl,
-    diesel::result::Error
-);
+slot_queries!(sqlite, Sqlite, SqliteConnection, str, Text);
 
 impl Clock for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -50,11 +42,6 @@ pub(super) fn free<'a>(name: &'a str) -> _ {
         .filter(slots::expires_us.le(now))
         .order(slots::number)
         .select(slots::number)
-}
-
-#[diesel::dsl::auto_type]
-pub(super) fn count<'a>(name: &'a str) -> _ {
-    slots::table.filter(slots::name.eq(name)).count()
 }
 
 /// The last slot's number, and the number and fence of a free slot.
@@ -122,18 +109,12 @@ pub(super) fn clear_token(name: &str, number: i32) -> impl ExecutableQuery {
 }
 
 pub(super) fn insert(name: &str, number: i32, fence: i64) -> impl ExecutableQuery {
-    diesel::insert_into(slots::table).values((
-        slots::name.eq(name),
-        slots::number.eq(number),
-        slots::fence.eq(fence),
-        slots::acquired_us.eq(DbNow {}),
-        slots::expires_us.eq(0_i64),
-        slots::hold_until_us.eq(0_i64),
-    ))
+    diesel::insert_into(slots::table).values(new_slot(name, number, fence))
 }
 
+/// Inserts the floor unless it exists.
 pub(super) fn insert_fence_floor(fence: i64) -> impl ExecutableQuery {
-    diesel::insert_into(diesel_locks_fences::table).values((
+    diesel::insert_or_ignore_into(diesel_locks_fences::table).values((
         diesel_locks_fences::id.eq(FENCE_ROW_ID),
         diesel_locks_fences::fence.eq(fence),
     ))
@@ -146,20 +127,27 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
     ))
 }
 
+/// Pushes the requested leases as a table, and the condition that joins a slot with its lease.
+fn push_asked<'b>(out: &mut AstPass<'_, 'b, Sqlite>, asked: &'b str) -> QueryResult<()> {
+    push!(out;
+        " FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, value ->> 'number' AS number, \
+         unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = asked;
+        ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
+         AND diesel_locks_slots.token = asked.token";
+    );
+    Ok(())
+}
+
 statement! {
     Sqlite, SqliteConnection;
     /// Renews leases. Raw, because the DSL has no JSON tables.
     RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
         push!(out;
-            "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW};
-            " + asked.lease_us) FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
-             value ->> 'number' AS number, unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us \
-             FROM json_each(", Text = self.asked;
-            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
-             AND diesel_locks_slots.token = asked.token \
-             RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW};
+            "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
         );
+        push_asked(&mut out, self.asked)?;
+        push!(out; " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW});
     }
 }
 
@@ -168,13 +156,8 @@ statement! {
     /// Releases slots. Raw for the reason of [`RenewBatch`].
     ReleaseBatch<'a> { asked: &'a str } -> BigInt,
     |self, out| {
-        push!(out;
-            "UPDATE diesel_locks_slots SET token = NULL, expires_us = CASE WHEN hold_until_us > "; {Sqlite::NOW};
-            " THEN hold_until_us ELSE 0 END FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, \
-             value ->> 'number' AS number, unhex(value ->> 'token') AS token FROM json_each(",
-                Text = self.asked;
-            ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
-             AND diesel_locks_slots.token = asked.token";
-        );
+        out.push_sql("UPDATE diesel_locks_slots");
+        push_released(&mut out);
+        push_asked(&mut out, self.asked)?;
     }
 }

@@ -11,16 +11,18 @@ use super::slot_sql;
 use super::{
     BUSY_STEP, begin_immediate, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
 };
+use crate::engine::slot_methods::slot_methods;
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, Grant, HeldRow, LeaseRequest,
-    RaiseOutcome, RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal,
-    lowest_grantable,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
+    RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal, lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
 /// The time that a change waits for the write lock, unless `busy_timeout` is longer.
 const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+slot_methods!(SqliteConnection, RunQueryDsl, diesel::result::Error);
 
 impl SemaphoreBackend for SqliteConnection {
     fn clock_resolution(_: &mut Self) -> Duration {
@@ -119,7 +121,7 @@ impl SemaphoreBackend for SqliteConnection {
 
     fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
         write(conn, |conn| {
-            let last = fence_floor(conn)?.max(slot_sql::largest_fence(conn)?);
+            let last = fence_floor(conn)?.max(largest_fence(conn)?);
             let Some(raised) = fence::raised(last, by) else {
                 return Ok(RaiseOutcome::TooLarge);
             };
@@ -142,31 +144,13 @@ impl SemaphoreBackend for SqliteConnection {
         conn: &mut Self,
         slot: &Slot,
         lease_us: i64,
-        state: Expiry,
+        expiry: Expiry,
     ) -> Result<usize, Error> {
-        write(conn, |conn| {
-            Ok(match state {
-                Expiry::Unexpired => slot_sql::RenewUnexpired {
-                    key: key(slot),
-                    lease_us,
-                }
-                .execute(conn)?,
-                Expiry::IncludeExpired => slot_sql::Renew {
-                    key: key(slot),
-                    lease_us,
-                }
-                .execute(conn)?,
-            })
-        })
+        write(conn, |conn| Ok(renew(conn, slot, lease_us, expiry)?))
     }
 
-    fn release(conn: &mut Self, slot: &Slot, state: Expiry) -> Result<usize, Error> {
-        write(conn, |conn| {
-            Ok(match state {
-                Expiry::Unexpired => slot_sql::ReleaseUnexpired { key: key(slot) }.execute(conn)?,
-                Expiry::IncludeExpired => slot_sql::Release { key: key(slot) }.execute(conn)?,
-            })
-        })
+    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        write(conn, |conn| Ok(release(conn, slot, expiry)?))
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
@@ -247,7 +231,7 @@ fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
     if let Some(fence) = slot_sql::fence_floor().get_result(conn).optional()? {
         return Ok(fence);
     }
-    let fence = slot_sql::largest_fence(conn)?;
+    let fence = largest_fence(conn)?;
     conn.execute_returning_count(&slot_sql::insert_fence_floor(fence))?;
     Ok(fence)
 }
@@ -307,12 +291,4 @@ fn write_deadline(conn: &mut SqliteConnection) -> Result<Deadline<'static>, Erro
     Ok(Deadline::new(Wait::AtMost(
         busy_timeout.max(DEFAULT_WRITE_TIMEOUT),
     )))
-}
-
-fn key(slot: &Slot) -> slot_sql::Key<'_> {
-    slot_sql::Key {
-        name: &slot.semaphore,
-        number: slot.number_i32(),
-        token: slot.token.as_bytes(),
-    }
 }

@@ -2,11 +2,18 @@
 //!
 //! Diesel hands on the message but not the number, and the server translates messages
 //! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a
-//! closure, of which only the error is there, the messages that matter stand here in all languages
-//! of MySQL 9 and MariaDB 10.11.
+//! closure, of which only the error is there, the messages that matter stand in [`translations`].
 
+mod translations;
+
+use translations::{
+    CERTIFICATION_FAILED, DEADLOCK, DURING_COMMIT, LOCK_WAIT_TIMEOUT, NOT_READY, NOT_TO_WAIT,
+    RECORD_HAS_CHANGED, STATEMENT_TIMEOUT,
+};
+
+use super::class::ErrorClass;
 use super::privileges::{MYSQL_PRIVILEGES, find_named_object};
-use super::{ErrorClass, TABLES};
+use crate::schema::TABLES;
 
 /// By the server's number of the error, and by the table that its message names in any language.
 pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
@@ -72,17 +79,6 @@ fn denied(message: &str) -> Option<ErrorClass> {
     find_named_object(rest.map_or(message, |(_, rest)| rest), MYSQL_PRIVILEGES)
 }
 
-/// Group Replication's, in all languages.
-const CERTIFICATION_FAILED: &str =
-    "Plugin instructed the server to rollback the current transaction.";
-
-/// Galera's, in all languages.
-const NOT_READY: &str = "WSREP has not yet prepared node for application use";
-
-/// MySQL's NOWAIT, in all languages.
-const NOT_TO_WAIT: &str =
-    "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
-
 fn record_has_changed(message: &str) -> bool {
     RECORD_HAS_CHANGED.iter().any(|(before, after)| {
         message
@@ -90,141 +86,6 @@ fn record_has_changed(message: &str) -> bool {
             .is_some_and(|rest| rest.ends_with(after))
     })
 }
-
-/// What stands before and after the table's name: MySQL's, and MariaDB's with more after it.
-const RECORD_HAS_CHANGED: &[(&str, &str)] = &[
-    (
-        "A(z) '",
-        "' tablaban talalhato rekord megvaltozott az utolso olvasas ota",
-    ),
-    (
-        "Cimpul a fost schimbat de la ultima citire a tabelei '",
-        "'",
-    ),
-    (
-        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
-        "' geändert",
-    ),
-    (
-        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
-        "' geändert. Versuchen Sie, die Transaktion neu zu starten",
-    ),
-    (
-        "El registro ha cambiado desde la ultima lectura de la tabla '",
-        "'",
-    ),
-    (
-        "El registro ha cambiado desde la ultima lectura de la tabla '",
-        "'; intente volver a comenzar la transacción",
-    ),
-    (
-        "Enregistrement modifié depuis sa dernière lecture dans la table '",
-        "'",
-    ),
-    (
-        "Enregistrement modifié depuis sa dernière lecture dans la table '",
-        "' : essayez de redémarrer la transaction",
-    ),
-    (
-        "Il record e` cambiato dall'ultima lettura della tabella '",
-        "'",
-    ),
-    (
-        "Il record e` cambiato dall'ultima lettura della tabella '",
-        "'; Provare a far ripartire la transazione",
-    ),
-    (
-        "Kirje tabelis '",
-        "' on muutunud viimasest lugemisest saadik",
-    ),
-    (
-        "Kirje tabelis '",
-        "' on muutunud viimasest lugemisest saadik; alusta transaktsiooni otsast",
-    ),
-    ("Posten er ændret siden sidste læsning '", "'"),
-    (
-        "Posten er ændret siden sidste læsning '",
-        "'; Prøv at genstarte transaktionen",
-    ),
-    ("Posten har blitt endret siden den ble lest '", "'"),
-    ("Posten har förändrats sedan den lästes i register '", "'"),
-    (
-        "Posten har förändrats sedan den lästes i register '",
-        "'. Försök att starta om transaktionen",
-    ),
-    ("Posten har vorte endra sidan den sist vart lesen '", "'"),
-    (
-        "Posten har vorte endra sidan den sist vart lesen '",
-        "'; Prøv å starte transaksjonen på nytt",
-    ),
-    ("Record has changed since last read in table '", "'"),
-    (
-        "Record has changed since last read in table '",
-        "'; try restarting transaction",
-    ),
-    (
-        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
-        "'",
-    ),
-    (
-        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
-        "'; Probeer herstart van de transactie",
-    ),
-    ("Registro alterado desde a última leitura da tabela '", "'"),
-    (
-        "Registro alterado desde a última leitura da tabela '",
-        "'. Tente reiniciar a transação",
-    ),
-    (
-        "Rekord został zmieniony od ostaniego odczytania z tabeli '",
-        "'",
-    ),
-    ("Slog je promenjen od zadnjeg čitanja tabele '", "'"),
-    (
-        "Slog je promenjen od zadnjeg čitanja tabele '",
-        "'; Probajte da restartujete transakciju",
-    ),
-    ("Záznam bol zmenený od posledného čítania v tabuľke '", "'"),
-    ("Záznam byl změněn od posledního čtení v tabulce '", "'"),
-    (
-        "Η εγγραφή έχει αλλάξει από την τελευταία φορά που ανασύρθηκε από τον πίνακα '",
-        "'",
-    ),
-    (
-        "Запис було змінено з часу останнього читання з таблиці '",
-        "'",
-    ),
-    (
-        "Запис було змінено з часу останнього читання з таблиці '",
-        "'; спробуйте перезапустити транзакцію.",
-    ),
-    (
-        "Запись изменилась с момента последней выборки в таблице '",
-        "'",
-    ),
-    (
-        "Запись изменилась с момента последней выборки в таблице '",
-        "'; Попробуйте перезапустить транзакцию",
-    ),
-    ("रिकॉर्ड टेबल '", "' पिछली बार प\u{95d}े जाने के बाद से बदल गया है"),
-    (
-        "ცხრილში '",
-        "' ჩანაწერი შეიცვალა ბოლო წაკითხვის შემდეგ. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
-    ),
-    (
-        "表 '",
-        "' の最後の読み込み時点から、レコードが変化しました。",
-    ),
-    (
-        "表 '",
-        "' の最後の読み込み時点から、レコードが変化しました。トランザクションを再試行してください。",
-    ),
-    ("这个表自上次读后数据有变化'", "';尝试重新启动事务"),
-    (
-        "테이블 '",
-        "'에서 마지막으로 읽은 후 Record가 변경되었습니다.",
-    ),
-];
 
 /// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
 fn during_commit(message: &str) -> Option<ErrorClass> {
@@ -238,76 +99,10 @@ fn during_commit(message: &str) -> Option<ErrorClass> {
     })
 }
 
-/// What stands before and after the number and its text.
-const DURING_COMMIT: &[(&str, &str)] = &[
-    ("Got error ", " during COMMIT"),
-    ("Chyba ", " při COMMIT"),
-    ("Erreur ", " lors du COMMIT"),
-    ("Fehler ", " beim COMMIT"),
-    ("Fick fel ", " vid COMMIT"),
-    ("Greška ", " za vreme izvršavanja komande 'COMMIT'"),
-    ("Kreeg fout ", " tijdens COMMIT"),
-    ("Modtog fejl ", " mens kommandoen COMMIT blev udført"),
-    ("Obtenido error ", " durante COMMIT"),
-    ("Obteve erro ", " durante COMMIT"),
-    ("Rilevato l'errore ", " durante il COMMIT"),
-    ("Viga ", " käsu COMMIT täitmisel"),
-    ("", " hiba a COMMIT vegrehajtasa soran"),
-    ("Отримано помилку ", " під час COMMIT"),
-    ("Получена ошибка ", " в процессе COMMIT"),
-    ("შეცდომა ", " COMMIT-ის დროს"),
-    ("COMMIT के दौरान ", " त्रुटि हुई"),
-    ("COMMIT中にエラー ", " が発生しました。"),
-    ("COMMIT时发生错误 ", ""),
-];
-
-const STATEMENT_TIMEOUT: &[&str] = &[
-    "Query execution was interrupted, maximum statement execution time exceeded",
-    "Query execution was interrupted (max_statement_time exceeded)",
-    "Can not lock user management caches for processing.",
-];
-
-const LOCK_WAIT_TIMEOUT: &[&str] = &[
-    "Lock wait timeout exceeded; try restarting transaction",
-    "Beim Warten auf eine Sperre wurde die zulässige Wartezeit überschritten. Bitte versuchen Sie, die Transaktion neu zu starten",
-    "E' scaduto il timeout per l'attesa del lock",
-    "Fick inte ett lås i tid ; Försök att starta om transaktionen",
-    "Kontrollaeg ületatud luku järel ootamisel; Proovi transaktsiooni otsast alata",
-    "Lock wacht tijd overschreden",
-    "Lock wait timeout overskredet",
-    "Tempo de espera (timeout) de travamento excedido. Tente reiniciar a transação",
-    "Tiempo de espera de bloqueo excedido; intente rearrancar la transacción",
-    "Timeout sur l'obtention du verrou",
-    "Vremenski limit za zaključavanje tabele je istekao; Probajte da ponovo startujete transakciju",
-    "Затримку очікування блокування вичерпано",
-    "Таймаут ожидания блокировки истек; попробуйте перезапустить транзакцию",
-    "ბლოკის მოლოდინის ვადა ამოიწურა. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
-    "ロック待ちがタイムアウトしました。トランザクションを再試行してください。",
-    "锁等待超时;尝试重新启动事务",
-];
-
-const DEADLOCK: &[&str] = &[
-    "Deadlock found when trying to get lock; try restarting transaction",
-    "Beim Versuch, eine Sperre anzufordern, ist ein Deadlock aufgetreten. Versuchen Sie, die Transaktion neu zu starten",
-    "Deadlock découvert en essayant d'obtenir les verrous : essayez de redémarrer la transaction",
-    "Deadlock gevonden tijdens lock-aanvraag poging; Probeer herstart van de transactie",
-    "Encontrado estancamiento (deadlock) al intentar obtener el bloqueo; intente volver a comenzar la transacción",
-    "Encontrado um travamento fatal (deadlock) quando tentava obter uma trava. Tente reiniciar a transação",
-    "Fick 'DEADLOCK' vid låsförsök av block/rad. Försök att starta om transaktionen",
-    "Lukustamisel tekkis tupik (deadlock); alusta transaktsiooni otsast",
-    "Trovato deadlock durante il lock; Provare a far ripartire la transazione",
-    "Unakrsno zaključavanje pronađeno kada sam pokušao da dobijem pravo na zaključavanje; Probajte da restartujete transakciju",
-    "Взаємне блокування знайдено під час спроби отримати блокування; спробуйте перезапустити транзакцію.",
-    "Возникла тупиковая ситуация в процессе получения блокировки; Попробуйте перезапустить транзакцию",
-    "ჩიხი ბლოკის მიღების მცდელობისას. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
-    "ロック取得中にデッドロックが検出されました。トランザクションを再試行してください。",
-    "试图锁定时发现僵局;尝试重新启动事务",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::classify::RequiredPrivilege;
+    use crate::error::classify::class::RequiredPrivilege;
 
     #[test]
     fn messages_are_known_in_german_and_spanish() {

@@ -11,7 +11,7 @@ use translations::{
     NO_RELATION, NOT_ON_A_STANDBY, STATEMENT, STATEMENT_TIMEOUT, UNLOGGED_IN_RECOVERY,
 };
 
-use super::ErrorClass;
+use super::class::ErrorClass;
 use super::privileges::{POSTGRES_PRIVILEGES, find_named_object};
 
 /// `None` for a message that is not known.

@@ -5,14 +5,7 @@
     allow(dead_code, reason = "without a server there are no privileges")
 )]
 
-use super::ErrorClass;
-
-/// The privileges on a table or function of this crate's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequiredPrivilege {
-    pub(crate) object: &'static str,
-    pub(crate) privileges: &'static str,
-}
+use super::class::{ErrorClass, RequiredPrivilege};
 
 const fn required(object: &'static str, privileges: &'static str) -> RequiredPrivilege {
     RequiredPrivilege { object, privileges }

@@ -1,6 +1,7 @@
 //! Classifies SQLite's errors, which exist in English only.
 
-use super::{ErrorClass, TABLES};
+use super::class::ErrorClass;
+use crate::schema::TABLES;
 
 /// `None` for a message that is not known.
 pub(super) fn classify(message: &str) -> Option<ErrorClass> {

@@ -1,13 +1,13 @@
 //! Release of slots whose guards are dropped, and of all slots at a shutdown.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::R2D2Connection;
 
+use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
-use crate::semaphore::acquire;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::polling::notify_released;
 use crate::{Error, Slot};
 
 /// When a release that failed is retried.
@@ -15,31 +15,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How long a release in the background waits for a connection.
 const POOL_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// How long a release is retried at most.
-const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
-
-/// A slot that is to be released.
-pub(super) struct PendingRelease {
-    slot: Slot,
-    /// The end of the lease, which needs no release.
-    deadline: Instant,
-    /// Dropped when the slot is released, or the lease has ended.
-    _done: Sender<()>,
-}
-
-impl PendingRelease {
-    /// Releases the slot before its lease ends after `remaining`.
-    pub(super) fn new(slot: Slot, remaining: Duration) -> (Self, Receiver<()>) {
-        let (done, receiver) = channel();
-        let pending = Self {
-            slot,
-            deadline: Instant::now() + remaining.min(MAX_RETRY_TIME),
-            _done: done,
-        };
-        (pending, receiver)
-    }
-}
 
 impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
@@ -96,7 +71,7 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
         let released = slots.iter().map(|slot| {
             let is_locked = locked.iter().any(|token| token == slot.token.as_bytes());
             if !is_locked {
-                acquire::notify_released(&slot.semaphore, 1, Some(slot.number));
+                notify_released(&slot.semaphore, 1, Some(slot.number));
             }
             !is_locked
         });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use uuid::Uuid;
 
-use super::release::PendingRelease;
+use super::pending_release::PendingRelease;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::semaphore::guard::state::State;
 use crate::{Error, LeaseOptions, Slot};

@@ -122,3 +122,43 @@ pub(crate) fn sql_injection_in_ids_has_no_effect<B: Backend>() {
     assert_eq!(database.rows(), i64::try_from(hostile.len()).expect("few"));
     assert_eq!(B::counter(&mut conn, 0), 0, "the table is still there");
 }
+
+/// `settings`: statements that change what a literal of text means in a session, by its escapes, quotes or bytes. The
+/// holder's ids stand in the SQL, the other session's are bound.
+pub(crate) fn settings_do_not_change_ids<B: Backend>(settings: &[&str]) {
+    let database = B::new();
+    let mut other = database.connect();
+    let ids = [
+        "BondBO:DK0015966592",
+        "BONDBO:DK0015966592",
+        "BondBO:DK0015966592 ",
+        "- a_b.c:d/e@f,g+h=i",
+        "a' OR 'a' = 'a",
+        "a\\' OR 1 -- ",
+        "a\\",
+        "\"a\"",
+        "$1 ? ; % |",
+        "表",
+        "é",
+    ];
+    for setting in settings {
+        let mut holder = database.connect();
+        B::sql(&mut holder, setting);
+        for retention in [Retention::Transient, Retention::Kept] {
+            for id in ids {
+                holder
+                    .with_object_lock(LockRequest::new(id).retention(retention), |_| {
+                        for another in ids {
+                            let lock = LockRequest::new(another).retention(retention);
+                            let tried = other.try_with_object_lock(lock, |_| Ok::<_, Error>(()))?;
+                            assert_eq!(tried.is_none(), id == another, "{setting}: {id} {another}");
+                        }
+                        Ok::<_, Error>(())
+                    })
+                    .expect("free");
+            }
+        }
+        let rows = i64::try_from(ids.len()).expect("few");
+        assert_eq!(database.rows(), rows, "{setting}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Checks that each statement of an open transaction sees what was committed before it.
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+
+use super::execute::Run;
+use super::sql;
+use super::sql::session_state::{Session, SessionState};
+use crate::engine::active_isolation::Begun;
+use crate::{Error, IsolationLevel, transaction::run};
+
+/// What is not known of the open transaction in which locks are acquired.
+#[derive(Clone, Copy)]
+pub(super) enum Unknown {
+    /// This crate has started it at the session's level: whether the closure reads what the last holder committed.
+    Level,
+    /// Also whether a transaction is open on the server.
+    Transaction,
+}
+
+impl Unknown {
+    /// `begun` is the transaction if this crate has started it: its level overrides the session's. Fails when the level
+    /// is known and unsuitable.
+    pub(super) fn of(
+        begun: Option<Begun>,
+        resource: impl FnOnce() -> String,
+    ) -> Result<Option<Self>, Error> {
+        match begun {
+            None => Ok(Some(Self::Transaction)),
+            Some(Begun(None)) => Ok(Some(Self::Level)),
+            Some(Begun(Some(IsolationLevel::ReadCommitted))) => Ok(None),
+            Some(Begun(Some(level))) => Err(unsuitable(resource(), level.sql())),
+        }
+    }
+
+    /// Reads the session's state and checks it.
+    pub(super) fn ask(
+        self,
+        conn: &mut MysqlConnection,
+        resource: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        let session = SessionState {}.get_result(conn)?;
+        self.check(conn, resource, session)
+    }
+
+    /// Fails in a transaction that reads from a snapshot, and when Diesel counts an open transaction and the server has
+    /// none, where no lock would last.
+    pub(super) fn check(
+        self,
+        conn: &mut MysqlConnection,
+        resource: impl FnOnce() -> String,
+        (level, in_transaction): Session,
+    ) -> Result<(), Error> {
+        if let Self::Transaction = self {
+            assert_in_transaction(conn, in_transaction)?;
+        }
+        if is_read_committed(level) {
+            Ok(())
+        } else {
+            Err(unsuitable(resource(), level_named(level)))
+        }
+    }
+}
+
+/// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
+/// reports it along with another result (`told`); for MySQL, which does not, this makes a savepoint.
+pub(super) fn assert_in_transaction(
+    conn: &mut MysqlConnection,
+    told: Option<i64>,
+) -> Result<(), Error> {
+    match told {
+        Some(1) => Ok(()),
+        Some(_) => Err(run::ended(None)),
+        None => Ok(conn.batch_execute(sql::ASSERT_OPEN).map_err(|error| {
+            if error.to_string().contains(sql::PROBE) {
+                run::ended(Some(error))
+            } else {
+                error.into()
+            }
+        })?),
+    }
+}
+
+/// Isolation levels in the order of their numbers in [`SessionState`], from 1.
+const LEVELS: [&str; 4] = [
+    "READ-UNCOMMITTED",
+    "READ-COMMITTED",
+    "REPEATABLE-READ",
+    "SERIALIZABLE",
+];
+
+/// Whether each statement at this level sees what was committed before it.
+fn is_read_committed(level: i64) -> bool {
+    matches!(level, 1 | 2)
+}
+
+fn level_named(level: i64) -> &'static str {
+    let position = usize::try_from(level - 1).ok();
+    let name = position.and_then(|position| LEVELS.get(position));
+    name.copied().unwrap_or("an unknown level")
+}
+
+fn unsuitable(resource: String, level: &str) -> Error {
+    Error::UnsuitableIsolation {
+        resource,
+        reason: format!(
+            "the isolation level is {level}, whose snapshot may be older than the lock: run the transaction with \
+             run_transaction and IsolationLevel::ReadCommitted, call the method outside of a transaction, or SET SESSION \
+             TRANSACTION ISOLATION LEVEL READ COMMITTED (the level of a plain SET TRANSACTION is not visible)"
+        ),
+    }
+}

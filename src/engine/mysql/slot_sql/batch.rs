@@ -1,0 +1,61 @@
+//! Renews and releases many slots.
+
+use diesel::QueryResult;
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::query_builder::AstPass;
+use diesel::sql_types::{BigInt, Integer, Text};
+
+use super::push_released;
+use crate::engine::clock::Clock;
+use crate::engine::raw_sql::{push, statement};
+
+/// The requested leases as a table, joined with the slots whose tokens match.
+const ASKED: &str = ", '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(2040) PATH '$.name', number INTEGER PATH '$.number', \
+     token VARCHAR(32) PATH '$.token', lease_us BIGINT PATH '$.lease_us')) AS asked \
+     STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = UNHEX(asked.name) \
+     AND slot.number = asked.number AND slot.token = UNHEX(asked.token)";
+
+/// The beginning of an update of the requested leases, except those whose row another session has locked.
+fn push_update<'b>(out: &mut AstPass<'_, 'b, Mysql>, asked: &'b str) -> QueryResult<()> {
+    push!(out;
+        "UPDATE (SELECT slot.name, slot.number, asked.lease_us FROM JSON_TABLE(", Text = asked; {ASKED};
+        " LIMIT 1000000 FOR UPDATE /*!80000 OF slot */ SKIP LOCKED) AS mine \
+         STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \
+         ON slot.name = mine.name AND slot.number = mine.number";
+    );
+    Ok(())
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither JSON tables
+    /// nor locks in a subquery.
+    RenewBatch<'a> { asked: &'a str } -> Integer,
+    |self, out| {
+        push_update(&mut out, self.asked)?;
+        push!(out; " SET slot.expires_us = GREATEST(slot.hold_until_us, "; {Mysql::NOW}; " + mine.lease_us)");
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Releases slots, except those whose row another session has locked. Raw for the reasons of [`RenewBatch`].
+    ReleaseBatch<'a> { asked: &'a str } -> Integer,
+    |self, out| {
+        push_update(&mut out, self.asked)?;
+        push_released(&mut out);
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Reads the remaining time of each lease whose token still matches. Identifies it by its position in the request,
+    /// from 1, because a broken client library loses texts but not numbers.
+    OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT asked.place, slot.expires_us - "; {Mysql::NOW};
+            " FROM JSON_TABLE(", Text = self.asked; {ASKED};
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Searches for free slots without locks.
+
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::prelude::*;
+use diesel::query_builder::AstPass;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
+
+use super::locked_tables::{AS_AN_UPDATE_ON_MYSQL, UNLESS_TABLE_LOCKED};
+use crate::engine::clock::{Clock, DbNow};
+use crate::engine::mysql::sql::limits::LIMIT_HINT;
+use crate::engine::mysql::sql::session_state::WRITER_UNKNOWN;
+use crate::engine::raw_sql::{push, statement};
+use crate::limits::FEW_SLOTS;
+use crate::schema::mysql::diesel_locks_slots as slots;
+
+/// The last slot's number, the time, and the number and fence of a free slot. In the row with the last slot's number,
+/// the third column is NULL and the fourth is the largest fence.
+pub(in crate::engine::mysql) type Candidate = (Option<i32>, i64, Option<i32>, Option<i64>);
+
+/// The flag: the server is MariaDB.
+pub(in crate::engine::mysql) const MARIADB_FLAG: i32 = 1;
+
+/// The flag: the session does not know yet that there is one writer.
+pub(in crate::engine::mysql) const WRITER_UNKNOWN_FLAG: i32 = 2;
+
+type CandidateSql = (
+    (
+        Nullable<Integer>,
+        BigInt,
+        Nullable<Integer>,
+        Nullable<BigInt>,
+    ),
+    Integer,
+);
+
+/// The floor of all fences: no deleted slot had a larger fence.
+const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
+
+/// Pushes the largest fence of a semaphore with many slots.
+fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
+    const { assert!(FEW_SLOTS == 100) };
+    push!(out;
+        "GREATEST("; {FLOOR};
+        ", IFNULL((SELECT MAX(fence) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
+        " AND number <= 100), 0), IFNULL((SELECT MAX(upper_fence) FROM diesel_locks_slots \
+         FORCE INDEX (diesel_locks_slots_fences) WHERE name = ", Binary = name;
+        "), 0))";
+    );
+    Ok(())
+}
+
+// A search reads rows that other sessions have just changed, and InnoDB rebuilds the version that the search may see.
+// For an entry of a secondary index it needs all versions of the row, which takes ten times as long as for the row
+// itself. So the search reads the rows in the order of the primary key as long as they are few.
+
+/// The number, fence and expiry of a slot, the time, the floor of all fences, and the flags [`MARIADB_FLAG`] and
+/// [`WRITER_UNKNOWN_FLAG`].
+pub(in crate::engine::mysql) type FewRow = (i32, i64, i64, i64, i64, i32);
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates them: aggregates
+    /// in SQL take longer.
+    ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
+            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN};
+            ") FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number <= ", Integer = &self.permits;
+            " + 1";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
+    /// with the last number and the largest fence.
+    ///
+    /// Raw, because the DSL has no UNION of parts with limits. A join of derived tables would take longer than all the
+    /// rest.
+    ScanExpiryIndex<'a> { name: &'a [u8] } -> CandidateSql,
+    |self, out| {
+        const { assert!(FEW_SLOTS == 100) };
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "(SELECT "; {LIMIT_HINT}; "NULL AS slots, "; {Mysql::NOW};
+            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
+             WHERE name = ", Binary = self.name;
+            " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
+            " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
+            ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
+             WHERE name = ", Binary = self.name;
+            " AND upper_expires_us <= "; {Mysql::NOW};
+            " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+        );
+        last_of_many(&mut out, self.name)?;
+        push!(out;
+            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = self.name;
+            ")";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Reads the largest fence.
+    LastFence<'a> { name: &'a [u8] } -> BigInt,
+    |self, out| {
+        push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE_ON_MYSQL});
+        last_of_many(&mut out, self.name)?;
+    }
+}
+
+/// Searches for a free slot among certain slots.
+#[diesel::dsl::auto_type]
+pub(in crate::engine::mysql) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq_any(open))
+        .filter(slots::expires_us.le(now))
+        .order(slots::number)
+        .limit(1_i64)
+        .select((
+            slots::number.nullable(),
+            now,
+            slots::number.nullable(),
+            slots::fence.nullable(),
+        ))
+}

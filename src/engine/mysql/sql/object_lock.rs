@@ -1,0 +1,98 @@
+//! Locks rows one by one, and the named lock of an id.
+
+use diesel::dsl::{auto_type, delete as delete_from, insert_into};
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
+
+use super::limits::LIMIT_HINT;
+use super::session_state::{
+    IN_TRANSACTION, ISOLATION_LEVEL, InTransaction, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
+};
+use crate::engine::raw_sql::{push, statement};
+use crate::schema::mysql::diesel_locks_objects::{self, dsl};
+
+/// Locks the row if it exists; waits while another transaction holds it.
+#[auto_type]
+pub(in crate::engine::mysql) fn lock_row<'a>(id: &'a [u8]) -> _ {
+    let session: (SessionLevel, InTransaction) = (SessionLevel, InTransaction);
+    let unknown: WriterUnknown = WriterUnknown;
+    diesel_locks_objects::table
+        .select((session, unknown))
+        .filter(dsl::id.eq(id))
+        .for_update()
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// `lock_row` without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
+    /// NOWAIT does not apply to a locked table.
+    LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT "; {LIMIT_HINT}; {ISOLATION_LEVEL}; ", "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
+            " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
+            " FOR UPDATE NOWAIT";
+        );
+    }
+}
+
+#[auto_type]
+pub(in crate::engine::mysql) fn insert<'a>(id: &'a [u8], kept: bool) -> _ {
+    insert_into(diesel_locks_objects::table).values((dsl::id.eq(id), dsl::kept.eq(kept)))
+}
+
+#[auto_type]
+pub(in crate::engine::mysql) fn delete<'a>(id: &'a [u8]) -> _ {
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
+}
+
+/// Locks kept rows that are not locked, and returns them.
+#[auto_type]
+pub(in crate::engine::mysql) fn free_kept(limit: i64) -> _ {
+    diesel_locks_objects::table
+        .select(dsl::id)
+        .filter(dsl::kept)
+        .limit(limit)
+        .for_update()
+        .skip_locked()
+}
+
+#[auto_type]
+pub(in crate::engine::mysql) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
+    delete_from(diesel_locks_objects::table.filter(dsl::id.eq_any(ids)))
+}
+
+/// The name of an object's named lock. GET_LOCK's names are those of the whole server, ignore case and have at most 64
+/// characters, so the name is a digest of database and id. If two ids ever had the same digest, one would wait a moment
+/// longer: the object lock is the row.
+pub(super) const NAMED_LOCK: &str =
+    "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
+pub(super) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Returns 1 if the named lock is acquired, 0 if another session held it until the time-out, and NULL if
+    /// interrupted; and [`WRITER_UNKNOWN`].
+    AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
+    |self, out| {
+        push!(out;
+            "SELECT GET_LOCK("; {NAMED_LOCK}, Binary = self.id;
+            {NAMED_LOCK_END}; ", ", Integer = &self.seconds;
+            "), "; {WRITER_UNKNOWN};
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Has no effect if this session does not hold the named lock. Not a SELECT, which may return an error in place of
+    /// its row.
+    ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,
+    |self, out| {
+        push!(out;
+            "DO RELEASE_LOCK("; {NAMED_LOCK}, Binary = self.id;
+            {NAMED_LOCK_END}; ")";
+        );
+    }
+}

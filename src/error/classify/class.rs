@@ -1,0 +1,33 @@
+//! What kind of error a database reports.
+
+/// The class of a database error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "no engine has all of them")]
+pub(crate) enum ErrorClass {
+    Deadlock,
+    SerializationFailure,
+    LockTimeout,
+    /// SQLite: another connection writes.
+    Busy,
+    LockNotAvailable,
+    StatementTimeout,
+    ReadOnly,
+    MissingTables,
+    InsufficientPrivilege(RequiredPrivilege),
+    PreparedStatementMismatch,
+    TransactionAborted,
+    OutcomeUnknown,
+    TooManyIds {
+        ids: usize,
+        limit: usize,
+    },
+    LockTableFull,
+    Other,
+}
+
+/// The privileges on a table or function of this crate's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequiredPrivilege {
+    pub(crate) object: &'static str,
+    pub(crate) privileges: &'static str,
+}

@@ -1,0 +1,91 @@
+//! The queues of all names.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::waiters::{FairShare, NameQueues, Released};
+
+/// `K` is the name of what is waited for, `T` the target.
+pub(crate) struct Queues<K, T> {
+    by_name: Mutex<HashMap<K, NameQueues<T>>>,
+    /// The number of tickets. While it is zero, a release takes no lock.
+    pub(super) tickets: AtomicUsize,
+    /// Whether a name was found to have several targets. From then on a new waiter identifies its target first.
+    pub(super) ambiguous: AtomicBool,
+    /// The shares of other processes, by the hashes of the names. They outlive the queues, which are often empty for a
+    /// moment, and their number does not grow.
+    shares: Mutex<[FairShare; SHARES]>,
+}
+
+const SHARES: usize = 64;
+
+impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_name: Mutex::default(),
+            tickets: AtomicUsize::new(0),
+            ambiguous: AtomicBool::new(false),
+            shares: Mutex::new([FairShare::default(); SHARES]),
+        }
+    }
+
+    /// The number of tickets.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.tickets.load(Ordering::SeqCst)
+    }
+
+    /// Has the waiters of a name ask whether they are stopped.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn wake_all<Q: Eq + Hash + ?Sized>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        if let Some(queues) = self.lock().get(key) {
+            let waiters = queues
+                .by_target
+                .iter()
+                .flat_map(|queue| queue.waiters.values());
+            waiters.for_each(|waiter| waiter.wake.notify_one());
+        }
+    }
+
+    /// Notifies waiters that `count` slots were released in this process, whatever their target, and among them
+    /// `number` if it is known.
+    pub(crate) fn notify_released<Q: Eq + Hash + ?Sized>(
+        &self,
+        key: &Q,
+        count: usize,
+        number: Option<u32>,
+    ) where
+        K: Borrow<Q>,
+    {
+        if self.tickets.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(queues) = self.lock().get_mut(key) {
+            queues.missed = queues.first_queries().min(queues.missed + count);
+            let now = Instant::now();
+            let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+            let share = &mut shares[usize::try_from(hash % SHARES as u64).unwrap_or(0)];
+            let identified = queues.by_target.iter_mut();
+            for queue in identified.filter(|queue| queue.target.is_some()) {
+                // Notifying more than there are waiters has no effect.
+                for _ in 0..count.min(queue.waiters.len()) {
+                    queue.hand_over_or_yield(now, Released(number), share);
+                }
+            }
+        }
+    }
+}
+
+impl<K, T> Queues<K, T> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, NameQueues<T>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

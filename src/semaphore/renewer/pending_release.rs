@@ -1,0 +1,31 @@
+//! Releases that the renewer's thread has still to do.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::Slot;
+
+/// How long a release is retried at most.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
+
+/// A slot that is to be released.
+pub(super) struct PendingRelease {
+    pub(super) slot: Slot,
+    /// The end of the lease, which needs no release.
+    pub(super) deadline: Instant,
+    /// Dropped when the slot is released, or the lease has ended.
+    _done: Sender<()>,
+}
+
+impl PendingRelease {
+    /// Releases the slot before its lease ends after `remaining`.
+    pub(super) fn new(slot: Slot, remaining: Duration) -> (Self, Receiver<()>) {
+        let (done, receiver) = channel();
+        let pending = Self {
+            slot,
+            deadline: Instant::now() + remaining.min(MAX_RETRY_TIME),
+            _done: done,
+        };
+        (pending, receiver)
+    }
+}
