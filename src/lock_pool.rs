@@ -203,9 +203,14 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
                 continue;
             }
             let mut conn = self.connection(request)?;
-            if C::begin_with_locks(&mut *conn, &attempt)? == LockOutcome::Acquired {
-                ticket.finish();
-                return Ok(conn);
+            match C::begin_with_locks(&mut *conn, &attempt) {
+                Ok(LockOutcome::Acquired) => {
+                    ticket.finish();
+                    return Ok(conn);
+                }
+                // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
+                Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. }) => {}
+                Err(error) => return Err(error),
             }
             drop(conn);
             if request.wait == Wait::No {
