@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 use diesel::prelude::*;
+use diesel_locks::RetryPolicy;
 use diesel_locks::prelude::*;
 
 diesel::table! { invoices (number) { number -> BigInt, customer -> Text } }

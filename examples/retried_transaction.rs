@@ -8,6 +8,7 @@ use std::thread;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use diesel_locks::{IsolationLevel, RetryPolicy};
 
 diesel::table! { accounts (id) { id -> Integer, money -> Integer } }
 

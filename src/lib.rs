@@ -7,6 +7,7 @@
 //! | task | use |
 //! |---|---|
 //! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`]; for several objects [`with_object_locks`] |
+//! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
 //! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), or [`try_acquire_slot`] |
 //! | a job that a timer starts on every server, and that one server is to run | a semaphore with one permit and [`LeaseOptions::hold_at_least`] |
@@ -84,6 +85,7 @@
 //! ```
 //! # use diesel::prelude::*;
 //! use diesel_locks::prelude::*;
+//! use diesel_locks::RetryPolicy;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut conn = SqliteConnection::establish(":memory:")?;

@@ -3,6 +3,8 @@
 //! Others are constants of their types: [`LeaseOptions::SHORTEST`](crate::LeaseOptions::SHORTEST),
 //! [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST), [`Wait::LONGEST`](crate::Wait::LONGEST).
 
+use std::time::Duration;
+
 /// The maximum length of an object's id, in characters (Unicode scalar values).
 pub const MAX_ID_CHARS: usize = 255;
 
@@ -18,6 +20,10 @@ pub const MAX_PERMITS: u32 = 100_000;
 /// On PostgreSQL, objects of a request with [`Retention::Transient`](crate::Retention::Transient) that already have a kept
 /// row count too. Each takes an entry in the server's lock table, which has 6400 entries by default.
 pub const MAX_KEPT_IDS: usize = 1000;
+
+/// The durations of a lease; public as constants of [`LeaseOptions`](crate::LeaseOptions).
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 /// The number of ids that an error names.
 pub(crate) const NAMED_IDS: usize = 10;

@@ -276,6 +276,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ///
     /// ```
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::IsolationLevel;
     ///
     /// const READ_COMMITTED: TransactionOptions =
     ///     TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
@@ -327,6 +328,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// ```
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::Retention;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;

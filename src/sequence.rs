@@ -65,6 +65,7 @@ pub trait SequenceExt: SequenceBackend {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{IsolationLevel, RetryPolicy};
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
@@ -104,6 +105,7 @@ pub trait SequenceExt: SequenceBackend {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::RetryPolicy;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///

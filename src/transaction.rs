@@ -96,6 +96,7 @@ pub trait TransactionExt: TransactionBackend {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{IsolationLevel, RetryPolicy};
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     ///
@@ -143,6 +144,7 @@ pub trait TransactionExt: TransactionBackend {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::RetryPolicy;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     ///
     /// let retry = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use diesel::QueryResult;
+use diesel_locks::IsolationLevel;
 use diesel_locks::prelude::*;
 use serde_json::json;
 

@@ -1,6 +1,7 @@
 //! What is measured: one transaction around some work, with the lock of a variant.
 
 use diesel::QueryResult;
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 
 use super::backend::Backend;

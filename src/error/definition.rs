@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::human::{Exact, Rounded, counted, limit_shown};
 use super::{InvalidName, InvalidObjectId};
-use crate::limits::MAX_PERMITS;
-use crate::{LeaseOptions, Wait};
+use crate::Wait;
+use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
 
 #[doc = include_str!("page.md")]
 #[derive(Debug, Error)]
@@ -341,7 +341,7 @@ pub enum Error {
     /// The lease is too short or too long. Nothing was sent to the database.
     #[error(
         "invalid lease of {}: {reason} ({} to {} are allowed)",
-        Exact(*requested), Exact(LeaseOptions::SHORTEST), Exact(LeaseOptions::LONGEST)
+        Exact(*requested), Exact(SHORTEST_LEASE), Exact(LONGEST_LEASE)
     )]
     InvalidLease {
         /// The duration requested.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
+use crate::limits::{LONGEST_LEASE, SHORTEST_LEASE};
 use crate::name::{self, NameKind};
 
 /// The options of a lease: its duration, the holder's text, and a minimum hold time.
@@ -36,10 +37,10 @@ pub struct LeaseOptions {
 
 impl LeaseOptions {
     /// The shortest lease: 1 ms.
-    pub const SHORTEST: Duration = Duration::from_millis(1);
+    pub const SHORTEST: Duration = SHORTEST_LEASE;
 
     /// The longest lease: 36,525 days, about 100 years.
-    pub const LONGEST: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+    pub const LONGEST: Duration = LONGEST_LEASE;
 
     /// A lease that expires after `duration` unless it is renewed or released before.
     pub fn new(duration: Duration) -> Self {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool};
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention};
 
 use crate::nodes::{Nodes, Tests, await_that};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, assume_single_writer, migrate};
+use diesel_locks::{Error, Retention, RetryPolicy, assume_single_writer, migrate};
 
 use crate::nodes::{Database, Nodes, Tests, await_that, number};
 

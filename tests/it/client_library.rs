@@ -11,7 +11,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer};
+use diesel_locks::{Error, Retention, SlotRenewer};
 
 use crate::behaviour::slots::{one_hour, single_slot};
 use crate::subprocess::RENEWED_LEASE;

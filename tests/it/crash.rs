@@ -6,8 +6,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::threads::LONG;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer};
+use diesel_locks::{Error, Retention, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;

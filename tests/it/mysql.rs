@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
 use crate::behaviour;
 use crate::support::Backend;

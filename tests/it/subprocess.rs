@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use diesel_locks::SlotRenewer;
 use diesel_locks::prelude::*;
+use diesel_locks::{Retention, SlotRenewer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::pgbouncer::Pooled;

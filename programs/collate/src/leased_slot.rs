@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
+use diesel_locks::{RetryPolicy, Slot};
 use program_support::child_process::report;
 use program_support::stop;
 

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 use serde::{Deserialize, Serialize};
 

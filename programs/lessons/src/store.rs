@@ -3,6 +3,7 @@
 use diesel::connection::AnsiTransactionManager;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
+use diesel_locks::IsolationLevel;
 use diesel_locks::prelude::*;
 
 pub(crate) trait Store:

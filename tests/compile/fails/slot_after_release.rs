@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
+use diesel_locks::Slot;
 
 fn finish(conn: &mut PgConnection, mut slot: Slot) -> diesel_locks::Result<()> {
     conn.release_slot(slot)?;

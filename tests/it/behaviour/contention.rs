@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 
 use crate::support::Backend;

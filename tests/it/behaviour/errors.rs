@@ -1,7 +1,7 @@
 //! Errors that say what is wrong and what to do.
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::support::Backend;
 use crate::support::threads::{begin, roll_back};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 
 use crate::subprocess::Subprocess;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use diesel::connection::{Connection, InstrumentationEvent};
-use diesel_locks::Error;
 use diesel_locks::error::InvalidObjectId;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::support::Backend;
 

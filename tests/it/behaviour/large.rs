@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use diesel_locks::Error;
 use diesel_locks::limits::MAX_KEPT_IDS;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::support::Backend;
 use crate::support::threads::Holder;

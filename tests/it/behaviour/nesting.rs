@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use diesel::Connection;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::support::Backend;
 use crate::support::threads::{result_of, spawn};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel::r2d2::R2D2Connection;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use super::sequences::unique_name;
 use super::slots::{acquire, one_hour, single_slot};

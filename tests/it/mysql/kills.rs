@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;

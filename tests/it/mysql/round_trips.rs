@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention};
 
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::CacheSize;
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
 use crate::support::Backend;
 use crate::support::backend::counters;

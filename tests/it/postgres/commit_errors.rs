@@ -5,8 +5,8 @@ use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel::result::DatabaseErrorKind::UniqueViolation;
 use diesel::result::Error::DatabaseError;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use crate::support::Backend;
 use crate::support::postgres::Postgres;

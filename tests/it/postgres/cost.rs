@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use super::read;
 use crate::support::Backend;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 
 use crate::behaviour;
 use crate::support::Backend;

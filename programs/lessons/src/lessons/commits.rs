@@ -1,8 +1,8 @@
 //! A transaction that fails at COMMIT, where reads see a snapshot at SERIALIZABLE (PostgreSQL).
 
 use anyhow::{Result, bail, ensure};
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use super::{select, update};
 use crate::barrier::{Barrier, both};

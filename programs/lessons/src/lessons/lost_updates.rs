@@ -1,7 +1,7 @@
 //! Updates that are lost without an error.
 
 use anyhow::{Result, bail, ensure};
-use diesel_locks::prelude::*;
+use diesel_locks::IsolationLevel;
 
 use super::{select, update};
 use crate::runner::LessonRunner;

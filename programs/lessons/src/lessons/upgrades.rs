@@ -1,8 +1,8 @@
 //! A shared lock that is upgraded by an UPDATE.
 
 use anyhow::{Result, ensure};
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use super::{FOR_UPDATE, select, update};
 use crate::barrier::{Barrier, both};

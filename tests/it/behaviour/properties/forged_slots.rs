@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState};
+use diesel_locks::{Error, LeaseState, Slot};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

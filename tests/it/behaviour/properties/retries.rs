@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, RetryPolicy};
 use proptest::prelude::*;
 
 use super::{refused, says};

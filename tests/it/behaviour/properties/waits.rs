@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use diesel_locks::Slot;
 use diesel_locks::prelude::*;
 
 use super::steps::{SEMAPHORES, SESSIONS};

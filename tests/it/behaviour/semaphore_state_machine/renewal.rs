@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState};
+use diesel_locks::{Error, LeaseState, Slot};
 
 use super::model::{Key, NAMES, key_of};
 use super::steps::SESSIONS;

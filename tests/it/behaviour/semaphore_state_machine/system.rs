@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use diesel_locks::Slot;
 use diesel_locks::prelude::*;
 
 use super::model::{Model, NAMES};

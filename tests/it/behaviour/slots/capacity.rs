@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use diesel_locks::Slot;
 use diesel_locks::limits::MAX_PERMITS;
 use diesel_locks::prelude::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState};
+use diesel_locks::{Error, LeaseState, Slot};
 
 use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot};
 use crate::support::Backend;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diesel_locks::Error;
 use diesel_locks::error::InvalidName;
 use diesel_locks::limits::MAX_PERMITS;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, Slot};
 
 use super::{acquire, expire_lease, is_full, one_hour, run_concurrently};
 use crate::support::Backend;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use diesel::Connection;
 use diesel::connection::SimpleConnection;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
 use crate::behaviour::slots::{acquire, one_hour};
 use crate::support::Backend;

@@ -9,7 +9,7 @@ use diesel::connection::Connection;
 use diesel::result::DatabaseErrorKind::SerializationFailure;
 use diesel::result::Error::DatabaseError;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, TransactionError};
+use diesel_locks::{Error, IsolationLevel, RetryPolicy, TransactionError};
 
 use crate::behaviour::events::Collector;
 use crate::behaviour::slots::run_concurrently;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use crate::support::Backend;
 use crate::support::threads::{begin, commit, result_of, roll_back, spawn};

@@ -4,6 +4,7 @@ use std::thread;
 
 use diesel::QueryResult;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel_locks::IsolationLevel;
 use diesel_locks::prelude::*;
 use torture_history::{
     ErrorKind, InjectedFault, Outcome, Request, Row, TransactionMethod, workload_spec,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{LeaseState, SlotGuard};
+use diesel_locks::{LeaseState, Slot, SlotGuard};
 use torture_history::{Moment, Outcome, SlotHeld, WaitLimit, workload_spec};
 
 use super::context::WorkerContext;

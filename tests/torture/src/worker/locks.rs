@@ -1,5 +1,6 @@
 //! Object locks around a counter that is read and written.
 
+use diesel_locks::Retention;
 use diesel_locks::prelude::*;
 use torture_history::{Outcome, WaitLimit};
 

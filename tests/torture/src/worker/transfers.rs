@@ -1,6 +1,6 @@
 //! Transfers between accounts, without a lock of the library's: transactions that are tried again.
 
-use diesel_locks::prelude::*;
+use diesel_locks::IsolationLevel;
 use torture_history::Outcome;
 
 use super::context::WorkerContext;
