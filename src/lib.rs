@@ -59,9 +59,10 @@
 //! # fn main() -> Result<(), diesel_locks::Error> {
 //! # let directory = tempfile::tempdir().expect("a directory");
 //! # let url = directory.path().join("app.db").display().to_string();
-//! let pool = Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new(url))?;
-//! diesel_locks::migrate(&mut pool.get()?)?;
-//! let renewer = SlotRenewer::new(pool); // once, when the application starts
+//! let manager = ConnectionManager::<SqliteConnection>::new(url);
+//! let renewer_pool = Pool::builder().max_size(2).build(manager)?; // the application's work has another one
+//! diesel_locks::migrate(&mut renewer_pool.get()?)?;
+//! let renewer = SlotRenewer::new(renewer_pool); // once, when the application starts
 //!
 //! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
@@ -79,8 +80,8 @@
 //!
 //! # Sequences and transactions
 //!
-//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction of this crate has an isolation
-//! level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it.
+//! A number of a gap-free sequence belongs to the transaction that drew it. A transaction of this crate can
+//! have an isolation level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it.
 //!
 //! ```
 //! # use diesel::prelude::*;
@@ -102,9 +103,11 @@
 //! # Where to find what
 //!
 //! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
-//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks without a connection.
+//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks without a connection, until a `StopToken` is
+//!   stopped.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
-//!   [`Slot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a `SlotGuard` holds one.
+//!   [`Slot`], [`LeaseState`], [`HeldSlot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
+//!   `SlotGuard` holds one.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
 //!   application's own error type.
@@ -125,7 +128,8 @@
 //! # In tests
 //!
 //! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`] and the
-//! methods that purge or register return [`Error::AlreadyInTransaction`]. On MySQL and MariaDB, at their default isolation
+//! methods that purge or register return [`Error::AlreadyInTransaction`], and the first use of a semaphore
+//! [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default isolation
 //! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
 //! its own database.
 //!
@@ -134,7 +138,7 @@
 //! None is on by default.
 //!
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
-//! - `r2d2`: Diesel's connection pool, `SlotRenewer` and `SlotGuard`.
+//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `Error::Pool`, `Error::Stopped`.
 //!
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md

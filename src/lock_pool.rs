@@ -27,7 +27,7 @@ pub use stop::{StopOnDrop, StopToken};
 ///
 /// Requests for the same objects wait in a queue of the process, in the order in which they came. Only the first one
 /// asks the database, without waiting there: every 20 to 100 ms, and at once when a holder of this `LockPool`
-/// releases the lock. It borrows a connection for each attempt. So 1,000 requests that wait for 10 objects use 10
+/// releases the lock. (At most a twentieth of the time a released lock is left to other processes for a moment.) It borrows a connection for each attempt. So 1,000 requests that wait for 10 objects use 10
 /// connections at most, for a few milliseconds each. On SQLite, where one transaction excludes all others, all requests
 /// wait in one queue.
 ///

@@ -272,7 +272,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// [`Error::UnsuitableIsolation`], [`Error::Deadlock`], [`Error::SeveralWriters`], [`Error::InvalidObjectId`],
     /// [`Error::TooManyIds`], [`Error::InvalidWait`], and the [common errors](crate::Error#common-errors).
     ///
-    /// This works on all servers. On SQLite leave the level out:
+    /// This works on PostgreSQL, MySQL and MariaDB. SQLite has no READ COMMITTED (`Error::Unsupported`): leave the level out
+    /// there. [`with_object_lock`](Self::with_object_lock) outside a transaction works on every engine.
     ///
     /// ```
     /// use diesel_locks::prelude::*;

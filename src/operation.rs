@@ -15,8 +15,8 @@
 /// | [`with_object_lock`], [`with_object_locks`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default; up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
 /// | [`try_with_object_lock`], [`try_with_object_locks`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
 /// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
-/// | [`try_acquire_slot`], [`try_with_slot`] | not for a slot; for statements of other sessions that lock a free slot, 30 ms; for its turn in the process, 10 ms; for a session that adds or removes slots, 2 s | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
-/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`]; then for the statement that is running | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | a grant of [`acquire_slot`] waits for other writers up to SQLite's limit, even if [`Wait`] is shorter |
+/// | [`try_acquire_slot`], [`try_with_slot`] | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
+/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`], and one more statement | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | a grant of [`acquire_slot`] waits for other writers up to SQLite's limit, even if [`Wait`] is shorter |
 /// | [`renew_slot`], [`release_slot`] | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | [`StatementTimeout`] | waits for other writers up to SQLite's limit, then [`LockTimeout`] |
 /// | [`pin_slot`] | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
 /// | [`force_release_all`] | as [`release_slot`], for each slot | the session's limit for each | [`StatementTimeout`] | as [`renew_slot`] |
@@ -31,7 +31,8 @@
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot | 200 ms | | |
 ///
 /// [`Wait::AtMost`] includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of
-/// the table without [`Wait`] do not: they wait up to the session's limit, on MySQL and MariaDB `lock_wait_timeout`.
+/// the table without [`Wait`] do not: for a locked table they wait up to `lock_timeout` on PostgreSQL, and up to
+/// `lock_wait_timeout` on MySQL and MariaDB.
 ///
 /// To limit a draw on PostgreSQL, send `SET LOCAL lock_timeout = '2s'` in its transaction.
 ///

@@ -25,7 +25,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
 /// | isolation level, read-only | the session's | [`TransactionOptions`], for this transaction only |
 /// | after a deadlock, a serialization failure or SQLite's "database is locked" | returns the error | retries, with a [`RetryPolicy`] |
 /// | the closure ignores an error with which the server ended the transaction | may return `Ok` | returns [`Error::TransactionAborted`] |
-/// | SQLite | BEGIN: a later write may fail while another connection writes | `BEGIN IMMEDIATE`: waits at the start |
+/// | SQLite | BEGIN: a later write may fail while another connection writes | `BEGIN IMMEDIATE`: waits at the start, up to `busy_timeout` (0 in Diesel) |
 /// | in an open transaction | opens a savepoint | returns [`Error::AlreadyInTransaction`] |
 ///
 /// # The error type of a closure

@@ -14,6 +14,17 @@ impl Error {
         )
     }
 
+    /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy
+    /// now: [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`; or whether the
+    /// application has stopped it (`Error::Stopped`). A web service answers 503.
+    pub fn is_busy(&self) -> bool {
+        #[cfg(feature = "r2d2")]
+        if matches!(self, Self::Pool(_) | Self::Stopped { .. }) {
+            return true;
+        }
+        self.is_timeout() || self.is_unavailable()
+    }
+
     /// Returns whether the lock or all slots are held ([`Error::Unavailable`]).
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })

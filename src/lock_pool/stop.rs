@@ -19,6 +19,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// drop(hang_up); // the handler's future was dropped
 /// assert!(request.is_stopped() && !shutdown.is_stopped());
 /// ```
+///
+/// An asynchronous handler. When the client hangs up, the framework drops the future, and with it the guard:
+///
+/// ```
+/// use diesel_locks::StopToken;
+/// # use diesel_locks::Error;
+/// # #[derive(Clone)] struct Service { shutdown: StopToken }
+/// # impl Service {
+/// #     fn deposit(&self, _: &StopToken, _: i64, _: i64) -> Result<(), Error> { Ok(()) }
+/// #     fn status(_: &Error) -> u16 { 503 }
+/// # }
+/// # mod tokio { pub mod task {
+/// #     pub async fn spawn_blocking<T>(work: impl FnOnce() -> T) -> Result<T, std::convert::Infallible> { Ok(work()) }
+/// # } }
+///
+/// /// The HTTP status.
+/// async fn deposit(service: Service, account: i64, amount: i64) -> u16 {
+///     let client = service.shutdown.child();
+///     let _hang_up = client.stop_on_drop(); // a name: `_` alone would drop it at once
+///     let client = client.clone();
+///     let work = tokio::task::spawn_blocking(move || service.deposit(&client, account, amount));
+///     match work.await {
+///         Ok(Ok(())) => 204,
+///         Ok(Err(error)) => Service::status(&error),
+///         Err(_panicked) => 500,
+///     }
+/// }
+/// ```
 #[derive(Clone, Default)]
 pub struct StopToken(Arc<State>);
 

@@ -6,7 +6,8 @@ use crate::ObjectId;
 
 /// How long to wait for a lock or a slot that is held. The default is [`Wait::Forever`].
 ///
-/// The methods without `try_` wait; those with `try_` do not, and take no other `Wait` than [`Wait::No`].
+/// Methods that lock or acquire wait, except those with `try_` and `SlotRenewer::run`. Those with `try_` take no other `Wait`
+/// than [`Wait::No`].
 /// [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
@@ -99,11 +100,11 @@ impl LockRequest {
         }
     }
 
-    /// Sets how long to wait if the lock is held; for several objects, for all of them together. [`Wait::Forever`] if it is
-    /// not set.
+    /// Sets how long to wait if the lock is held; for several objects, for all of them together.
     ///
-    /// A method that does not wait (`try_..`) returns [`Error::ConflictingWait`](crate::Error::ConflictingWait) for a request
-    /// with another wait than [`Wait::No`].
+    /// If it is not set, methods of a connection wait without limit, a `LockPool` waits as long as its pool waits for a
+    /// connection, and methods with `try_` do not wait. Methods with `try_` return
+    /// [`Error::ConflictingWait`](crate::Error::ConflictingWait) if it is set to another wait than [`Wait::No`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);
         self

@@ -15,7 +15,7 @@ use crate::name::{self, NameKind};
 ///
 /// Choose a duration that is longer than the longest pause of a healthy holder between two renewals (a GC pause, a
 /// slow query, a fail-over), and not longer than other servers can wait after the holder has crashed. A `SlotRenewer`
-/// renews its slots at a third of the shortest of their leases.
+/// renews all its slots together, three times in the shortest of their leases.
 ///
 /// ```
 /// use diesel_locks::LeaseOptions;

@@ -40,7 +40,7 @@ impl Slot {
         &self.semaphore
     }
 
-    /// The number of the slot, from 1 to the number of permits. No two holders have the same number at the same time.
+    /// The number of the slot, from 1 to the number of permits. No two unexpired leases have the same number; a holder that has lost its slot may not know it.
     pub fn number(&self) -> u32 {
         self.number
     }

@@ -18,9 +18,9 @@ use crate::Error;
 /// enum TransferError {
 ///     #[error("not enough money")]
 ///     NotEnough,
-///     #[error(transparent)]
+///     #[error("database")]
 ///     Diesel(#[from] diesel::result::Error),
-///     #[error(transparent)]
+///     #[error("lock")]
 ///     Locks(#[from] diesel_locks::Error),
 /// }
 ///

@@ -149,6 +149,8 @@ pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
     let late = wait_for_lock(&locks.stopped_by(&shutdown), request(), &runs);
     let error = result_of(&late).expect_err("stopped before it began");
     assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert!(error.is_busy(), "{error:?}");
+    assert!(!Error::from(diesel::result::Error::NotFound).is_busy());
     assert_eq!(runs.ended(), 0);
     result_of(&wait_for_lock(&locks, request(), &runs)).expect("the lock is free");
 }
@@ -162,6 +164,7 @@ pub(crate) fn wait_for_a_connection_of_the_pool_ends<B: Backend>() {
     let limited = LockRequest::new(ID).wait(Wait::AtMost(limit));
     let error = result_of(&wait_for_lock(&locks, limited, &runs)).expect_err("no connection");
     assert!(matches!(error, Error::Pool(_)), "{error:?}");
+    assert!(error.is_busy() && !error.is_timeout(), "{error:?}");
     let stop = StopToken::new();
     let waiter = wait_for_lock(&locks.stopped_by(&stop), request(), &runs);
     await_waiters(&locks, 1);
