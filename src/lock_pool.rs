@@ -8,6 +8,7 @@ use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 use crate::object_lock::events;
+use crate::object_lock::run::begin;
 use crate::queue::{Queues, Turn};
 use crate::transaction::run::{commit_or_rollback_then, roll_back};
 use crate::{Error, LockRequest, ObjectId, ObjectLockExt, Wait};
@@ -25,11 +26,15 @@ pub use stop::{StopOnDrop, StopToken};
 ///
 /// # Waiting
 ///
-/// Requests for the same objects wait in a queue of the process, in the order in which they came. Only the first one
-/// asks the database, without waiting there: every 20 to 100 ms, and at once when a holder of this `LockPool`
-/// releases the lock. (At most a twentieth of the time a released lock is left to other processes for a moment.) It borrows a connection for each attempt. So 1,000 requests that wait for 10 objects use 10
-/// connections at most, for a few milliseconds each. On SQLite, where one transaction excludes all others, all requests
-/// wait in one queue.
+/// Requests for the same objects wait in a queue of the process, first come, first served. The first one asks the
+/// database, without waiting there: after pauses of 10 to 100 ms, and when a holder of this `LockPool` releases the lock.
+/// It borrows a connection for each attempt. While an attempt takes longer than a second, the next request makes one too.
+/// So 1,000 requests that wait for 10 objects mostly use no connection, and for a few milliseconds at a time up to 10. At
+/// most a twentieth of the time a released lock is left to other processes for up to 100 ms. On SQLite, where one
+/// transaction excludes all others, all requests wait in one queue.
+///
+/// Requests for different sets of objects wait in different queues, also if the sets overlap. Only a request for one
+/// object is woken by the release of a set.
 ///
 /// A lock that is held by another process, or by a connection that was used without this `LockPool`, is acquired up to
 /// 100 ms after its release; sessions that wait in the database get it earlier. The order of requests holds within the
@@ -48,7 +53,13 @@ pub use stop::{StopOnDrop, StopToken};
 /// # Stop
 ///
 /// [`stopped_by`](Self::stopped_by) returns a handle whose waits end when a [`StopToken`] is stopped: when the client
-/// of a request hangs up, or the process is to end.
+/// of a request hangs up, or the process is to end. A request that can be stopped asks the pool for a connection every
+/// 25 ms, and then is the last in the pool's own queue; the pool's event handler counts each of these as a time-out.
+///
+/// # In an open transaction
+///
+/// A connection of the pool whose transaction is open (`begin_test_transaction`) acquires the locks in a savepoint, as
+/// [`ObjectLockExt::with_object_lock`] does.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]
@@ -92,7 +103,7 @@ struct Shared<C: R2D2Connection + 'static> {
 impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
     /// Creates a handle that uses the connections of `pool`. Sends nothing to the database.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
-        let queues = Arc::new(Queues::new());
+        let queues = Arc::new(Queues::exclusive());
         Self {
             shared: Arc::new(Shared { pool, queues }),
             stop: None,
@@ -134,8 +145,8 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
     ///
     /// - [`Error::LockTimeout`] when the time is up;
     /// - [`Error::Stopped`] within 50 ms of a stop, and the time of one attempt if one is running;
-    /// - [`Error::Pool`] when the pool has no connection for an attempt within its time-out, or within the remaining
-    ///   time if that is shorter.
+    /// - [`Error::Pool`] when the pool has no connection for the first attempt within its time-out, or within the time of
+    ///   the request (at least 200 ms) if that is shorter.
     pub fn with_object_lock<T, E, F>(&self, lock: impl Into<LockRequest>, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut C) -> Result<T, E>,
@@ -188,22 +199,39 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         } else {
             queues.join(key.to_vec(), 1, |()| true)
         };
-        let _registration = self.stop.as_ref().map(|stop| {
-            let (queues, key) = (Arc::clone(queues), key.to_vec());
-            stop.on_stop(move || queues.wake_all(&key))
-        });
+        let _registration = self
+            .stop
+            .as_ref()
+            .zip(ticket.number())
+            .map(|(stop, number)| {
+                let (queues, key) = (Arc::clone(queues), key.to_vec());
+                stop.on_stop(move || queues.wake(key.as_slice(), number))
+            });
         let attempt = request.attempt();
+        let mut refused = false;
         loop {
             let turn = ticket.wait_unless(deadline, || self.is_stopped());
             if self.is_stopped() {
                 return Err(stopped(request));
             }
-            if turn == Turn::Identify {
-                ticket.set_target(Some(()));
-                continue;
+            match turn {
+                Turn::Identify => {
+                    ticket.set_target(Some(()));
+                    continue;
+                }
+                // It has waited for its turn until the time was up.
+                Turn::Query { notified: None } if request.has_waited_its_time() => {
+                    return Err(request.timed_out(None));
+                }
+                Turn::Query { .. } => {}
             }
-            let mut conn = self.connection(request)?;
-            match C::begin_with_locks(&mut *conn, &attempt) {
+            let mut conn = match self.connection(request) {
+                Err(Error::Pool(_)) if refused && request.has_waited_its_time() => {
+                    return Err(request.timed_out(None));
+                }
+                conn => conn?,
+            };
+            match begin(&mut *conn, &attempt) {
                 Ok(LockOutcome::Acquired) => {
                     ticket.finish();
                     return Ok(conn);
@@ -225,6 +253,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
                 ticket.set_target(Some(()));
             }
             ticket.record_refusal();
+            refused = true;
         }
     }
 
@@ -236,12 +265,10 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         let started = Instant::now();
         let pool = self.pool();
         let limit = match request.wait {
-            Wait::AtMost(_) => request.remaining(),
-            Wait::Forever | Wait::No => None,
+            Wait::AtMost(limit) => limit.saturating_sub(request.elapsed()).max(SHORTEST_BORROW),
+            Wait::Forever | Wait::No => Duration::MAX,
         };
-        let limit = pool
-            .connection_timeout()
-            .min(limit.unwrap_or(Duration::MAX));
+        let limit = pool.connection_timeout().min(limit);
         loop {
             let left = limit.saturating_sub(started.elapsed());
             let step = match &self.stop {
@@ -264,6 +291,10 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
 
 /// How often a request that waits for a connection of the pool looks whether it was stopped. r2d2 can't be woken.
 const STOP_INTERVAL: Duration = Duration::from_millis(25);
+
+/// How long a request waits for a connection at least, so that a free lock is acquired with any time limit: the pool may
+/// have to open a connection.
+const SHORTEST_BORROW: Duration = Duration::from_millis(200);
 
 fn stopped(request: &Request) -> Error {
     Error::Stopped {

@@ -5,7 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod events;
 pub(crate) mod id;
 pub(crate) mod request;
-mod run;
+pub(crate) mod run;
 
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};

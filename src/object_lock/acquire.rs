@@ -57,6 +57,12 @@ impl Request {
         }
     }
 
+    /// Whether the request has a limit other than zero, and its time is up.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn has_waited_its_time(&self) -> bool {
+        matches!(self.wait, Wait::AtMost(limit) if !limit.is_zero() && self.elapsed() >= limit)
+    }
+
     /// The same request, which does not wait.
     #[cfg(feature = "r2d2")]
     pub(crate) fn attempt(&self) -> Self {

@@ -15,7 +15,8 @@ use crate::limits::MAX_ID_CHARS;
 /// text is the same id.
 ///
 /// An id is validated when it is used: the methods return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) before
-/// they send anything to the database. [`validate`](ObjectId::validate) checks it earlier.
+/// they send anything to the database. On PostgreSQL the session's `client_encoding` must be UTF8, as Diesel sets it.
+/// [`validate`](ObjectId::validate) checks it earlier.
 ///
 /// ```
 /// use diesel_locks::ObjectId;

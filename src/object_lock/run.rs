@@ -30,12 +30,7 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    let nested = depth(conn)? > 0;
-    let outcome = if nested {
-        lock_in_savepoint(conn, request)
-    } else {
-        C::begin_with_locks(conn, request)
-    };
+    let outcome = begin(conn, request);
     if events::record_outcome(request, outcome)? == LockOutcome::Unavailable {
         return Ok(None);
     }
@@ -44,6 +39,19 @@ where
         events::record_released(request, acquired.elapsed());
     })
     .map(Some)
+}
+
+/// Begins a transaction, or a savepoint in the open one, and acquires the locks in it. Leaves neither open unless the locks
+/// are acquired.
+pub(crate) fn begin<C: ObjectLockBackend>(
+    conn: &mut C,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    if depth(conn)? > 0 {
+        lock_in_savepoint(conn, request)
+    } else {
+        C::begin_with_locks(conn, request)
+    }
 }
 
 /// Acquires the locks in a savepoint, so that its rollback releases them where the engine allows it.

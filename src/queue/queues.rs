@@ -16,6 +16,9 @@ pub(crate) struct Queues<K, T> {
     pub(super) tickets: AtomicUsize,
     /// Whether a name was found to have several targets. From then on a new waiter identifies its target first.
     pub(super) ambiguous: AtomicBool,
+    /// Whether at most one waiter of a queue can succeed at a time. Then a waiter that succeeds does not let the next one
+    /// query, and while a query is running, the next waiter polls after a second.
+    pub(super) exclusive: bool,
     /// The shares of other processes, by the hashes of the names. They outlive the queues, which are often empty for a
     /// moment, and their number does not grow.
     shares: Mutex<[FairShare; SHARES]>,
@@ -25,8 +28,19 @@ const SHARES: usize = 64;
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     pub(crate) fn new() -> Self {
+        Self::of_kind(false)
+    }
+
+    /// Queues of waiters of which at most one can succeed at a time.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn exclusive() -> Self {
+        Self::of_kind(true)
+    }
+
+    fn of_kind(exclusive: bool) -> Self {
         Self {
             by_name: Mutex::default(),
+            exclusive,
             tickets: AtomicUsize::new(0),
             ambiguous: AtomicBool::new(false),
             shares: Mutex::new([FairShare::default(); SHARES]),
@@ -39,18 +53,16 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
         self.tickets.load(Ordering::SeqCst)
     }
 
-    /// Has the waiters of a name ask whether they are stopped.
+    /// Has a waiter ask whether it is stopped.
     #[cfg(feature = "r2d2")]
-    pub(crate) fn wake_all<Q: Eq + Hash + ?Sized>(&self, key: &Q)
+    pub(crate) fn wake<Q: Eq + Hash + ?Sized>(&self, key: &Q, number: u64)
     where
         K: Borrow<Q>,
     {
-        if let Some(queues) = self.lock().get(key) {
-            let waiters = queues
-                .by_target
-                .iter()
-                .flat_map(|queue| queue.waiters.values());
-            waiters.for_each(|waiter| waiter.wake.notify_one());
+        let mut all = self.lock();
+        let queue = all.get_mut(key).and_then(|queues| queues.queue_of(number));
+        if let Some(waiter) = queue.and_then(|queue| queue.waiters.get(&number)) {
+            waiter.wake.notify_one();
         }
     }
 

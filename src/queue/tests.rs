@@ -375,3 +375,28 @@ fn all_waiters_are_served() {
     until(|| queues.lock().is_empty());
     assert_eq!(queues.tickets.load(Ordering::SeqCst), 0);
 }
+
+#[cfg(feature = "r2d2")]
+#[test]
+fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
+    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
+    let mut first = refused(queues, 1);
+    let mut second = queues.join("slots", 1, |_| true);
+    second.set_target(Some(1));
+    // Its query runs until the end of the test.
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    let started = Instant::now();
+    let limit = Duration::from_millis(300);
+    second.wait(Some(started + limit));
+    assert!(started.elapsed() >= limit);
+    second.record_refusal();
+    // A release while the query runs goes to the next one.
+    queues.notify_released("slots", 1, None);
+    let notified = second.wait(Some(started + LIMIT));
+    assert_eq!(
+        notified,
+        Turn::Query {
+            notified: Some(Released(None))
+        }
+    );
+}

@@ -14,6 +14,10 @@ use crate::backoff;
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The pause of the next waiter of an exclusive queue while the query of another one is running, which may wait for a
+/// connection of the pool.
+const EXCLUSIVE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What the holder of a ticket does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -121,7 +125,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.wait_unless(deadline, || false)
     }
 
-    /// [`wait`](Self::wait) that also ends when `stopped` returns true. [`Queues::wake_all`] has it asked.
+    /// [`wait`](Self::wait) that also ends when `stopped` returns true. [`Queues::wake`] has it asked.
     pub(crate) fn wait_unless(
         &mut self,
         deadline: Option<Instant>,
@@ -148,7 +152,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         deadline: Option<Instant>,
         stopped: impl Fn() -> bool,
     ) -> Turn {
-        let mut poll_at = None;
+        // When it polls, and whether another's query was running when that was decided.
+        let mut poll_at: Option<(Instant, bool)> = None;
         let mut all = self.queues.lock();
         loop {
             let queue = all
@@ -160,6 +165,12 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 .first_sleeping()
                 .is_some_and(|(first, _)| *first == number);
             let yield_until = queue.yield_until.filter(|_| is_first);
+            let querying = self.queues.exclusive
+                && is_first
+                && queue
+                    .waiters
+                    .values()
+                    .any(|waiter| waiter.state == State::Querying);
             let waiter = queue
                 .waiters
                 .get_mut(&number)
@@ -172,12 +183,24 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 queue.yield_until = None;
                 notified = Some(Released(None));
             }
-            if is_first && poll_at.is_none() {
-                poll_at = Some(now + self.pause());
-            }
+            poll_at = if is_first {
+                // Another's query may have started or ended since the time was set.
+                let unchanged = poll_at.filter(|(_, beside_query)| *beside_query == querying);
+                unchanged.or_else(|| {
+                    let pause = if querying {
+                        EXCLUSIVE_POLL_INTERVAL
+                    } else {
+                        self.pause()
+                    };
+                    Some((now + pause, querying))
+                })
+            } else {
+                None
+            };
+            let poll_time = poll_at.map(|(time, _)| time);
             let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
             let ended = passed(deadline) || stopped();
-            if notified.is_some() || (is_first && passed(poll_at)) || ended {
+            if notified.is_some() || passed(poll_time) || ended {
                 waiter.state = State::Querying;
                 queue.wake_first();
                 self.notified = notified.is_some();
@@ -190,12 +213,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 queue.wake_first();
                 return Turn::Identify;
             }
-            let wake_at = [
-                deadline,
-                poll_at.filter(|_| is_first),
-                yield_until,
-                self.identify_at,
-            ];
+            let wake_at = [deadline, poll_time, yield_until, self.identify_at];
             let wake = Arc::clone(&waiter.wake);
             all = match wake_at.into_iter().flatten().min() {
                 Some(time) => {
@@ -205,6 +223,15 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 }
                 None => wake.wait(all).unwrap_or_else(PoisonError::into_inner),
             };
+        }
+    }
+
+    /// The number of the waiter, if it is in a queue or may join one.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self.position {
+            Position::Immediate { number } | Position::Queued { number } => Some(number),
+            Position::Independent => None,
         }
     }
 
@@ -298,9 +325,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// Ends the wait after a query that succeeded. A waiter that was not notified of the release lets the next one
     /// query, as there may be more; a first query lets the next first query start.
     pub(crate) fn finish(mut self) {
-        let notified = std::mem::take(&mut self.notified);
+        let done = std::mem::take(&mut self.notified) || self.queues.exclusive;
         self.in_queue(|queue, _| {
-            if !notified || queue.target.is_none() {
+            if !done || queue.target.is_none() {
                 queue.notify_first(Released(None));
             }
         });

@@ -86,6 +86,11 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
 {
     let inside = depth(conn).map_err(TransactionFailure::Transaction)?;
+    if inside == 0 {
+        // A wrapper that has begun the transaction on another connection than the one that it returns now.
+        let reason = "the connection has no open transaction after BEGIN".to_owned();
+        return Err(TransactionFailure::Transaction(aborted(reason, None)));
+    }
     let mark = (inside == 1).then(|| C::mark_isolation(conn, level));
     let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
     drop(mark);

@@ -32,6 +32,7 @@ macro_rules! all_tests {
                 wait_for_a_connection_of_the_pool_ends,
                 wait_on_a_pool_ends_after_its_limit,
                 error_and_panic_on_a_pool_roll_back_and_release,
+                lock_in_a_test_transaction_is_a_savepoint,
             },
             large::{
                 fifty_thousand_transient_locks_are_one_request,

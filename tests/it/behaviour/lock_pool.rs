@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use diesel::connection::Connection;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockPool, StopToken};
@@ -237,4 +238,25 @@ pub(crate) fn error_and_panic_on_a_pool_roll_back_and_release<B: Backend>() {
         0
     );
     assert_eq!(runs.ended(), 1);
+}
+
+pub(crate) fn lock_in_a_test_transaction_is_a_savepoint<B: Backend>() {
+    let database = B::new();
+    let pool = B::pool_with(&database.url(), 1, LONG, |conn| {
+        conn.begin_test_transaction().expect("BEGIN");
+    });
+    let locks = LockPool::new(pool);
+    let locked = locks.with_object_lock(request(), |conn| {
+        B::count_up(conn, 0);
+        Ok::<_, Error>(())
+    });
+    // At MySQL's default isolation level.
+    let unsuitable = matches!(locked, Err(Error::UnsuitableIsolation { .. }));
+    assert!(locked.is_ok() || unsuitable, "{locked:?}");
+    let mut conn = locks.pool().get().expect("a connection");
+    B::count_up(&mut conn, 0);
+    let counted = if unsuitable { 1 } else { 2 };
+    assert_eq!(B::counter(&mut conn, 0), counted);
+    // The test transaction is still open: another session sees nothing of it.
+    assert_eq!(B::counter(&mut database.connect(), 0), 0);
 }
