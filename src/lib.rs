@@ -102,6 +102,18 @@
 //!
 //! # Where to find what
 //!
+//! | | on a connection | on a pool (feature `r2d2`) | waits | limit of the wait if none is set |
+//! |---|---|---|---|---|
+//! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: its `connection_timeout` |
+//! | | [`try_with_object_lock`] | | no | |
+//! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
+//! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::run` calls a closure | no | |
+//! | slot of a transaction | [`with_slot`] | | yes | a [`Wait`] is required |
+//! | | [`try_with_slot`] | | no | |
+//! | number | [`next_number`] | | yes | the session's `lock_timeout` or the like |
+//!
+//! A connection that is borrowed from a pool has the methods of a connection too.
+//!
 //! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
 //!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks without a connection, until a `StopToken` is
 //!   stopped.
@@ -149,6 +161,7 @@
 //! [`try_with_slot`]: SemaphoreExt::try_with_slot
 //! [`with_slot`]: SemaphoreExt::with_slot
 //! [`try_acquire_slot`]: SemaphoreExt::try_acquire_slot
+//! [`acquire_slot`]: SemaphoreExt::acquire_slot
 //! [`next_number`]: SequenceExt::next_number
 //! [`run_transaction`]: TransactionExt::run_transaction
 //! [`migrate`]: migrate()
