@@ -12,7 +12,8 @@ use crate::limits::MAX_ID_CHARS;
 /// `a ` are four objects, and so are two Unicode encodings of one letter. The object need not exist in any table.
 ///
 /// [`ObjectId::new`] joins the name of an entity and the object's key, as in `BondBO:DK0015966592`. A string with the same
-/// text is the same id.
+/// text is the same id. Applications exclude each other only if they use the same text: share the entity's name as a
+/// constant.
 ///
 /// An id is validated when it is used: the methods return [`Error::InvalidObjectId`](crate::Error::InvalidObjectId) before
 /// they send anything to the database. On PostgreSQL the session's `client_encoding` must be UTF8, as Diesel sets it.
