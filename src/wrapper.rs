@@ -64,7 +64,7 @@ mod delegate;
 /// }
 ///
 /// fn set_price(conn: &mut AnyConnection, isin: &str, price: i32) -> QueryResult<usize> {
-///     conn.with_object_lock(ObjectId::new("Bond", isin), |conn: &mut AnyConnection| {
+///     conn.with_object_lock(ObjectId::new("BondBO", isin), |conn: &mut AnyConnection| {
 ///         diesel::update(bonds::table.find(isin)).set(bonds::price.eq(price)).execute(conn)
 ///     })
 /// }
