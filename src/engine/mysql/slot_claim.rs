@@ -9,8 +9,8 @@ use super::execute::{MysqlError, Run};
 use super::retry::execute_nowait;
 use super::slot_sql::claim::{Claim, ClaimNowait, FirstUnlocked, LockFree, LockedRow, NewLease};
 use super::slot_sql::search::{
-    Candidate, FewRow, LastFence, MARIADB_FLAG, ScanExpiryIndex, ScanPrimary, WRITER_UNKNOWN_FLAG,
-    look_among,
+    Candidate, FewRow, LastFence, MARIADB_FLAG, ProbeTable, ScanExpiryIndex, ScanExpiryIndexSlowly,
+    ScanPrimary, WRITER_UNKNOWN_FLAG, look_among,
 };
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
@@ -75,6 +75,7 @@ fn find_free(
     conn: &mut MysqlConnection,
     semaphore: &Semaphore,
     context: &AttemptContext,
+    slowly: bool,
 ) -> Result<Candidates, MysqlError> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let mut found = Candidates::default();
@@ -92,7 +93,11 @@ fn find_free(
             }
         }
         None => {
-            let rows: Vec<(Candidate, i32)> = ScanExpiryIndex { name }.load(conn)?;
+            let rows: Vec<(Candidate, i32)> = if slowly {
+                ScanExpiryIndexSlowly { name }.load(conn)?
+            } else {
+                ScanExpiryIndex { name }.load(conn)?
+            };
             for (row, flags) in rows {
                 found.note(flags);
                 found.add(row);
@@ -127,13 +132,34 @@ pub(super) fn find_free_nowait(
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<Result<Candidates, AttemptOutcome>, Error> {
-    match find_free(conn, semaphore, context) {
-        // MariaDB, where the search does not wait for a locked table.
-        Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(Err(AttemptOutcome::Locked)),
-        Err(failure) if failure.class == ErrorClass::StatementTimeout => {
-            Ok(Err(AttemptOutcome::AllLeased))
+    let mut slow_searches = 0;
+    loop {
+        match find_free(conn, semaphore, context, slow_searches > 0) {
+            // MariaDB, where the search does not wait for a locked table.
+            Err(failure) if failure.class == ErrorClass::LockTimeout => {
+                return Ok(Err(AttemptOutcome::Locked));
+            }
+            // MySQL, where a time limit ends the wait for a locked table, and also the search of a busy server.
+            Err(failure) if failure.class == ErrorClass::StatementTimeout => {
+                slow_searches += 1;
+                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn)? {
+                    return Ok(Err(AttemptOutcome::AllLeased));
+                }
+            }
+            found => return Ok(Ok(found?)),
         }
-        found => Ok(Ok(found?)),
+    }
+}
+
+/// How many searches may be ended by their time limit although no session has the table locked.
+const MAX_SLOW_SEARCHES: u32 = 5;
+
+/// Whether another session has the table locked.
+fn is_table_locked(conn: &mut MysqlConnection) -> Result<bool, Error> {
+    let probed: Result<i64, MysqlError> = ProbeTable {}.get_result(conn);
+    match probed {
+        Err(failure) if failure.is_end_of_wait() => Ok(true),
+        probed => Ok(probed.map(|_| false)?),
     }
 }
 

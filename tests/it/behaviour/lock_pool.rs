@@ -132,27 +132,33 @@ pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
     let shutdown = StopToken::new();
     let client = shutdown.child();
     let hang_up = client.stop_on_drop();
-    let waiter = wait_for_lock(&locks.stopped_by(&client), request(), &runs);
-    let others = [(); 3].map(|()| wait_for_lock(&locks.stopped_by(&shutdown), request(), &runs));
-    await_waiters(&locks, 4);
+    // The first one polls. The next one is woken by nothing but the stop.
+    let ahead = wait_for_lock(&locks, request(), &runs);
+    await_waiters(&locks, 1);
+    let forever = || LockRequest::new(ID).wait(Wait::Forever);
+    let waiter = wait_for_lock(&locks.stopped_by(&client), forever(), &runs);
+    let others = [(); 3].map(|()| wait_for_lock(&locks.stopped_by(&shutdown), forever(), &runs));
+    await_waiters(&locks, 5);
     drop(hang_up);
     // The lock is still held.
     let error = result_of(&waiter).expect_err("stopped");
     assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
     assert!(error.to_string().contains(ID), "{error}");
-    await_waiters(&locks, 3);
+    await_waiters(&locks, 4);
     shutdown.stop();
     for other in others {
         let error = result_of(&other).expect_err("stopped");
         assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
     }
+    assert_eq!(runs.ended(), 0);
     holder.release();
+    result_of(&ahead).expect("the lock");
     let late = wait_for_lock(&locks.stopped_by(&shutdown), request(), &runs);
     let error = result_of(&late).expect_err("stopped before it began");
     assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
     assert!(error.is_busy(), "{error:?}");
     assert!(!Error::from(diesel::result::Error::NotFound).is_busy());
-    assert_eq!(runs.ended(), 0);
+    assert_eq!(runs.ended(), 1);
     result_of(&wait_for_lock(&locks, request(), &runs)).expect("the lock is free");
 }
 

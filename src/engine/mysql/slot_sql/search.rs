@@ -5,9 +5,9 @@ use diesel::prelude::*;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use super::locked_tables::{AS_AN_UPDATE_ON_MYSQL, UNLESS_TABLE_LOCKED};
+use super::locked_tables::{AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, UNLESS_TABLE_LOCKED};
 use crate::engine::clock::{Clock, DbNow};
-use crate::engine::mysql::sql::limits::LIMIT_HINT;
+use crate::engine::mysql::sql::limits::{LIMIT_HINT, LONG_LIMIT_HINT};
 use crate::engine::mysql::sql::session_state::WRITER_UNKNOWN;
 use crate::engine::raw_sql::{push, statement};
 use crate::limits::FEW_SLOTS;
@@ -73,6 +73,32 @@ statement! {
     }
 }
 
+/// Pushes [`ScanExpiryIndex`] with a hint that limits its time.
+fn scan_expiry_index<'b>(
+    out: &mut AstPass<'_, 'b, Mysql>,
+    name: &'b [u8],
+    hint: &str,
+) -> QueryResult<()> {
+    const { assert!(FEW_SLOTS == 100) };
+    push!(out;
+        {UNLESS_TABLE_LOCKED}; "(SELECT "; {hint}; "NULL AS slots, "; {Mysql::NOW};
+        " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
+         WHERE name = ", Binary = name;
+        " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
+        " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
+        ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
+         WHERE name = ", Binary = name;
+        " AND upper_expires_us <= "; {Mysql::NOW};
+        " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+    );
+    last_of_many(out, name)?;
+    push!(out;
+        ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = name;
+        ")";
+    );
+    Ok(())
+}
+
 statement! {
     Mysql, MysqlConnection;
     /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
@@ -82,23 +108,26 @@ statement! {
     /// rest.
     ScanExpiryIndex<'a> { name: &'a [u8] } -> CandidateSql,
     |self, out| {
-        const { assert!(FEW_SLOTS == 100) };
-        push!(out;
-            {UNLESS_TABLE_LOCKED}; "(SELECT "; {LIMIT_HINT}; "NULL AS slots, "; {Mysql::NOW};
-            " AS now_us, number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (PRIMARY) \
-             WHERE name = ", Binary = self.name;
-            " AND number <= 100 AND expires_us <= "; {Mysql::NOW};
-            " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
-            ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
-             WHERE name = ", Binary = self.name;
-            " AND upper_expires_us <= "; {Mysql::NOW};
-            " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
-        );
-        last_of_many(&mut out, self.name)?;
-        push!(out;
-            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = self.name;
-            ")";
-        );
+        scan_expiry_index(&mut out, self.name, LIMIT_HINT)?;
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// [`ScanExpiryIndex`] with a longer limit. The index may have many entries of rows that have changed since, which
+    /// the server has not cleared away.
+    ScanExpiryIndexSlowly<'a> { name: &'a [u8] } -> CandidateSql,
+    |self, out| {
+        scan_expiry_index(&mut out, self.name, LONG_LIMIT_HINT)?;
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// Ends in time unless another session has the table locked. Reads no row.
+    ProbeTable {} -> BigInt,
+    |self, out| {
+        push!(out; {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {AS_AN_UPDATE}; "0");
     }
 }
 

@@ -9,6 +9,9 @@ use crate::engine::raw_sql::{push, statement};
 /// locked. A comment on MariaDB.
 pub(in crate::engine::mysql) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
 
+/// A longer limit, for a search that [`LIMIT_HINT`] has ended although the table was not locked.
+pub(in crate::engine::mysql) const LONG_LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(5000) */ ";
+
 statement! {
     Mysql, MysqlConnection;
     /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
