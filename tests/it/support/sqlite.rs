@@ -47,7 +47,10 @@ impl Backend for Sqlite {
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        Self { folder }
+        let database = Self { folder };
+        // The file keeps the mode. Connections that switch it at the same time fail with "database is locked".
+        drop(Self::connect_to(&database.url()));
+        database
     }
 
     fn url(&self) -> String {
