@@ -171,27 +171,44 @@ pub(super) fn lock_one(
     context: &AttemptContext,
     found: &Candidates,
 ) -> Result<Option<LockedRow>, Error> {
+    if context.candidates.is_none()
+        && let Some(&(number, _)) = found.free.first()
+    {
+        let name = semaphore.name().as_bytes();
+        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn))?;
+        if locked.is_some() {
+            return Ok(locked);
+        }
+    }
+    lock_another(conn, semaphore, context)
+}
+
+/// Locks a free slot that is not locked, until the statement or the open transaction ends.
+pub(super) fn lock_another(
+    conn: &mut MysqlConnection,
+    semaphore: &Semaphore,
+    context: &AttemptContext,
+) -> Result<Option<LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-    let found: Vec<i32> = found.free.iter().map(|(number, _)| *number).collect();
-    let named = match &context.candidates {
-        None => &found[..found.len().min(1)],
-        Some(open) => open,
+    let Some(open) = &context.candidates else {
+        return unless_table_locked(FirstUnlocked { name, permits }.get_optional(conn));
     };
-    let mut lock = || {
-        for &number in named {
-            if let Some(locked) = (LockFree { name, number }).get_optional(conn)? {
-                return Ok(Some(locked));
-            }
+    for &number in open {
+        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn))?;
+        if locked.is_some() {
+            return Ok(locked);
         }
-        if context.candidates.is_some() {
-            return Ok(None);
-        }
-        FirstUnlocked { name, permits }.get_optional(conn)
-    };
-    match lock() {
-        // The table is locked.
+    }
+    Ok(None)
+}
+
+/// The row, or none when another session has the table locked.
+fn unless_table_locked(
+    row: Result<Option<LockedRow>, MysqlError>,
+) -> Result<Option<LockedRow>, Error> {
+    match row {
         Err(failure) if failure.is_end_of_wait() => Ok(None),
-        locked => Ok(locked?),
+        row => Ok(row?),
     }
 }
 

@@ -11,7 +11,7 @@ use super::bytes::{Bytes, check_client_library};
 use super::execute::{MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
-use super::slot_claim::{claim, find_free_nowait, lock_one};
+use super::slot_claim::{claim, find_free_nowait, lock_another, lock_one};
 use super::slot_sql;
 use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
 use super::{active_isolation, session, sql, writers};
@@ -22,9 +22,6 @@ use crate::semaphore::backend::{
     RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot};
-
-/// The number of slots that an attempt tries to claim before it searches for one that is not locked.
-const MAX_OPTIMISTIC: usize = 4;
 
 slot_methods!(MysqlConnection, Run, MysqlError);
 locking_slot_methods!(
@@ -296,14 +293,14 @@ fn try_once(
     if found.free.is_empty() {
         return Ok(found.refused(request.semaphore, context));
     }
-    // The result of the search may be outdated: the update requires the same fence.
-    for &(number, last) in found.free.iter().take(MAX_OPTIMISTIC) {
-        if let Some(granted) = claim(conn, request, &found, number, last)? {
-            return Ok(AttemptOutcome::Granted(granted));
-        }
+    // The result of the search may be outdated: the update requires the same fence. One slot only: where sessions compete,
+    // the others that look free are locked as well, and each claim that fails costs as much as one that succeeds.
+    if let Some(&(number, last)) = found.free.first()
+        && let Some(granted) = claim(conn, request, &found, number, last)?
+    {
+        return Ok(AttemptOutcome::Granted(granted));
     }
-    // Several are locked, or several sessions compete: find one that is not locked.
-    if let Some((number, last, _)) = lock_one(conn, request.semaphore, context, &found)?
+    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context)?
         && let Some(granted) = claim(conn, request, &found, number, last)?
     {
         return Ok(AttemptOutcome::Granted(granted));
