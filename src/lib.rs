@@ -126,6 +126,7 @@
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
 //!   closure.
 //! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
+//! - [`operation::events`]: what the crate records by `tracing`, for logs and metrics.
 //! - [`migrate`], [`migrations`]: the tables. [`operation::rights`]: the GRANTs that an application's user needs.
 //! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
 //!   pooler. [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.

@@ -138,6 +138,8 @@ pub mod blocking {}
 /// of them is using fails at once with "database table is locked", also a statement of this crate on slots.
 pub mod sqlite {}
 
+pub mod events;
+
 #[doc = include_str!("../docs/rights.md")]
 pub mod rights {}
 

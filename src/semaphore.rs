@@ -5,6 +5,7 @@ mod administration;
 mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;
+mod events;
 pub(crate) mod fence;
 #[cfg(feature = "r2d2")]
 pub(crate) mod guard;
@@ -116,13 +117,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
         semaphore: &Semaphore,
         lease: LeaseOptions,
     ) -> Result<Option<Slot>, Error> {
-        let slot = acquire::try_acquire(self, semaphore, &lease)?;
-        tracing::debug!(
-            semaphore = semaphore.name(),
-            number = slot.as_ref().map(Slot::number),
-            "slot asked for"
-        );
-        Ok(slot)
+        acquire::try_acquire(self, semaphore, &lease)
     }
 
     /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.

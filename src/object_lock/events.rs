@@ -1,4 +1,4 @@
-//! `tracing` events with the target `diesel_locks`.
+//! Events of object locks for `tracing`, target `diesel_locks::object_lock`.
 
 use std::time::Duration;
 
@@ -17,23 +17,61 @@ pub(crate) fn record_outcome(
 
 /// Records the outcome of a request.
 pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
+    let waited = request.elapsed();
     match outcome {
-        Ok(LockOutcome::Acquired) => {
-            tracing::debug!(ids = %request.resource(), waited = ?request.elapsed(), "object lock acquired");
-        }
-        Ok(LockOutcome::Unavailable) => {
-            tracing::debug!(ids = %request.resource(), "object lock not acquired: already held");
-        }
-        Err(error) if error.is_timeout() => {
-            tracing::warn!(ids = %request.resource(), waited = ?request.elapsed(), "object lock timed out");
-        }
-        Err(error) => {
-            tracing::warn!(ids = %request.resource(), %error, "object lock failed");
-        }
+        Ok(LockOutcome::Acquired) => tracing::debug!(
+            target: "diesel_locks::object_lock",
+            outcome = "granted",
+            ids = %request.resource(),
+            ?waited,
+            waited_us = micros(waited),
+            "object lock acquired"
+        ),
+        Ok(LockOutcome::Unavailable) | Err(Error::Unavailable { .. }) => tracing::debug!(
+            target: "diesel_locks::object_lock",
+            outcome = "refused",
+            ids = %request.resource(),
+            "object lock not acquired: already held"
+        ),
+        #[cfg(feature = "r2d2")]
+        Err(Error::Stopped { .. }) => tracing::debug!(
+            target: "diesel_locks::object_lock",
+            outcome = "stopped",
+            ids = %request.resource(),
+            ?waited,
+            waited_us = micros(waited),
+            "wait for an object lock stopped"
+        ),
+        Err(error) if error.is_timeout() => tracing::warn!(
+            target: "diesel_locks::object_lock",
+            outcome = "timed_out",
+            ids = %request.resource(),
+            ?waited,
+            waited_us = micros(waited),
+            "object lock timed out"
+        ),
+        Err(error) => tracing::warn!(
+            target: "diesel_locks::object_lock",
+            outcome = "failed",
+            ids = %request.resource(),
+            %error,
+            "object lock failed"
+        ),
     }
 }
 
 /// Records that the transaction or savepoint that held the locks has ended.
 pub(crate) fn record_released(request: &Request, held: Duration) {
-    tracing::debug!(ids = %request.resource(), ?held, "object lock released");
+    tracing::debug!(
+        target: "diesel_locks::object_lock",
+        outcome = "released",
+        ids = %request.resource(),
+        ?held,
+        held_us = micros(held),
+        "object lock released"
+    );
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

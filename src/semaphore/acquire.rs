@@ -1,7 +1,10 @@
 //! Acquires slots, for a lease or for one transaction.
 
+use std::time::Instant;
+
 use crate::semaphore::attempts::{NO_WAIT, acquire, begin_with_slot};
 use crate::semaphore::backend::SemaphoreBackend;
+use crate::semaphore::events::{SlotRequest, record_released};
 use crate::semaphore::polling::{OwnConnection, notify_released, poll_until, wait_for_turn};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait, transaction::depth, transaction::run};
 
@@ -11,8 +14,15 @@ pub(super) fn try_acquire<C: SemaphoreBackend>(
     semaphore: &Semaphore,
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
-    let _turn = wait_for_turn(conn, semaphore)?;
-    acquire(conn, semaphore, lease, NO_WAIT)
+    let request = SlotRequest::new(semaphore);
+    let outcome = wait_for_turn(conn, semaphore)
+        .and_then(|_turn| acquire(conn, semaphore, lease, NO_WAIT));
+    match &outcome {
+        Ok(Some(slot)) => request.record_granted(Some(slot.number)),
+        Ok(None) => request.record_refused(),
+        Err(error) => request.record_error(error),
+    }
+    outcome
 }
 
 /// Leases a slot within a time limit.
@@ -22,9 +32,11 @@ pub(super) fn acquire_timeout<C: SemaphoreBackend>(
     lease: &LeaseOptions,
     wait: Wait,
 ) -> Result<Slot, Error> {
-    poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
+    let request = SlotRequest::new(semaphore);
+    let outcome = poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
         acquire(&mut *conn.0, semaphore, lease, budget)
-    })
+    });
+    request.record_outcome(outcome)
 }
 
 /// Runs `work` in a transaction that holds a slot; returns `None`, without running `work`, when none is free.
@@ -38,10 +50,15 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    let turn = wait_for_turn(conn, semaphore)?;
-    let started = begin_with_slot(conn, semaphore, NO_WAIT)?;
-    drop(turn);
-    if started {
+    let request = SlotRequest::new(semaphore);
+    let outcome = wait_for_turn(conn, semaphore)
+        .and_then(|_turn| begin_with_slot(conn, semaphore, NO_WAIT));
+    match &outcome {
+        Ok(true) => request.record_granted(None),
+        Ok(false) => request.record_refused(),
+        Err(error) => request.record_error(error),
+    }
+    if outcome? {
         finish_with_slot(conn, semaphore, work).map(Some)
     } else {
         Ok(None)
@@ -60,9 +77,15 @@ where
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
-    poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
+    let request = SlotRequest::new(semaphore);
+    let outcome = poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
         Ok(begin_with_slot(&mut *conn.0, semaphore, budget)?.then_some(()))
-    })?;
+    });
+    match &outcome {
+        Ok(()) => request.record_granted(None),
+        Err(error) => request.record_error(error),
+    }
+    outcome?;
     finish_with_slot(conn, semaphore, work)
 }
 
@@ -74,16 +97,23 @@ where
     E: From<Error>,
 {
     let outermost = depth::depth(conn)? == 1;
-    let _notify = NotifyOnDrop(outermost.then_some(semaphore));
+    let _notify = NotifyOnDrop {
+        semaphore: outermost.then_some(semaphore),
+        acquired: Instant::now(),
+    };
     run::commit_or_rollback(conn, work)
 }
 
 /// Notifies waiters when the transaction that holds a slot has ended, whatever its outcome.
-struct NotifyOnDrop<'a>(Option<&'a Semaphore>);
+struct NotifyOnDrop<'a> {
+    semaphore: Option<&'a Semaphore>,
+    acquired: Instant,
+}
 
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(semaphore) = self.0 {
+        if let Some(semaphore) = self.semaphore {
+            record_released(semaphore.name(), None, self.acquired.elapsed());
             notify_released(semaphore.name(), 1, None);
         }
     }

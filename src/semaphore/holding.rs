@@ -36,11 +36,6 @@ pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<
     assert_open_if_in_transaction(conn)?;
     for (expiry, state) in STATES {
         if C::release(conn, slot, expiry)? > 0 {
-            tracing::debug!(
-                semaphore = slot.semaphore,
-                number = slot.number,
-                "slot released"
-            );
             if depth::depth(conn)? == 0 {
                 polling::notify_released(&slot.semaphore, 1, Some(slot.number));
             }

@@ -9,6 +9,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use crate::semaphore::acquire::try_acquire;
 use crate::semaphore::attempts::acquire;
 use crate::semaphore::backend::SemaphoreBackend;
+use crate::semaphore::events::SlotRequest;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{Renew, SlotGuard};
 use crate::semaphore::polling::{WaiterConnection, poll_until};
@@ -116,11 +117,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
             Wait::Forever | Wait::No => pool.connection_timeout(),
         };
         let mut pooled = Pooled { pool, timeout };
-        let slot = poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
+        let request = SlotRequest::new(semaphore);
+        let outcome = poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
             let mut conn = pooled.pool.get_timeout(pooled.timeout)?;
             acquire(&mut *conn, semaphore, lease, budget)
-        })?;
-        self.guard(slot, lease)
+        });
+        self.guard(request.record_outcome(outcome)?, lease)
     }
 
     /// Tries to acquire a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
@@ -206,7 +208,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     }
 
     fn guard(&self, slot: Slot, lease: &LeaseOptions) -> Result<SlotGuard, Error> {
-        let state = Arc::new(State::new(slot.deadline));
+        let state = Arc::new(State::new(&slot));
         let guard = SlotGuard::new(slot.clone(), Arc::clone(&state), Arc::clone(&self.0) as _);
         self.shared().add(slot, lease, state)?;
         Ok(guard)

@@ -1,4 +1,4 @@
-//! Events of transactions for `tracing`, target `diesel_locks`.
+//! Events of transactions for `tracing`, target `diesel_locks::transaction`.
 
 use std::time::Duration;
 
@@ -6,5 +6,12 @@ use crate::transaction::retry::RetryReason;
 
 /// A transaction is restarted after a pause.
 pub(crate) fn record_retry(reason: RetryReason, attempt: u32, pause: Duration) {
-    tracing::warn!(%reason, attempt, ?pause, "transaction aborted by the database, retrying");
+    tracing::warn!(
+        target: "diesel_locks::transaction",
+        outcome = "retried",
+        %reason,
+        attempt,
+        ?pause,
+        "transaction aborted by the database, retrying"
+    );
 }

@@ -42,6 +42,8 @@ macro_rules! all_tests {
             events::{
                 tracing_records_acquired_unavailable_timeout_and_released,
                 held_time_starts_at_the_grant,
+                tracing_records_the_outcomes_of_slots,
+                tracing_records_a_lost_slot,
             },
             semaphore_state_machine::{
                 semaphores_behave_as_their_model,

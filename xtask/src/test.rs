@@ -19,7 +19,8 @@ const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
 /// Features of the tests of the programs.
 const PROGRAM_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
     lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
-    row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql";
+    row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql,\
+    web/postgres,web/mysql";
 /// The test that tells whether the client library of MySQL is one that Diesel can use.
 const CLIENT_LIBRARY_TEST: &str = "client_library::client_library_hands_out_texts";
 /// Options of test programs that take a value in the next argument, which is then not a test's name.

@@ -4,6 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::Slot;
+use crate::semaphore::events;
+
 type Callback = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -15,6 +18,10 @@ enum Phase {
 }
 
 struct Inner {
+    /// For the events of `tracing`.
+    semaphore: String,
+    number: u32,
+    acquired: Instant,
     phase: Phase,
     /// The end of the last confirmed lease.
     deadline: Instant,
@@ -24,10 +31,14 @@ struct Inner {
 pub(in crate::semaphore) struct State(Mutex<Inner>);
 
 impl State {
-    pub(in crate::semaphore) fn new(deadline: Instant) -> Self {
+    /// The slot was acquired just now.
+    pub(in crate::semaphore) fn new(slot: &Slot) -> Self {
         Self(Mutex::new(Inner {
+            semaphore: slot.semaphore.clone(),
+            number: slot.number,
+            acquired: Instant::now(),
             phase: Phase::Held,
-            deadline,
+            deadline: slot.deadline,
             callbacks: Vec::new(),
         }))
     }
@@ -69,9 +80,14 @@ impl State {
     pub(in crate::semaphore) fn mark_released(&self) -> bool {
         let mut inner = self.lock();
         let was_released = inner.phase == Phase::Released;
+        let held = (inner.phase == Phase::Held).then(|| inner.acquired.elapsed());
         inner.phase = Phase::Released;
         let callbacks = std::mem::take(&mut inner.callbacks);
+        let (semaphore, number) = (std::mem::take(&mut inner.semaphore), inner.number);
         drop(inner);
+        if let Some(held) = held {
+            events::record_released(&semaphore, Some(number), held);
+        }
         // Dropping what they have captured may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
         !was_released
@@ -112,8 +128,10 @@ impl State {
 fn mark_lost(mut inner: MutexGuard<'_, Inner>) {
     inner.phase = Phase::Lost;
     let callbacks = std::mem::take(&mut inner.callbacks);
+    let (semaphore, number) = (inner.semaphore.clone(), inner.number);
+    let held = inner.acquired.elapsed();
     drop(inner);
-    tracing::warn!("slot lost: its lease was not renewed in time, or it was released by force");
+    events::record_lost(&semaphore, number, held);
     callbacks.into_iter().for_each(call);
 }
 

@@ -132,12 +132,14 @@ mod tests {
         let now = Instant::now();
         for deadline in [now, now + HOUR, now] {
             let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
-            let slot = slot.expect("an answer").expect("free");
+            let mut slot = slot.expect("an answer").expect("free");
+            slot.deadline = deadline;
+            let state = Arc::new(State::new(&slot));
             let renewed = RenewedSlot {
                 slot,
                 lease: HOUR,
                 lease_us: 1,
-                state: Arc::new(State::new(deadline)),
+                state,
             };
             shared.lock().slots.insert(renewed.slot.token, renewed);
         }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, SlotRenewer};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::support::Backend;
-use crate::support::threads::Holder;
+use crate::support::backend::fresh_name;
+use crate::support::threads::{Holder, LONG};
 
 /// Collects events of every thread. One for the whole run: subscribers that come and go while other
 /// tests use the same places in the code miss events.
@@ -32,10 +33,18 @@ impl Collector {
 
     pub(crate) fn events_of_this_thread(&self) -> String {
         let this = std::thread::current().id();
+        self.events(|(thread, _)| *thread == this)
+    }
+
+    fn events_with(&self, part: &str) -> String {
+        self.events(|(_, text)| text.contains(part))
+    }
+
+    fn events(&self, wanted: impl Fn(&(ThreadId, String)) -> bool) -> String {
         let events = self.0.lock().expect("unpoisoned");
-        let own = events.iter().filter(|(thread, _)| *thread == this);
-        let own: Vec<_> = own.map(|(_, text)| text.as_str()).collect();
-        own.join("\n")
+        let wanted = events.iter().filter(|event| wanted(event));
+        let texts: Vec<_> = wanted.map(|(_, text)| text.as_str()).collect();
+        texts.join("\n")
     }
 }
 
@@ -48,7 +57,7 @@ impl<S: tracing::Subscriber> Layer<S> for Collector {
             }
         }
         if event.metadata().target().starts_with("diesel_locks") {
-            let mut text = Text(String::new());
+            let mut text = Text(format!("{} ", event.metadata().target()));
             event.record(&mut text);
             let entry = (std::thread::current().id(), text.0);
             self.0.lock().expect("unpoisoned").push(entry);
@@ -85,6 +94,60 @@ pub(crate) fn tracing_records_acquired_unavailable_timeout_and_released<B: Backe
         );
     }
     assert!(told.lines().any(|line| line.contains("waited=")), "{told}");
+}
+
+pub(crate) fn tracing_records_the_outcomes_of_slots<B: Backend>() {
+    let database = B::new();
+    let collector = Collector::global();
+    let mut conn = database.connect();
+    let name = fresh_name();
+    let semaphore = Semaphore::new(&name, 1);
+    let lease = LeaseOptions::new(Duration::from_secs(3600));
+    let renewer = SlotRenewer::new(database.pool(2));
+    let guard = renewer.try_acquire(&semaphore, &lease);
+    let guard = guard.expect("an answer").expect("free");
+    let refused = renewer.try_acquire(&semaphore, &lease);
+    assert!(refused.expect("an answer").is_none());
+    let wait = Wait::AtMost(Duration::from_millis(20));
+    conn.acquire_slot(&semaphore, lease, wait).expect_err("held");
+    guard.release().expect("held");
+    conn.with_slot(&semaphore, wait, |_| Ok::<_, Error>(()))
+        .expect("free");
+    let told = collector.events_with(&name);
+    for (outcome, field, times) in [
+        ("granted", "waited_us=", 2),
+        ("refused", "", 1),
+        ("timed_out", "waited_us=", 1),
+        ("released", "held_us=", 2),
+    ] {
+        let outcome = format!("outcome=\"{outcome}\"");
+        let lines = told.lines().filter(|line| {
+            line.starts_with("diesel_locks::slot ")
+                && line.contains(&outcome)
+                && line.contains(field)
+        });
+        assert_eq!(lines.count(), times, "{outcome} {field} in:\n{told}");
+    }
+}
+
+pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
+    let database = B::new();
+    let collector = Collector::global();
+    let mut conn = database.connect();
+    let name = fresh_name();
+    let semaphore = Semaphore::new(&name, 1);
+    let lease = LeaseOptions::new(Duration::from_millis(600));
+    let renewer = SlotRenewer::new(database.pool(2));
+    let guard = renewer.try_acquire(&semaphore, &lease);
+    let guard = guard.expect("an answer").expect("free");
+    let lost = guard.lost();
+    conn.force_release_all(&name).expect("released");
+    lost.recv_timeout(LONG).expect("the next renewal notices it");
+    drop(guard);
+    let told = collector.events_with(&name);
+    let lines = |outcome| told.lines().filter(|line| line.contains(outcome)).count();
+    assert_eq!(lines("outcome=\"lost\""), 1, "{told}");
+    assert_eq!(lines("outcome=\"released\""), 0, "{told}");
 }
 
 /// And not with the request: the wait is told by itself.

@@ -1,0 +1,158 @@
+//! What all handlers of an instance share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
+use diesel_locks::{LockPool, SlotRenewer, StopToken, Wait};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::task;
+
+use crate::args::Arguments;
+use crate::jobs::Jobs;
+use crate::metrics::Metrics;
+use crate::problem::Problem;
+use crate::state::Snapshot;
+use crate::state::waits::{Wait as RunningWait, Waits};
+use crate::store::{Pools, Store};
+
+/// One for each process.
+pub(crate) struct App<C: Store> {
+    /// Waits for object locks without a connection.
+    pub(crate) locks: LockPool<C>,
+    /// Renews the slots of jobs, on a pool of its own.
+    pub(crate) renewer: SlotRenewer<C>,
+    /// For health checks, the page and the operator.
+    pub(crate) operator: Pool<ConnectionManager<C>>,
+    /// Stopped when the process is asked to end.
+    pub(crate) shutdown: StopToken,
+    /// The requests that use the database, or wait for it.
+    places: Arc<Semaphore>,
+    /// Held while a health check asks the database.
+    pub(crate) health: Arc<Mutex<()>>,
+    pub(crate) waits: Waits,
+    pub(crate) jobs: Jobs,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// The name of this instance: the holder of its slots.
+    pub(crate) instance: String,
+    pub(crate) settings: Settings,
+}
+
+/// What the arguments set.
+pub(crate) struct Settings {
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) permits: u32,
+    pub(crate) max_waiting: u32,
+    pub(crate) max_body: usize,
+    pub(crate) operator_token: Option<String>,
+}
+
+/// A request that runs on a thread that may block.
+pub(crate) struct Call {
+    /// Stopped when the client hangs up, and when the process is to end.
+    pub(crate) stop: StopToken,
+    /// Dropped when the wait is over.
+    pub(crate) wait: RunningWait,
+}
+
+impl<C: Store> App<C> {
+    pub(crate) fn new(
+        pools: Pools<C>,
+        metrics: Arc<Metrics>,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+        instance: String,
+        arguments: &Arguments,
+    ) -> Self {
+        let max_waiting = arguments.max_waiting;
+        Self {
+            locks: LockPool::new(pools.requests),
+            renewer: SlotRenewer::new(pools.renewer),
+            operator: pools.operator,
+            shutdown: StopToken::new(),
+            places: Arc::new(Semaphore::new(max_waiting as usize)),
+            health: Arc::default(),
+            waits: Waits::default(),
+            jobs: Jobs::default(),
+            metrics,
+            snapshots,
+            instance,
+            settings: Settings {
+                wait: arguments.wait(),
+                lease: arguments.lease(),
+                permits: arguments.permits,
+                max_waiting,
+                max_body: arguments.max_body,
+                operator_token: arguments.operator_token(),
+            },
+        }
+    }
+
+    /// How long a request waits for a lock.
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::AtMost(self.settings.wait)
+    }
+
+    /// Runs `work` on a thread that may block. The call is stopped when the future is dropped, as it is when the client
+    /// hangs up. Answers 503 at once when too many requests wait.
+    pub(crate) async fn blocking<T, F>(self: &Arc<Self>, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Arc<Self>, Call) -> Result<T, Problem> + Send + 'static,
+    {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let most = self.settings.max_waiting;
+            return Err(Problem::temporary(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{most} requests use the database or wait for it; more are not accepted"),
+            ));
+        };
+        let stop = self.shutdown.child();
+        let _hang_up = stop.stop_on_drop();
+        let call = Call {
+            stop: stop.clone(),
+            wait: self.waits.begin(),
+        };
+        let app = Arc::clone(self);
+        let work = task::spawn_blocking(move || {
+            let _place = place;
+            work(&app, call)
+        });
+        work.await.unwrap_or_else(|_panicked| {
+            Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "an error of the service; its log has the cause",
+            ))
+        })
+    }
+
+    /// Waits until no request uses the database, also none whose client has hung up.
+    pub(crate) async fn closures_ended(&self) {
+        // It fails only if the semaphore is closed.
+        let _ = self.places.acquire_many(self.settings.max_waiting).await;
+    }
+
+    /// A connection for a short transaction, unless the client has hung up before there is one.
+    pub(crate) fn connection(
+        &self,
+        call: &Call,
+    ) -> Result<PooledConnection<ConnectionManager<C>>, Problem> {
+        let conn = self.locks.pool().get().map_err(diesel_locks::Error::from)?;
+        if call.stop.is_stopped() {
+            return Err(Problem::temporary(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "stopped before anything was done",
+            ));
+        }
+        Ok(conn)
+    }
+
+    /// A connection for health checks, the page and the operator.
+    pub(crate) fn operator_connection(
+        &self,
+    ) -> Result<PooledConnection<ConnectionManager<C>>, Problem> {
+        self.operator.get().map_err(|_| Problem::database_down())
+    }
+}

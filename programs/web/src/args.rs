@@ -1,0 +1,83 @@
+//! The arguments of the program.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
+use program_support::arguments::DatabaseArguments;
+
+/// Serves documents, accounts, passes and jobs over HTTP, each under a lock, a slot or a sequence of the database, and
+/// a page that shows them.
+///
+/// Several instances may share one database: name it with --database-url. Without it the instance has an SQLite file
+/// of its own, which is deleted when it ends.
+#[derive(Parser)]
+#[command(name = "web", version)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) database: DatabaseArguments,
+
+    /// Address and port on which the server listens; with port 0 the system chooses one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+
+    /// Number of connections for requests; four more are for renewals, health checks and the page
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub(crate) connections: u32,
+
+    /// Number of requests that may wait for the database; others get 503 at once
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
+    pub(crate) max_waiting: u32,
+
+    /// Seconds that a request waits for a lock before it gets 409
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
+    wait_seconds: u64,
+
+    /// Permits of each semaphore: so many jobs of one name run at the same time on all instances
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub(crate) permits: u32,
+
+    /// Seconds of a slot's lease, which is renewed while its job runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
+    lease_seconds: u64,
+
+    /// Number of accounts, each with 1000 to begin with
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<u32>::new().range(2..=10_000))]
+    pub(crate) accounts: u32,
+
+    /// Size of the largest request body, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1_048_576)]
+    pub(crate) max_body: usize,
+
+    /// Seconds that requests and jobs have to end after SIGTERM or SIGINT
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
+    shutdown_seconds: u64,
+
+    /// Token that a request must have to release the slots of others [default: the variable OPERATOR_TOKEN; none if it
+    /// is not set]
+    #[arg(long, value_name = "TOKEN")]
+    operator_token: Option<String>,
+}
+
+impl Arguments {
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_secs(self.wait_seconds)
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds)
+    }
+
+    pub(crate) fn shutdown(&self) -> Duration {
+        Duration::from_secs(self.shutdown_seconds)
+    }
+
+    /// The operator's token. An argument is in the list of processes, a variable is not.
+    pub(crate) fn operator_token(&self) -> Option<String> {
+        let token = self.operator_token.clone();
+        token
+            .or_else(|| std::env::var("OPERATOR_TOKEN").ok())
+            .filter(|token| !token.is_empty())
+    }
+}

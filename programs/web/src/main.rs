@@ -1,0 +1,39 @@
+//! A web service whose handlers use object locks, slots and sequences on a pool, with a page that shows them.
+
+use anyhow::Result;
+use clap::Parser;
+use program_support::database::{DatabaseLocation, Program};
+use program_support::terminal::{BAD, styled};
+use program_support::{program, terminal, with_connection};
+
+use args::Arguments;
+
+mod app;
+mod args;
+mod jobs;
+mod metrics;
+mod problem;
+mod routes;
+mod server;
+mod shutdown;
+mod state;
+mod store;
+mod xml;
+
+const PROGRAM: Program = program!();
+
+fn main() {
+    let code = run(&Arguments::parse()).unwrap_or_else(|error| {
+        terminal::print_to_stderr(format!("{}: {error:#}", styled(BAD, PROGRAM.name)));
+        1
+    });
+    // A thread that opens a connection can crash while exit handlers run.
+    signal_hook::low_level::exit(code);
+}
+
+fn run(arguments: &Arguments) -> Result<i32> {
+    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
+    let database = location.database();
+    database.require_support(&PROGRAM)?;
+    with_connection!(database.engine, C => server::serve::<C>(database, arguments))
+}

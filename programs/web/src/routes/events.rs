@@ -1,0 +1,42 @@
+//! The state of all semaphores, locks and sequences: once, and as server-sent events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::sse::{Event, Sse};
+use axum::response::IntoResponse;
+use futures_util::stream::{self, Stream};
+use tokio::time;
+
+use crate::app::App;
+use crate::store::Store;
+
+/// A snapshot is sent again if there is no new one for so long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(450);
+
+pub(super) async fn state<C: Store>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let snapshot = app.snapshots.borrow().json.clone();
+    (kind, snapshot)
+}
+
+/// Each event is a whole snapshot. The snapshots are made once for all listeners. The stream ends when the process is
+/// to end.
+pub(super) async fn stream<C: Store>(
+    State(app): State<Arc<App<C>>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let snapshots = app.snapshots.clone();
+    Sse::new(stream::unfold((snapshots, true), |(mut snapshots, first)| async move {
+        if !first {
+            let changed = time::timeout(LONGEST_PAUSE, snapshots.changed()).await;
+            if matches!(changed, Ok(Err(_))) {
+                return None;
+            }
+        }
+        let event = Event::default().data(&*snapshots.borrow_and_update().json);
+        Some((Ok(event), (snapshots, false)))
+    }))
+}

@@ -1,0 +1,36 @@
+//! Whether the database answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+use tokio::{task, time};
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::store::Store;
+
+/// After this time the database counts as down.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Asks the database on a connection that requests can't occupy. One check at a time asks: if the database is silent,
+/// threads do not pile up.
+pub(super) async fn check<C: Store>(
+    State(app): State<Arc<App<C>>>,
+) -> Result<Json<Value>, Problem> {
+    let asked = async {
+        let turn = Arc::clone(&app.health).lock_owned().await;
+        let app = Arc::clone(&app);
+        let asked = task::spawn_blocking(move || {
+            let _turn = turn;
+            app.operator_connection()?.now_us().map_err(Problem::from)
+        });
+        asked.await.unwrap_or_else(|_| Err(Problem::database_down()))
+    };
+    match time::timeout(TIMEOUT, asked).await {
+        Ok(Ok(_)) => Ok(Json(json!({ "status": "ok" }))),
+        Ok(Err(_)) | Err(_) => Err(Problem::database_down()),
+    }
+}

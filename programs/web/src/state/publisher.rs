@@ -1,0 +1,78 @@
+//! Makes snapshots, for all listeners.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::Snapshot;
+use super::handovers::Handovers;
+use super::lists::Lists;
+use super::rates::Window;
+use super::snapshot::Full;
+use crate::app::App;
+use crate::store::Store;
+
+/// The pause between two snapshots.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Makes a snapshot every 300 ms on the calling thread, until the process is to end.
+pub(crate) fn run<C: Store>(
+    app: &App<C>,
+    engine: &str,
+    snapshots: &watch::Sender<Arc<Snapshot>>,
+) {
+    let mut publisher = Publisher::default();
+    while !app.shutdown.is_stopped() {
+        let json = publisher.next(app, engine);
+        snapshots.send_replace(Arc::new(Snapshot { json }));
+        thread::sleep(PAUSE);
+    }
+}
+
+/// What a snapshot needs of those before.
+#[derive(Default)]
+struct Publisher {
+    lists: Lists,
+    read: Option<Instant>,
+    handovers: Handovers,
+    window: Window,
+}
+
+impl Publisher {
+    fn next<C: Store>(&mut self, app: &App<C>, engine: &str) -> String {
+        let conn = app.operator.get().map_err(diesel_locks::Error::from);
+        let lists = conn.and_then(|mut conn| Lists::read(&mut *conn));
+        let error = match lists {
+            Ok(lists) => {
+                self.handovers.update(lists.now_us, &lists.semaphores);
+                self.lists = lists;
+                self.read = Some(Instant::now());
+                None
+            }
+            // The cause may name the server: it is for the log.
+            Err(_) => Some("the database does not answer"),
+        };
+        let age = self.read.map(|read| read.elapsed().as_micros());
+        let age = i64::try_from(age.unwrap_or_default()).unwrap_or_default();
+        let snapshot = Full {
+            now_us: self.lists.now_us + age,
+            engine,
+            instance: &app.instance,
+            guarded: app.settings.operator_token.is_some(),
+            error,
+            semaphores: &self.lists.semaphores,
+            rates: self
+                .window
+                .add(Instant::now(), app.metrics.totals(), &app.waits),
+            handovers: self.handovers.list(),
+            object_locks: &self.lists.object_locks,
+            sequences: &self.lists.sequences,
+        };
+        serde_json::to_string(&snapshot).unwrap_or_else(|error| {
+            eprintln!("web: no snapshot: {error}");
+            "{}".to_owned()
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! The tables of documents, accounts and passes.
+//!
+//! The statements are the same for all databases, in Diesel's DSL, except for the type of ids: bytes on MySQL, whose
+//! collations treat different texts as equal, and text elsewhere.
+
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::{ObjectLockExt, SemaphoreExt, SequenceExt, TransactionExt};
+
+mod pools;
+
+pub(crate) use pools::Pools;
+
+/// A document as it is stored.
+#[derive(Queryable)]
+pub(crate) struct Document {
+    /// Microseconds since 1970.
+    pub(crate) changed_us: i64,
+    pub(crate) body: Vec<u8>,
+}
+
+/// An account.
+#[derive(Queryable)]
+pub(crate) struct Account {
+    pub(crate) id: i64,
+    pub(crate) balance: i64,
+}
+
+pub(crate) trait Store:
+    ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt + R2D2Connection + Send + 'static
+{
+    /// Whether `CREATE TABLE` is part of the transaction. MySQL commits before it.
+    const TRANSACTIONAL_DDL: bool;
+
+    /// Creates the tables if they are missing.
+    fn create_tables(&mut self) -> QueryResult<()>;
+
+    /// Sets up the session, before any other statement.
+    fn configure_session(&mut self) -> QueryResult<()>;
+
+    /// The name of the database and its version.
+    fn engine(&mut self) -> QueryResult<String>;
+
+    /// Microseconds since 1970 by the database's clock.
+    fn now_us(&mut self) -> QueryResult<i64>;
+
+    fn document(&mut self, id: &str) -> QueryResult<Option<Document>>;
+
+    fn changed_us(&mut self, id: &str) -> QueryResult<Option<i64>>;
+
+    fn insert_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()>;
+
+    fn update_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()>;
+
+    fn accounts(&mut self) -> QueryResult<Vec<Account>>;
+
+    fn balance(&mut self, account: i64) -> QueryResult<Option<i64>>;
+
+    fn set_balance(&mut self, account: i64, balance: i64) -> QueryResult<()>;
+
+    fn insert_account(&mut self, account: i64, balance: i64) -> QueryResult<()>;
+
+    fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()>;
+}
+
+macro_rules! store {
+    (
+        $module:ident, $connection:ty,
+        id: $sql_type:ident from $borrowed:ty,
+        tables: $tables:literal, transactional: $transactional:literal,
+        version: $version:literal as $named:expr,
+        now_us: $now_us:literal,
+        configure_session: [$($configure_session:literal),*] $(,)?
+    ) => {
+        mod $module {
+            use diesel::connection::SimpleConnection;
+            use diesel::dsl::sql;
+            use diesel::prelude::*;
+            use diesel::sql_types::{BigInt, Text};
+
+            use super::{Account, Document, Store};
+
+            diesel::table! {
+                web_documents (id) {
+                    id -> $sql_type,
+                    changed_us -> BigInt,
+                    body -> Binary,
+                }
+            }
+
+            diesel::table! {
+                web_accounts (id) {
+                    id -> BigInt,
+                    balance -> BigInt,
+                }
+            }
+
+            diesel::table! {
+                web_passes (meeting, number) {
+                    meeting -> $sql_type,
+                    number -> BigInt,
+                }
+            }
+
+            /// An id as the column's type.
+            fn key(id: &str) -> &$borrowed {
+                id.as_ref()
+            }
+
+            impl Store for $connection {
+                const TRANSACTIONAL_DDL: bool = $transactional;
+
+                fn create_tables(&mut self) -> QueryResult<()> {
+                    self.batch_execute(include_str!($tables))
+                }
+
+                fn configure_session(&mut self) -> QueryResult<()> {
+                    let statements: &[&str] = &[$($configure_session),*];
+                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
+                }
+
+                // Diesel has no functions for the version and the clock.
+                fn engine(&mut self) -> QueryResult<String> {
+                    let version: String = diesel::select(sql::<Text>($version)).get_result(self)?;
+                    let named: fn(&str) -> String = $named;
+                    Ok(named(&version))
+                }
+
+                fn now_us(&mut self) -> QueryResult<i64> {
+                    diesel::select(sql::<BigInt>($now_us)).get_result(self)
+                }
+
+                fn document(&mut self, id: &str) -> QueryResult<Option<Document>> {
+                    web_documents::table
+                        .find(key(id))
+                        .select((web_documents::changed_us, web_documents::body))
+                        .first(self)
+                        .optional()
+                }
+
+                fn changed_us(&mut self, id: &str) -> QueryResult<Option<i64>> {
+                    web_documents::table
+                        .find(key(id))
+                        .select(web_documents::changed_us)
+                        .first(self)
+                        .optional()
+                }
+
+                fn insert_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()> {
+                    diesel::insert_into(web_documents::table)
+                        .values((
+                            web_documents::id.eq(key(id)),
+                            web_documents::changed_us.eq(changed_us),
+                            web_documents::body.eq(body),
+                        ))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn update_document(&mut self, id: &str, changed_us: i64, body: &[u8]) -> QueryResult<()> {
+                    diesel::update(web_documents::table.find(key(id)))
+                        .set((
+                            web_documents::changed_us.eq(changed_us),
+                            web_documents::body.eq(body),
+                        ))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn accounts(&mut self) -> QueryResult<Vec<Account>> {
+                    web_accounts::table.order(web_accounts::id).load(self)
+                }
+
+                fn balance(&mut self, account: i64) -> QueryResult<Option<i64>> {
+                    web_accounts::table
+                        .find(account)
+                        .select(web_accounts::balance)
+                        .first(self)
+                        .optional()
+                }
+
+                fn set_balance(&mut self, account: i64, balance: i64) -> QueryResult<()> {
+                    diesel::update(web_accounts::table.find(account))
+                        .set(web_accounts::balance.eq(balance))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn insert_account(&mut self, account: i64, balance: i64) -> QueryResult<()> {
+                    diesel::insert_into(web_accounts::table)
+                        .values((web_accounts::id.eq(account), web_accounts::balance.eq(balance)))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()> {
+                    diesel::insert_into(web_passes::table)
+                        .values((web_passes::meeting.eq(key(meeting)), web_passes::number.eq(number)))
+                        .execute(self)?;
+                    Ok(())
+                }
+            }
+        }
+    };
+}
+
+store!(
+    sqlite, SqliteConnection,
+    id: Text from str,
+    tables: "store/sqlite.sql", transactional: true,
+    version: "sqlite_version()" as |version| format!("SQLite {version}"),
+    now_us: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+    configure_session: [
+        "PRAGMA busy_timeout = 5000",
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = NORMAL"
+    ],
+);
+
+// A client that vanishes holds its locks until the server ends its session.
+#[cfg(feature = "postgres")]
+store!(
+    postgres, PgConnection,
+    id: Text from str,
+    tables: "store/postgres.sql", transactional: true,
+    version: "current_setting('server_version')"
+        as |version| format!("PostgreSQL {}", version.split(' ').next().unwrap_or_default()),
+    now_us: "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
+    configure_session: [
+        "SET lock_timeout = '10s'",
+        "SET idle_in_transaction_session_timeout = '60s'"
+    ],
+);
+
+#[cfg(feature = "mysql")]
+store!(
+    mysql, MysqlConnection,
+    id: Binary from [u8],
+    tables: "store/mysql.sql", transactional: false,
+    version: "version()" as |version| match version.split_once("-MariaDB") {
+        Some((number, _)) => format!("MariaDB {number}"),
+        None => format!("MySQL {version}"),
+    },
+    now_us: "CAST(unix_timestamp(sysdate(6)) * 1000000 AS SIGNED)",
+    configure_session: [
+        "SET SESSION innodb_lock_wait_timeout = 10",
+        "SET SESSION net_read_timeout = 30, SESSION net_write_timeout = 30"
+    ],
+);

@@ -1,0 +1,122 @@
+//! A small HTTP client: it can hang up, and does nothing that is not in the test.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// No answer takes longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An answer that was received.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let mut values = lines.filter(|(line, _)| line.eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Asserts that this is a problem with this status.
+    pub(crate) fn assert_problem(&self, status: u16, detail: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json"),
+            "{self:?}"
+        );
+        let problem = self.json();
+        assert_eq!(problem["status"], status, "{self:?}");
+        assert!(problem["title"].is_string(), "{self:?}");
+        let told = problem["detail"].as_str().expect("a text");
+        assert!(told.contains(detail), "{detail} in {self:?}");
+    }
+}
+
+/// A request that was sent. Dropping it hangs up.
+pub(crate) struct Sent(TcpStream);
+
+impl Sent {
+    /// Waits for the answer.
+    pub(crate) fn answer(mut self) -> Answer {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).expect("an answer");
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("no answer: {text}"));
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Answer {
+            status: status.unwrap_or_else(|| panic!("no status: {head}")),
+            head: head.to_owned(),
+            body: body.to_owned(),
+        }
+    }
+
+    /// The stream of an answer that does not end.
+    pub(crate) fn stream(self) -> TcpStream {
+        self.0
+    }
+}
+
+/// Sends a request.
+pub(crate) fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Sent {
+    let mut stream = TcpStream::connect(address).expect("the instance listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    let request = [head.as_bytes(), body].concat();
+    stream.write_all(&request).expect("the instance reads");
+    Sent(stream)
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    send(address, "GET", path, &[], b"").answer()
+}
+
+pub(crate) fn post(address: SocketAddr, path: &str) -> Answer {
+    send(address, "POST", path, &[], b"").answer()
+}
+
+/// Sends a transfer of 1.
+pub(crate) fn send_transfer(address: SocketAddr, from: i64, to: i64) -> Sent {
+    let body = format!(r#"{{"from":{from},"to":{to},"amount":1}}"#);
+    let json = [("Content-Type", "application/json")];
+    send(address, "POST", "/transfers", &json, body.as_bytes())
+}
+
+/// Sends a document that was changed in this second.
+pub(crate) fn send_document(address: SocketAddr, id: &str, second: u32) -> Sent {
+    let body = document(second);
+    send(address, "PUT", &format!("/documents/{id}"), &[], body.as_bytes())
+}
+
+/// A document that was changed in this second.
+pub(crate) fn document(second: u32) -> String {
+    let (minute, second) = (second / 60, second % 60);
+    format!("<order changed='2026-01-31T12:{minute:02}:{second:02}Z'><line>1</line></order>")
+}

@@ -1,0 +1,77 @@
+//! Each scenario on each engine.
+
+/// Tests of these scenarios. Those after `servers` need a server.
+macro_rules! tests {
+    (everywhere: [$($everywhere:ident),* $(,)?], servers: [$($servers:ident),* $(,)?] $(,)?) => {
+        mod sqlite {
+            $(
+                #[test]
+                fn $everywhere() {
+                    let directory = tempfile::tempdir().expect("a directory");
+                    let path = directory.path().join("web.sqlite");
+                    let url = path.to_str().expect("UTF-8");
+                    crate::scenarios::$everywhere::<diesel::SqliteConnection>(url);
+                }
+            )*
+        }
+
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(
+                #[test]
+                fn $everywhere() {
+                    type C = diesel::PgConnection;
+                    let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
+                    crate::scenarios::$everywhere::<C>(&database.url);
+                }
+            )*
+            $(
+                #[test]
+                fn $servers() {
+                    type C = diesel::PgConnection;
+                    let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
+                    crate::scenarios::$servers::<C>(&database.url);
+                }
+            )*
+        }
+
+        #[cfg(feature = "mysql")]
+        mod mysql {
+            $(
+                #[test]
+                fn $everywhere() {
+                    type C = diesel::MysqlConnection;
+                    let database = program_test_support::OwnDatabase::<C>::create("MYSQL_DATABASE_URL");
+                    crate::scenarios::$everywhere::<C>(&database.url);
+                }
+            )*
+            $(
+                #[test]
+                fn $servers() {
+                    type C = diesel::MysqlConnection;
+                    let database = program_test_support::OwnDatabase::<C>::create("MYSQL_DATABASE_URL");
+                    crate::scenarios::$servers::<C>(&database.url);
+                }
+            )*
+        }
+    };
+}
+
+tests! {
+    everywhere: [
+        health_answers_while_100_of_200_clients_wait,
+        clients_that_hang_up_leave_nothing_behind,
+        a_burst_of_passes_has_no_gaps,
+        transfers_keep_the_sum,
+        jobs_never_exceed_the_permits,
+        sigterm_releases_slots_and_ends_waits,
+        errors_are_problems,
+        the_wait_for_a_lock_ends,
+        documents_keep_the_newest_version,
+        metrics_and_events_tell_what_happens,
+        an_operator_releases_slots,
+    ],
+    servers: [
+        the_service_recovers_with_its_database,
+    ],
+}

@@ -1,0 +1,8 @@
+//! The program: its HTTP interface, driven by many clients at once, on each engine.
+
+mod client;
+mod engines;
+mod holder;
+mod instance;
+mod proxy;
+mod scenarios;

@@ -1,0 +1,139 @@
+//! Many clients at once, and two instances on one database.
+
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_locks::prelude::*;
+
+use crate::client::{Answer, get, post, send_document, send_transfer};
+use crate::holder::Holder;
+use crate::instance::Instance;
+
+/// Sends the requests of so many clients at the same moment, and returns their answers.
+fn at_once(clients: usize, request: impl Fn(usize) -> Answer + Sync) -> Vec<Answer> {
+    let barrier = Barrier::new(clients);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..clients)
+            .map(|client| {
+                let (barrier, request) = (&barrier, &request);
+                scope.spawn(move || {
+                    barrier.wait();
+                    request(client)
+                })
+            })
+            .collect();
+        let answers = clients.into_iter().map(|client| client.join());
+        answers.map(|answer| answer.expect("a client")).collect()
+    })
+}
+
+fn count(answers: &[Answer], status: u16) -> usize {
+    answers.iter().filter(|answer| answer.status == status).count()
+}
+
+/// The answers of a pool that each waiter occupies come after the holder has released the lock.
+pub(crate) fn health_answers_while_100_of_200_clients_wait<C: ObjectLockExt + Connection>(
+    url: &str,
+) {
+    let instances = Instance::two(url, &["--wait-seconds", "120", "--max-waiting", "200"]);
+    let [first, second] = &instances;
+    let of = |client: usize| instances[client % 2].address;
+    let holder = Holder::acquire::<C>(url, ObjectId::new("Document", "wanted"));
+    thread::scope(|scope| {
+        let writers = scope.spawn(|| {
+            let second = |client| u32::try_from(client).expect("small");
+            at_once(100, |client| {
+                send_document(of(client), "wanted", second(client)).answer()
+            })
+        });
+        first.await_waiting(50);
+        second.await_waiting(50);
+        let readers = at_once(100, |client| get(of(client), "/accounts"));
+        assert_eq!(count(&readers, 200), 100, "{:?}", readers[0]);
+        let mut longest = Duration::ZERO;
+        for client in 0..40 {
+            let asked = Instant::now();
+            let health = get(of(client), "/health");
+            longest = longest.max(asked.elapsed());
+            assert_eq!(health.status, 200, "{health:?}");
+        }
+        // All of this was answered before the holder released the lock.
+        first.await_waiting(50);
+        second.await_waiting(50);
+        println!("the slowest of 40 health checks, while 100 clients waited: {longest:?}");
+        holder.release();
+        let written = writers.join().expect("writers");
+        assert_eq!(count(&written, 201), 1);
+        assert_eq!(count(&written, 200) + count(&written, 204), 99);
+    });
+    let stored = get(first.address, "/documents/wanted");
+    assert!(stored.body.contains("12:01:39Z"), "{stored:?}");
+}
+
+pub(crate) fn a_burst_of_passes_has_no_gaps<C>(url: &str) {
+    let instances = Instance::two(url, &[]);
+    let answers = at_once(60, |client| {
+        post(instances[client % 2].address, "/meetings/4711/passes")
+    });
+    assert_eq!(count(&answers, 201), 60, "{answers:?}");
+    let numbers: BTreeSet<u64> = answers
+        .iter()
+        .map(|answer| answer.json()["number"].as_str().expect("a text").parse())
+        .collect::<Result<_, _>>()
+        .expect("numbers");
+    assert_eq!(numbers, (1..=60).collect());
+}
+
+pub(crate) fn transfers_keep_the_sum<C>(url: &str) {
+    let instances = Instance::two(url, &["--accounts", "4", "--wait-seconds", "120"]);
+    let answers = at_once(80, |client| {
+        let from = i64::try_from(client % 4).expect("small") + 1;
+        let to = i64::try_from(client / 4 % 4).expect("small") + 1;
+        send_transfer(instances[client % 2].address, from, to).answer()
+    });
+    // Each account transfers to each other one, and to itself.
+    assert_eq!(count(&answers, 422), 20, "{answers:?}");
+    assert_eq!(count(&answers, 200), 60, "{answers:?}");
+    let accounts = get(instances[0].address, "/accounts").json();
+    assert_eq!(accounts["sum"], "4000", "{accounts}");
+}
+
+pub(crate) fn jobs_never_exceed_the_permits<C>(url: &str) {
+    let instances = Instance::two(url, &["--permits", "3"]);
+    let answers = at_once(20, |client| {
+        post(instances[client % 2].address, "/jobs/collate?seconds=3600")
+    });
+    assert_eq!(count(&answers, 202), 3, "{answers:?}");
+    assert_eq!(count(&answers, 429), 17, "{answers:?}");
+    let granted: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
+    let of = |field: &str| -> BTreeSet<String> {
+        let values = granted.iter().map(|answer| answer.json()[field].to_string());
+        values.collect()
+    };
+    assert_eq!(of("slot"), ["1", "2", "3"].map(str::to_owned).into());
+    assert_eq!(of("fence").len(), 3);
+    let refused = answers.iter().find(|answer| answer.status == 429);
+    let refused = refused.expect("one of 17");
+    refused.assert_problem(429, "3 jobs \"collate\" run already");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+}
+
+pub(crate) fn clients_that_hang_up_leave_nothing_behind<C: ObjectLockExt + Connection>(url: &str) {
+    let instance = Instance::start(url, &["--accounts", "2", "--wait-seconds", "120"]);
+    let holder = Holder::acquire::<C>(url, ObjectId::new("Account", 1));
+    let clients: Vec<_> = (0..8)
+        .map(|_| send_transfer(instance.address, 1, 2))
+        .collect();
+    instance.await_waiting(8);
+    drop(clients);
+    // All waits end while the lock is still held.
+    instance.await_waiting(0);
+    holder.release();
+    assert_eq!(send_transfer(instance.address, 1, 2).answer().status, 200);
+    let accounts = get(instance.address, "/accounts").json();
+    assert_eq!(accounts["accounts"][0]["balance"], "999", "{accounts}");
+    assert_eq!(accounts["accounts"][1]["balance"], "1001", "{accounts}");
+}

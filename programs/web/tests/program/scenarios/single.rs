@@ -1,0 +1,151 @@
+//! What single requests are answered.
+
+use std::io::{BufRead, BufReader};
+use std::thread;
+
+use diesel::prelude::*;
+use diesel_locks::prelude::*;
+use serde_json::Value;
+
+use crate::client::{document, get, post, send, send_document, send_transfer};
+use crate::holder::Holder;
+use crate::instance::Instance;
+
+pub(crate) fn documents_keep_the_newest_version<C>(url: &str) {
+    let [first, second] = Instance::two(url, &[]);
+    let id = "%C3%84%2Fa%20";
+    for (address, changed, status) in [
+        (first.address, 10, 201),
+        (second.address, 5, 204),
+        (second.address, 10, 204),
+        (second.address, 20, 200),
+    ] {
+        let answer = send_document(address, id, changed).answer();
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    let stored = get(first.address, &format!("/documents/{id}"));
+    assert_eq!(stored.status, 200);
+    assert_eq!(stored.header("content-type"), Some("application/xml"));
+    assert_eq!(stored.body, document(20));
+    // Ids are compared as bytes.
+    let absent = get(first.address, "/documents/%C3%84%2Fa");
+    absent.assert_problem(404, "no document \"Ä/a\"");
+}
+
+pub(crate) fn the_wait_for_a_lock_ends<C: ObjectLockExt + Connection>(url: &str) {
+    let instance = Instance::start(url, &["--wait-seconds", "1", "--max-waiting", "1"]);
+    let holder = Holder::acquire::<C>(url, ObjectId::new("Document", "held"));
+    let waiter = send_document(instance.address, "held", 1);
+    instance.await_waiting(1);
+    let too_many = send_document(instance.address, "other", 1).answer();
+    too_many.assert_problem(503, "1 requests use the database");
+    let answer = waiter.answer();
+    answer.assert_problem(409, "Document:held: not acquired within 1");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    holder.release();
+}
+
+pub(crate) fn errors_are_problems<C>(url: &str) {
+    let instance = Instance::start(url, &["--max-body", "1000"]);
+    let json: &[(&str, &str)] = &[("Content-Type", "application/json")];
+    let long = "a".repeat(256);
+    let large = document(1).replace("<line>", &format!("<line>{}", "x".repeat(2000)));
+    let changed = document(1);
+    let poor = r#"{"from":1,"to":2,"amount":1001}"#;
+    let cases: &[(&str, &str, &[(&str, &str)], &str, u16, &str)] = &[
+        ("GET", "/nowhere", &[], "", 404, "/nowhere"),
+        ("DELETE", "/documents/a", &[], "", 405, "/documents/a"),
+        ("PUT", "/documents/a", &[], "no XML", 400, "not well-formed XML"),
+        ("PUT", "/documents/a", &[], "<a/>", 422, "changed"),
+        ("PUT", "/documents/a", &[], &large, 413, "1000 bytes"),
+        ("PUT", "/documents/a?hold_ms=x", &[], &changed, 400, "hold_ms"),
+        ("PUT", "/documents/a?hold_ms=60001", &[], &changed, 400, "60000"),
+        ("PUT", "/documents/%FF", &[], &changed, 400, ""),
+        ("PUT", "/documents/a%00b", &[], &changed, 400, "NUL"),
+        ("PUT", &format!("/documents/{long}"), &[], &changed, 400, "255"),
+        ("GET", "/documents/absent", &[], "", 404, "absent"),
+        ("POST", "/transfers", json, "{", 400, "JSON"),
+        ("POST", "/transfers", json, r#"{"from":1}"#, 422, "to"),
+        ("POST", "/transfers", &[], poor, 415, "application/json"),
+        ("POST", "/transfers", json, poor, 422, "account 1 has 1000, not 1001"),
+        ("POST", "/transfers", json, r#"{"from":1,"to":99,"amount":1}"#, 404, "no account 99"),
+        ("POST", "/transfers", json, r#"{"from":1,"to":2,"amount":0}"#, 422, "amount=0"),
+        ("POST", "/transfers", json, r#"{"from":1,"to":1,"amount":1}"#, 422, "both 1"),
+        ("POST", &format!("/meetings/{long}/passes"), &[], "", 400, "255"),
+        ("POST", &format!("/jobs/{long}"), &[], "", 400, "255"),
+        ("POST", &format!("/jobs/a?holder={long}"), &[], "", 400, "255"),
+        ("POST", "/jobs/a?seconds=-1", &[], "", 400, "3600"),
+        ("POST", "/jobs/a?seconds=NaN", &[], "", 400, "3600"),
+    ];
+    for (method, path, headers, body, status, detail) in cases {
+        let answer = send(instance.address, method, path, headers, body.as_bytes()).answer();
+        println!("{method} {path}: {answer:?}");
+        answer.assert_problem(*status, detail);
+        let policy = answer.header("content-security-policy").expect("a policy");
+        assert!(policy.contains("default-src 'none'"), "{policy}");
+    }
+    let refused = send(instance.address, "DELETE", "/documents/a", &[], b"").answer();
+    assert!(refused.header("allow").expect("methods").contains("PUT"));
+}
+
+pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
+    let mut instance = Instance::start(url, &["--permits", "1"]);
+    let stream = send(instance.address, "GET", "/events", &[], b"").stream();
+    assert_eq!(send_document(instance.address, "a", 1).answer().status, 201);
+    assert_eq!(send_transfer(instance.address, 1, 2).answer().status, 200);
+    assert_eq!(post(instance.address, "/jobs/a?seconds=60").status, 202);
+    assert_eq!(post(instance.address, "/jobs/a").status, 429);
+    let metrics = get(instance.address, "/metrics").body;
+    for line in [
+        r#"diesel_locks_attempts_total{kind="object_lock"} 2"#,
+        r#"diesel_locks_outcomes_total{kind="object_lock",outcome="granted"} 2"#,
+        r#"diesel_locks_wait_seconds_count{kind="object_lock"} 2"#,
+        r#"diesel_locks_hold_seconds_count{kind="object_lock"} 2"#,
+        r#"diesel_locks_outcomes_total{kind="slot",outcome="granted"} 1"#,
+        r#"diesel_locks_outcomes_total{kind="slot",outcome="refused"} 1"#,
+        "web_running_jobs 1",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line} in\n{metrics}");
+    }
+    let reader = thread::spawn(move || {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let events = lines.filter_map(|line| {
+            let event = line.strip_prefix("data: ")?;
+            Some(serde_json::from_str::<Value>(event).expect("JSON"))
+        });
+        events.collect::<Vec<_>>()
+    });
+    instance.await_state(|state| state["rates"]["attempts_per_s"].as_f64() > Some(0.0));
+    instance.terminate();
+    assert!(instance.wait().success());
+    // The stream has ended, and with it the instance.
+    let events = reader.join().expect("the reader");
+    assert!(!events.is_empty());
+    for event in &events {
+        assert!(event["now_us"].as_i64() > Some(1_700_000_000_000_000), "{event}");
+        assert_eq!(event["guarded"], false);
+        assert_eq!(event["instance"], instance.address.to_string());
+        assert!(event["engine"].as_str().expect("a text").contains(' '), "{event}");
+        for list in ["semaphores", "handovers", "sequences"] {
+            assert!(event[list].is_array(), "{event}");
+        }
+        assert!(event["object_locks"]["locks"].is_array(), "{event}");
+    }
+}
+
+pub(crate) fn an_operator_releases_slots<C>(url: &str) {
+    let instance = Instance::start(url, &["--permits", "2", "--operator-token", "secret"]);
+    assert_eq!(instance.state()["guarded"], true);
+    for _ in 0..2 {
+        assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
+    }
+    let path = "/admin/semaphores/a/release";
+    let release = |headers: &[(&str, &str)]| send(instance.address, "POST", path, headers, b"").answer();
+    release(&[]).assert_problem(401, "token");
+    release(&[("Authorization", "Bearer secrets")]).assert_problem(401, "token");
+    assert_eq!(post(instance.address, "/jobs/a").status, 429);
+    let released = release(&[("Authorization", "Bearer secret")]);
+    assert_eq!(released.status, 200, "{released:?}");
+    assert_eq!(released.json()["released"], 2);
+    assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
+}
