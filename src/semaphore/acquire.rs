@@ -15,8 +15,8 @@ pub(super) fn try_acquire<C: SemaphoreBackend>(
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = wait_for_turn(conn, semaphore)
-        .and_then(|_turn| acquire(conn, semaphore, lease, NO_WAIT));
+    let outcome =
+        wait_for_turn(conn, semaphore).and_then(|_turn| acquire(conn, semaphore, lease, NO_WAIT));
     match &outcome {
         Ok(Some(slot)) => request.record_granted(Some(slot.number)),
         Ok(None) => request.record_refused(),
@@ -51,8 +51,8 @@ where
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
-    let outcome = wait_for_turn(conn, semaphore)
-        .and_then(|_turn| begin_with_slot(conn, semaphore, NO_WAIT));
+    let outcome =
+        wait_for_turn(conn, semaphore).and_then(|_turn| begin_with_slot(conn, semaphore, NO_WAIT));
     match &outcome {
         Ok(true) => request.record_granted(None),
         Ok(false) => request.record_refused(),

@@ -162,10 +162,14 @@ impl Metrics {
             self.lost.with_label_values(&none).inc();
         }
         if let Some(waited_us) = fields.waited_us {
-            self.wait.with_label_values(&[kind]).observe(seconds(waited_us));
+            self.wait
+                .with_label_values(&[kind])
+                .observe(seconds(waited_us));
         }
         if let Some(held_us) = fields.held_us {
-            self.hold.with_label_values(&[kind]).observe(seconds(held_us));
+            self.hold
+                .with_label_values(&[kind])
+                .observe(seconds(held_us));
         }
     }
 }
@@ -275,7 +279,10 @@ mod tests {
         metrics.count("slot", &fields("timed_out"));
         metrics.count("transaction", &fields("retried"));
         let totals = metrics.totals();
-        assert_eq!((totals.attempts, totals.granted, totals.timed_out), (2, 1, 1));
+        assert_eq!(
+            (totals.attempts, totals.granted, totals.timed_out),
+            (2, 1, 1)
+        );
         let text = metrics.text();
         assert!(text.contains("diesel_locks_retries_total 1"), "{text}");
         assert!(

@@ -95,13 +95,20 @@ impl From<DieselError> for Problem {
 /// them.
 fn is_connection_lost(error: &Error) -> bool {
     let text = with_causes(error).to_lowercase();
-    ["connection", "gone away", "shutdown", "shutting down", "starting up", "broken"]
-        .iter()
-        .any(|word| text.contains(word))
+    [
+        "connection",
+        "gone away",
+        "shutdown",
+        "shutting down",
+        "starting up",
+        "broken",
+    ]
+    .iter()
+    .any(|word| text.contains(word))
 }
 
 fn with_causes(error: &dyn StdError) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
+    let causes = std::iter::successors(error.source(), |&error| error.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
@@ -113,10 +120,13 @@ impl IntoResponse for Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         }));
-        let mut response = (self.status, [(header::CONTENT_TYPE, MEDIA_TYPE)], body).into_response();
+        let mut response =
+            (self.status, [(header::CONTENT_TYPE, MEDIA_TYPE)], body).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
         }
         if self.retry {
             response

@@ -36,7 +36,10 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
         .route("/", get(page::index))
         .route("/style.css", get(page::style))
         .route("/page.js", get(page::script))
-        .route("/documents/{id}", put(documents::put::<C>).get(documents::get::<C>))
+        .route(
+            "/documents/{id}",
+            put(documents::put::<C>).get(documents::get::<C>),
+        )
         .route("/accounts", get(accounts::list::<C>))
         .route("/transfers", post(accounts::transfer::<C>))
         .route("/meetings/{id}/passes", post(passes::issue::<C>))
@@ -50,7 +53,10 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
             post(admin::release::<C>),
         )
         .layer(DefaultBodyLimit::max(app.settings.max_body))
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), finish::<C>))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            finish::<C>,
+        ))
         .with_state(app)
 }
 

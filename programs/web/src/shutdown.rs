@@ -34,7 +34,8 @@ pub(crate) async fn serve<C: Store>(
         let _ = stopped.await;
     });
     let server = tokio::spawn(server.into_future());
-    let asked = futures_util::future::select(Box::pin(terminate.recv()), Box::pin(interrupt.recv()));
+    let asked =
+        futures_util::future::select(Box::pin(terminate.recv()), Box::pin(interrupt.recv()));
     asked.await;
     let deadline = Instant::now() + limit;
     let _ = stop_accepting.send(());
@@ -49,7 +50,10 @@ pub(crate) async fn serve<C: Store>(
     });
     let in_time = ended.await.is_ok();
     if !in_time {
-        eprintln!("web: requests or jobs have not ended within {} s", limit.as_secs());
+        eprintln!(
+            "web: requests or jobs have not ended within {} s",
+            limit.as_secs()
+        );
     }
     // Other instances need not wait until the leases end.
     let renewer = app.renewer.clone();

@@ -20,7 +20,8 @@ const ATTRIBUTE: &str = "changed";
 /// Reads the attribute `changed` of the root, an RFC 3339 time, as microseconds since 1970. Reads the whole document,
 /// which must be well-formed.
 pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
-    let malformed = |reason: &str| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
+    let malformed =
+        |reason: &str| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
     let mut reader = Reader::from_str(xml);
     let mut depth = 0_usize;
     let mut root = None;
@@ -78,7 +79,8 @@ pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
 }
 
 fn attribute(root: &BytesStart<'_>) -> Result<Option<String>, Refusal> {
-    let malformed = |reason: String| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
+    let malformed =
+        |reason: String| Refusal::Malformed(format!("the body is not well-formed XML: {reason}"));
     let mut found = None;
     for attribute in root.attributes() {
         let attribute = attribute.map_err(|error| malformed(error.to_string()))?;
@@ -95,7 +97,8 @@ mod tests {
 
     #[test]
     fn reads_the_time_of_the_root() {
-        let whole = "<?xml version='1.0'?><a changed='1970-01-01T00:00:01.5Z'><b changed='x'>&amp;</b></a>";
+        let whole =
+            "<?xml version='1.0'?><a changed='1970-01-01T00:00:01.5Z'><b changed='x'>&amp;</b></a>";
         assert_eq!(changed_us(whole), Ok(1_500_000));
         assert_eq!(
             changed_us("<a changed='1970-01-01T01:00:00+01:00'/>"),
@@ -116,15 +119,25 @@ mod tests {
             "<a changed='1970-01-01T00:00:00Z'>&who;</a>",
         ] {
             let refused = changed_us(text);
-            assert!(matches!(refused, Err(Refusal::Malformed(_))), "{text}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Refusal::Malformed(_))),
+                "{text}: {refused:?}"
+            );
         }
     }
 
     #[test]
     fn refuses_a_root_without_a_time() {
-        for text in ["<a/>", "<a changed='yesterday'/>", "<a><b changed='1970-01-01T00:00:00Z'/></a>"] {
+        for text in [
+            "<a/>",
+            "<a changed='yesterday'/>",
+            "<a><b changed='1970-01-01T00:00:00Z'/></a>",
+        ] {
             let refused = changed_us(text);
-            assert!(matches!(refused, Err(Refusal::Untimed(_))), "{text}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Refusal::Untimed(_))),
+                "{text}: {refused:?}"
+            );
         }
     }
 }

@@ -109,7 +109,8 @@ pub(crate) fn tracing_records_the_outcomes_of_slots<B: Backend>() {
     let refused = renewer.try_acquire(&semaphore, &lease);
     assert!(refused.expect("an answer").is_none());
     let wait = Wait::AtMost(Duration::from_millis(20));
-    conn.acquire_slot(&semaphore, lease, wait).expect_err("held");
+    conn.acquire_slot(&semaphore, lease, wait)
+        .expect_err("held");
     guard.release().expect("held");
     conn.with_slot(&semaphore, wait, |_| Ok::<_, Error>(()))
         .expect("free");
@@ -142,7 +143,8 @@ pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
     let guard = guard.expect("an answer").expect("free");
     let lost = guard.lost();
     conn.force_release_all(&name).expect("released");
-    lost.recv_timeout(LONG).expect("the next renewal notices it");
+    lost.recv_timeout(LONG)
+        .expect("the next renewal notices it");
     drop(guard);
     let told = collector.events_with(&name);
     let lines = |outcome| told.lines().filter(|line| line.contains(outcome)).count();

@@ -55,7 +55,9 @@ pub(super) async fn transfer<C: Store>(
             let source = conn.balance(from)?.ok_or_else(|| unknown(from))?;
             let target = conn.balance(to)?.ok_or_else(|| unknown(to))?;
             if source < amount {
-                return Err(refused(format!("account {from} has {source}, not {amount}")));
+                return Err(refused(format!(
+                    "account {from} has {source}, not {amount}"
+                )));
             }
             let increased = target
                 .checked_add(amount)
@@ -72,16 +74,19 @@ pub(super) async fn transfer<C: Store>(
 }
 
 /// All accounts, and the sum that no transfer changes.
-pub(super) async fn list<C: Store>(
-    State(app): State<Arc<App<C>>>,
-) -> Result<Json<Value>, Problem> {
+pub(super) async fn list<C: Store>(State(app): State<Arc<App<C>>>) -> Result<Json<Value>, Problem> {
     let accounts = app
         .blocking(|app, call| Ok(app.connection(&call)?.accounts()?))
         .await?;
-    let sum: i128 = accounts.iter().map(|account| i128::from(account.balance)).sum();
+    let sum: i128 = accounts
+        .iter()
+        .map(|account| i128::from(account.balance))
+        .sum();
     let accounts: Vec<Value> = accounts
         .iter()
         .map(|account| json!({ "id": account.id, "balance": account.balance.to_string() }))
         .collect();
-    Ok(Json(json!({ "accounts": accounts, "sum": sum.to_string() })))
+    Ok(Json(
+        json!({ "accounts": accounts, "sum": sum.to_string() }),
+    ))
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use diesel_locks::SemaphoreExt;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
@@ -81,7 +80,11 @@ mod tests {
             ("secret", false),
         ] {
             let given = headers("authorization", value);
-            assert_eq!(authorize(&given, Some("secret")).is_ok(), accepted, "{value}");
+            assert_eq!(
+                authorize(&given, Some("secret")).is_ok(),
+                accepted,
+                "{value}"
+            );
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
-use axum::response::sse::{Event, Sse};
 use axum::response::IntoResponse;
+use axum::response::sse::{Event, Sse};
 use futures_util::stream::{self, Stream};
 use tokio::time;
 
@@ -29,14 +29,17 @@ pub(super) async fn stream<C: Store>(
     State(app): State<Arc<App<C>>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let snapshots = app.snapshots.clone();
-    Sse::new(stream::unfold((snapshots, true), |(mut snapshots, first)| async move {
-        if !first {
-            let changed = time::timeout(LONGEST_PAUSE, snapshots.changed()).await;
-            if matches!(changed, Ok(Err(_))) {
-                return None;
+    Sse::new(stream::unfold(
+        (snapshots, true),
+        |(mut snapshots, first)| async move {
+            if !first {
+                let changed = time::timeout(LONGEST_PAUSE, snapshots.changed()).await;
+                if matches!(changed, Ok(Err(_))) {
+                    return None;
+                }
             }
-        }
-        let event = Event::default().data(&*snapshots.borrow_and_update().json);
-        Some((Ok(event), (snapshots, false)))
-    }))
+            let event = Event::default().data(&*snapshots.borrow_and_update().json);
+            Some((Ok(event), (snapshots, false)))
+        },
+    ))
 }

@@ -27,7 +27,9 @@ pub(super) async fn check<C: Store>(
             let _turn = turn;
             app.operator_connection()?.now_us().map_err(Problem::from)
         });
-        asked.await.unwrap_or_else(|_| Err(Problem::database_down()))
+        asked
+            .await
+            .unwrap_or_else(|_| Err(Problem::database_down()))
     };
     match time::timeout(TIMEOUT, asked).await {
         Ok(Ok(_)) => Ok(Json(json!({ "status": "ok" }))),

@@ -11,6 +11,9 @@ use crate::store::Store;
 
 pub(super) async fn text<C: Store>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
     app.metrics.set_now(app.locks.waiting(), app.jobs.running());
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
     (kind, app.metrics.text())
 }

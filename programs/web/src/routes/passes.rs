@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use diesel_locks::{Error, RetryPolicy, Sequence, SequenceExt, TransactionExt, TransactionOptions};
+use diesel_locks::{Error, RetryPolicy, Sequence, TransactionOptions};
 use serde_json::{Value, json};
 
 use crate::app::App;

@@ -67,7 +67,10 @@ mod tests {
         let rates = [at(0, 7), at(2, 10), at(5, 22), at(9, 22), at(12, 22)];
         let expected = [0.0, 1.5, 3.0, 0.0, 0.0];
         assert!(
-            rates.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.01),
+            rates
+                .iter()
+                .zip(expected)
+                .all(|(a, b)| (a - b).abs() < 0.01),
             "{rates:?}"
         );
     }

@@ -41,7 +41,11 @@ impl Waits {
     /// The longest wait that runs or has ended within the last 10 s.
     pub(crate) fn longest(&self) -> Duration {
         let mut inner = self.lock();
-        while inner.ended.front().is_some_and(|(at, _)| at.elapsed() > MEMORY) {
+        while inner
+            .ended
+            .front()
+            .is_some_and(|(at, _)| at.elapsed() > MEMORY)
+        {
             inner.ended.pop_front();
         }
         let running = inner.running.values().next().map(Instant::elapsed);
@@ -67,7 +71,11 @@ impl Drop for Wait {
             return;
         };
         let waited = started.elapsed();
-        while inner.ended.back().is_some_and(|(_, earlier)| *earlier <= waited) {
+        while inner
+            .ended
+            .back()
+            .is_some_and(|(_, earlier)| *earlier <= waited)
+        {
             inner.ended.pop_back();
         }
         inner.ended.push_back((Instant::now(), waited));

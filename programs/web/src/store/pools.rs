@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool, PooledConnection};
+use diesel::r2d2::{
+    ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool, PooledConnection,
+};
 use diesel_locks::LockRequest;
 use program_support::database::Database;
 
@@ -45,7 +47,10 @@ impl<C: Store> Pools<C> {
             renewer: pool(2, OPERATOR_TIMEOUT)?,
             operator: pool(2, OPERATOR_TIMEOUT)?,
         };
-        let mut conn = pools.requests.get().context("the database does not answer")?;
+        let mut conn = pools
+            .requests
+            .get()
+            .context("the database does not answer")?;
         diesel_locks::migrate(&mut *conn)?;
         set_up(&mut conn, accounts).context("can't create the tables")?;
         drop(conn);

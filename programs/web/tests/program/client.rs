@@ -112,7 +112,13 @@ pub(crate) fn send_transfer(address: SocketAddr, from: i64, to: i64) -> Sent {
 /// Sends a document that was changed in this second.
 pub(crate) fn send_document(address: SocketAddr, id: &str, second: u32) -> Sent {
     let body = document(second);
-    send(address, "PUT", &format!("/documents/{id}"), &[], body.as_bytes())
+    send(
+        address,
+        "PUT",
+        &format!("/documents/{id}"),
+        &[],
+        body.as_bytes(),
+    )
 }
 
 /// A document that was changed in this second.

@@ -34,7 +34,10 @@ impl Instance {
         let output = process.stdout.take().expect("piped");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("a line");
-        let address = line.trim().rsplit_once("http://").map(|(_, address)| address);
+        let address = line
+            .trim()
+            .rsplit_once("http://")
+            .map(|(_, address)| address);
         let address = address.unwrap_or_else(|| panic!("no address: {line}"));
         Self {
             address: address.parse().expect("an address"),

@@ -4,5 +4,6 @@ mod client;
 mod engines;
 mod holder;
 mod instance;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod proxy;
 mod scenarios;

@@ -1,9 +1,13 @@
 //! What the tests show, on any engine.
 
-mod faults;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod database_down;
 mod load;
+mod shutdown;
 mod single;
 
-pub(crate) use faults::*;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use database_down::*;
 pub(crate) use load::*;
+pub(crate) use shutdown::*;
 pub(crate) use single::*;

@@ -31,7 +31,10 @@ fn at_once(clients: usize, request: impl Fn(usize) -> Answer + Sync) -> Vec<Answ
 }
 
 fn count(answers: &[Answer], status: u16) -> usize {
-    answers.iter().filter(|answer| answer.status == status).count()
+    answers
+        .iter()
+        .filter(|answer| answer.status == status)
+        .count()
 }
 
 /// The answers of a pool that each waiter occupies come after the holder has released the lock.
@@ -108,9 +111,14 @@ pub(crate) fn jobs_never_exceed_the_permits<C>(url: &str) {
     });
     assert_eq!(count(&answers, 202), 3, "{answers:?}");
     assert_eq!(count(&answers, 429), 17, "{answers:?}");
-    let granted: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
+    let granted: Vec<_> = answers
+        .iter()
+        .filter(|answer| answer.status == 202)
+        .collect();
     let of = |field: &str| -> BTreeSet<String> {
-        let values = granted.iter().map(|answer| answer.json()[field].to_string());
+        let values = granted
+            .iter()
+            .map(|answer| answer.json()[field].to_string());
         values.collect()
     };
     assert_eq!(of("slot"), ["1", "2", "3"].map(str::to_owned).into());

@@ -55,25 +55,95 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
     let cases: &[(&str, &str, &[(&str, &str)], &str, u16, &str)] = &[
         ("GET", "/nowhere", &[], "", 404, "/nowhere"),
         ("DELETE", "/documents/a", &[], "", 405, "/documents/a"),
-        ("PUT", "/documents/a", &[], "no XML", 400, "not well-formed XML"),
+        (
+            "PUT",
+            "/documents/a",
+            &[],
+            "no XML",
+            400,
+            "not well-formed XML",
+        ),
         ("PUT", "/documents/a", &[], "<a/>", 422, "changed"),
         ("PUT", "/documents/a", &[], &large, 413, "1000 bytes"),
-        ("PUT", "/documents/a?hold_ms=x", &[], &changed, 400, "hold_ms"),
-        ("PUT", "/documents/a?hold_ms=60001", &[], &changed, 400, "60000"),
+        (
+            "PUT",
+            "/documents/a?hold_ms=x",
+            &[],
+            &changed,
+            400,
+            "hold_ms",
+        ),
+        (
+            "PUT",
+            "/documents/a?hold_ms=60001",
+            &[],
+            &changed,
+            400,
+            "60000",
+        ),
         ("PUT", "/documents/%FF", &[], &changed, 400, ""),
         ("PUT", "/documents/a%00b", &[], &changed, 400, "NUL"),
-        ("PUT", &format!("/documents/{long}"), &[], &changed, 400, "255"),
+        (
+            "PUT",
+            &format!("/documents/{long}"),
+            &[],
+            &changed,
+            400,
+            "255",
+        ),
         ("GET", "/documents/absent", &[], "", 404, "absent"),
         ("POST", "/transfers", json, "{", 400, "JSON"),
         ("POST", "/transfers", json, r#"{"from":1}"#, 422, "to"),
         ("POST", "/transfers", &[], poor, 415, "application/json"),
-        ("POST", "/transfers", json, poor, 422, "account 1 has 1000, not 1001"),
-        ("POST", "/transfers", json, r#"{"from":1,"to":99,"amount":1}"#, 404, "no account 99"),
-        ("POST", "/transfers", json, r#"{"from":1,"to":2,"amount":0}"#, 422, "amount=0"),
-        ("POST", "/transfers", json, r#"{"from":1,"to":1,"amount":1}"#, 422, "both 1"),
-        ("POST", &format!("/meetings/{long}/passes"), &[], "", 400, "255"),
+        (
+            "POST",
+            "/transfers",
+            json,
+            poor,
+            422,
+            "account 1 has 1000, not 1001",
+        ),
+        (
+            "POST",
+            "/transfers",
+            json,
+            r#"{"from":1,"to":99,"amount":1}"#,
+            404,
+            "no account 99",
+        ),
+        (
+            "POST",
+            "/transfers",
+            json,
+            r#"{"from":1,"to":2,"amount":0}"#,
+            422,
+            "amount=0",
+        ),
+        (
+            "POST",
+            "/transfers",
+            json,
+            r#"{"from":1,"to":1,"amount":1}"#,
+            422,
+            "both 1",
+        ),
+        (
+            "POST",
+            &format!("/meetings/{long}/passes"),
+            &[],
+            "",
+            400,
+            "255",
+        ),
         ("POST", &format!("/jobs/{long}"), &[], "", 400, "255"),
-        ("POST", &format!("/jobs/a?holder={long}"), &[], "", 400, "255"),
+        (
+            "POST",
+            &format!("/jobs/a?holder={long}"),
+            &[],
+            "",
+            400,
+            "255",
+        ),
         ("POST", "/jobs/a?seconds=-1", &[], "", 400, "3600"),
         ("POST", "/jobs/a?seconds=NaN", &[], "", 400, "3600"),
     ];
@@ -105,7 +175,10 @@ pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
         r#"diesel_locks_outcomes_total{kind="slot",outcome="refused"} 1"#,
         "web_running_jobs 1",
     ] {
-        assert!(metrics.lines().any(|told| told == line), "{line} in\n{metrics}");
+        assert!(
+            metrics.lines().any(|told| told == line),
+            "{line} in\n{metrics}"
+        );
     }
     let reader = thread::spawn(move || {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -122,10 +195,16 @@ pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
     let events = reader.join().expect("the reader");
     assert!(!events.is_empty());
     for event in &events {
-        assert!(event["now_us"].as_i64() > Some(1_700_000_000_000_000), "{event}");
+        assert!(
+            event["now_us"].as_i64() > Some(1_700_000_000_000_000),
+            "{event}"
+        );
         assert_eq!(event["guarded"], false);
         assert_eq!(event["instance"], instance.address.to_string());
-        assert!(event["engine"].as_str().expect("a text").contains(' '), "{event}");
+        assert!(
+            event["engine"].as_str().expect("a text").contains(' '),
+            "{event}"
+        );
         for list in ["semaphores", "handovers", "sequences"] {
             assert!(event[list].is_array(), "{event}");
         }
@@ -140,7 +219,8 @@ pub(crate) fn an_operator_releases_slots<C>(url: &str) {
         assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
     }
     let path = "/admin/semaphores/a/release";
-    let release = |headers: &[(&str, &str)]| send(instance.address, "POST", path, headers, b"").answer();
+    let release =
+        |headers: &[(&str, &str)]| send(instance.address, "POST", path, headers, b"").answer();
     release(&[]).assert_problem(401, "token");
     release(&[("Authorization", "Bearer secrets")]).assert_problem(401, "token");
     assert_eq!(post(instance.address, "/jobs/a").status, 429);
