@@ -108,15 +108,15 @@
 //! | | [`try_with_object_lock`] | | no | |
 //! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
 //! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::run` calls a closure | no | |
-//! | slot of a transaction | [`with_slot`] | | yes | a [`Wait`] is required |
-//! | | [`try_with_slot`] | | no | |
+//! | slot of a transaction | [`with_slot`] | `LockPool::with_slot` | yes | a [`Wait`] is required |
+//! | | [`try_with_slot`] | `LockPool::try_with_slot` | no | |
 //! | number | [`next_number`] | | yes | the session's `lock_timeout` or the like |
 //!
 //! A connection that is borrowed from a pool has the methods of a connection too.
 //!
 //! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
-//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks without a connection, until a `StopToken` is
-//!   stopped.
+//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
+//!   connection, until a `StopToken` is stopped.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
 //!   [`Slot`], [`LeaseState`], [`HeldSlot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
 //!   `SlotGuard` holds one.
@@ -183,6 +183,8 @@ pub mod migrations;
 mod name;
 mod object_lock;
 pub mod operation;
+#[cfg(feature = "r2d2")]
+mod pooled;
 pub mod prelude;
 mod queue;
 #[doc(hidden)]
@@ -190,7 +192,10 @@ pub mod schema;
 mod semaphore;
 mod sequence;
 mod single_writer;
+#[cfg(feature = "r2d2")]
+mod stop;
 mod transaction;
+mod waiting;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod wrapper;
 
@@ -201,7 +206,7 @@ pub use error::definition::Error;
 pub use error::result::Result;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use lock_pool::{LockPool, StopOnDrop, StopToken};
+pub use lock_pool::LockPool;
 pub use migrations::run::migrate;
 pub use object_lock::ObjectLockExt;
 pub use object_lock::id::ObjectId;
@@ -221,6 +226,9 @@ pub use semaphore::slot::{HeldSlot, LeaseState, Slot};
 pub use sequence::SequenceExt;
 pub use sequence::definition::Sequence;
 pub use single_writer::assume_single_writer;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use stop::{StopOnDrop, StopToken};
 pub use transaction::TransactionExt;
 pub use transaction::isolation_level::IsolationLevel;
 pub use transaction::options::TransactionOptions;

@@ -11,7 +11,9 @@ pub(crate) mod fence;
 pub(crate) mod guard;
 mod holding;
 pub(crate) mod lease;
-mod polling;
+pub(crate) mod polling;
+#[cfg(feature = "r2d2")]
+pub(crate) mod pooled;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;

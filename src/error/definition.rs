@@ -52,8 +52,8 @@ pub enum Error {
     #[error("the pool gave no connection within its time-out")]
     Pool(#[from] diesel::r2d2::PoolError),
 
-    /// The [`StopToken`](crate::StopToken) of a [`LockPool`](crate::LockPool) was stopped before the closure ran.
-    /// Nothing was done.
+    /// The [`StopToken`](crate::StopToken) of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer) was
+    /// stopped before the lock or slot was granted. Nothing was done.
     #[cfg(feature = "r2d2")]
     #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
     #[error("stopped after waiting {} for {resource}", Rounded(*waited))]

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::limits::{MAX_KEPT_IDS, NAMED_IDS};
+#[cfg(feature = "r2d2")]
+use crate::waiting::Waiting;
 use crate::{Error, LockRequest, ObjectId, Retention, Wait};
 
 /// A [`LockRequest`] with valid ids, without duplicates, in the order in which all sessions lock them.
@@ -57,10 +59,10 @@ impl Request {
         }
     }
 
-    /// Whether the request has a limit other than zero, and its time is up.
+    /// The wait for the locks, which begins now.
     #[cfg(feature = "r2d2")]
-    pub(crate) fn has_waited_its_time(&self) -> bool {
-        matches!(self.wait, Wait::AtMost(limit) if !limit.is_zero() && self.elapsed() >= limit)
+    pub(crate) fn waiting(&self) -> Result<Waiting, Error> {
+        Waiting::new(self.wait, self.resource())
     }
 
     /// The same request, which does not wait.

@@ -400,3 +400,36 @@ fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
         }
     );
 }
+
+#[cfg(feature = "r2d2")]
+#[test]
+fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
+    let queues = queues();
+    let mut first = queues.join("slots", 1, |_| true).serial();
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    let mut second = queues.join("slots", 1, |_| true).serial();
+    second.identify_at = None;
+    let started = Instant::now();
+    let limit = Duration::from_millis(300);
+    second.wait(Some(started + limit));
+    assert!(started.elapsed() >= limit);
+    second.record_refusal();
+    // It has its turn when the first query ends.
+    drop(first);
+    assert!(matches!(
+        second.wait(Some(started + LIMIT)),
+        Turn::Query { notified: Some(_) }
+    ));
+}
+
+#[cfg(feature = "r2d2")]
+#[test]
+fn waiter_outside_the_queues_is_stopped() {
+    let queues = queues();
+    let mut ticket = queues.independent("slots");
+    ticket.record_refusal();
+    let asked = AtomicI64::new(0);
+    let turn = ticket.wait_unless(None, || asked.fetch_add(1, Ordering::SeqCst) >= 0);
+    assert_eq!(turn, Turn::Query { notified: None });
+    assert_eq!(asked.into_inner(), 1, "asked before the pause");
+}

@@ -14,9 +14,12 @@ use crate::backoff;
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The pause of the next waiter of an exclusive queue while the query of another one is running, which may wait for a
-/// connection of the pool.
-const EXCLUSIVE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause of the next waiter without a connection of its own while the query of another one is running, which may
+/// wait for a connection of the pool.
+const SERIAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a waiter outside the queues looks whether it was stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(25);
 
 /// What the holder of a ticket does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) notified: bool,
     /// Whether the waiter is identifying its target, and has not queried yet.
     identifying: bool,
+    /// Whether it does not poll while the query of another waiter of its queue is running.
+    is_serial: bool,
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
@@ -115,11 +120,20 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             identify_at: None,
             notified: false,
             identifying: false,
+            is_serial: self.exclusive,
         }
     }
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
+    /// A waiter that has no connection of its own. While the query of another waiter of its queue is running, it polls
+    /// after a second, so that few of them wait for connections.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn serial(mut self) -> Self {
+        self.is_serial = true;
+        self
+    }
+
     /// Waits for the turn to query, or until `deadline`, when the waiter queries for the last time.
     pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Turn {
         self.wait_unless(deadline, || false)
@@ -135,10 +149,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             Position::Immediate { .. } => Turn::Query { notified: None },
             Position::Independent => {
                 if self.refusals > 0 {
-                    let pause = self.pause();
-                    let remaining =
-                        deadline.map(|time| time.saturating_duration_since(Instant::now()));
-                    sleep(remaining.map_or(pause, |remaining| remaining.min(pause)));
+                    let end = Instant::now() + self.pause();
+                    sleep_until(deadline.map_or(end, |deadline| deadline.min(end)), stopped);
                 }
                 Turn::Query { notified: None }
             }
@@ -156,21 +168,20 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         let mut poll_at: Option<(Instant, bool)> = None;
         let mut all = self.queues.lock();
         loop {
-            let queue = all
-                .get_mut(&self.key)
-                .and_then(|queues| queues.queue_of(number))
-                .expect("a queue with a waiter");
+            let queues = all.get_mut(&self.key).expect("queues with a waiter");
+            let immediate = queues.immediate > 0;
+            let queue = queues.queue_of(number).expect("a queue with a waiter");
             let now = Instant::now();
             let is_first = queue
                 .first_sleeping()
                 .is_some_and(|(first, _)| *first == number);
             let yield_until = queue.yield_until.filter(|_| is_first);
-            let querying = self.queues.exclusive
+            // Those who wait to query for the first time wait for the first queries.
+            let first_queries = immediate && queue.target.is_none();
+            let mut others = queue.waiters.values();
+            let querying = self.is_serial
                 && is_first
-                && queue
-                    .waiters
-                    .values()
-                    .any(|waiter| waiter.state == State::Querying);
+                && (first_queries || others.any(|waiter| waiter.state == State::Querying));
             let waiter = queue
                 .waiters
                 .get_mut(&number)
@@ -188,7 +199,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 let unchanged = poll_at.filter(|(_, beside_query)| *beside_query == querying);
                 unchanged.or_else(|| {
                     let pause = if querying {
-                        EXCLUSIVE_POLL_INTERVAL
+                        SERIAL_POLL_INTERVAL
                     } else {
                         self.pause()
                     };
@@ -343,6 +354,17 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         {
             change(queue, number);
         }
+    }
+}
+
+/// Sleeps until `end`, or until `stopped` returns true.
+fn sleep_until(end: Instant, stopped: impl Fn() -> bool) {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stopped() {
+            return;
+        }
+        sleep(left.min(STOP_INTERVAL));
     }
 }
 

@@ -1,11 +1,9 @@
 //! Acquires slots, for a lease or for one transaction.
 
-use std::time::Instant;
-
 use crate::semaphore::attempts::{NO_WAIT, acquire, begin_with_slot};
 use crate::semaphore::backend::SemaphoreBackend;
-use crate::semaphore::events::{SlotRequest, record_released};
-use crate::semaphore::polling::{OwnConnection, notify_released, poll_until, wait_for_turn};
+use crate::semaphore::events::SlotRequest;
+use crate::semaphore::polling::{NotifyOnDrop, poll_until, wait_for_turn};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait, transaction::depth, transaction::run};
 
 /// Leases a slot without waiting; `None` when none is free.
@@ -33,8 +31,8 @@ pub(super) fn acquire_timeout<C: SemaphoreBackend>(
     wait: Wait,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
-        acquire(&mut *conn.0, semaphore, lease, budget)
+    let outcome = poll_until(conn, semaphore, wait, |conn, budget| {
+        acquire(conn, semaphore, lease, budget)
     });
     request.record_outcome(outcome)
 }
@@ -78,8 +76,8 @@ where
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll_until(&mut OwnConnection(conn), semaphore, wait, |conn, budget| {
-        Ok(begin_with_slot(&mut *conn.0, semaphore, budget)?.then_some(()))
+    let outcome = poll_until(conn, semaphore, wait, |conn, budget| {
+        Ok(begin_with_slot(conn, semaphore, budget)?.then_some(()))
     });
     match &outcome {
         Ok(()) => request.record_granted(None),
@@ -97,24 +95,6 @@ where
     E: From<Error>,
 {
     let outermost = depth::depth(conn)? == 1;
-    let _notify = NotifyOnDrop {
-        semaphore: outermost.then_some(semaphore),
-        acquired: Instant::now(),
-    };
+    let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
     run::commit_or_rollback(conn, work)
-}
-
-/// Notifies waiters when the transaction that holds a slot has ended, whatever its outcome.
-struct NotifyOnDrop<'a> {
-    semaphore: Option<&'a Semaphore>,
-    acquired: Instant,
-}
-
-impl Drop for NotifyOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Some(semaphore) = self.semaphore {
-            record_released(semaphore.name(), None, self.acquired.elapsed());
-            notify_released(semaphore.name(), 1, None);
-        }
-    }
 }

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
-use crate::semaphore::acquire::try_acquire;
-use crate::semaphore::attempts::acquire;
 use crate::semaphore::backend::SemaphoreBackend;
-use crate::semaphore::events::SlotRequest;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{Renew, SlotGuard};
-use crate::semaphore::polling::{WaiterConnection, poll_until};
+use crate::semaphore::pooled;
+use crate::stop::StopToken;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait};
 
 mod pending_release;
@@ -72,12 +70,68 @@ use shared::Shared;
 /// # Ok(())
 /// # }
 /// ```
-pub struct SlotRenewer<C: R2D2Connection + Send + 'static>(Arc<Handle<C>>);
+pub struct SlotRenewer<C: R2D2Connection + Send + 'static> {
+    handle: Arc<Handle<C>>,
+    /// Ends the waits of this handle.
+    stop: Option<StopToken>,
+}
 
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// Creates a renewer that uses the connections of `pool`. Sends nothing to the database.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
-        Self(Arc::new(Handle(Arc::new(Shared::new(pool)))))
+        Self {
+            handle: Arc::new(Handle(Arc::new(Shared::new(pool)))),
+            stop: None,
+        }
+    }
+
+    /// Returns a handle to the same renewer whose waits end when `stop` is stopped: when a client hangs up, or the process
+    /// is to end.
+    ///
+    /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) and [`run`](Self::run) of the handle then return
+    /// [`Error::Stopped`], within 50 ms of the stop, and the time of one attempt if one is running. A slot that is granted
+    /// meanwhile is released. A stop has no effect on guards that were returned before, nor on a closure that
+    /// [`run`](Self::run) has called: let them check [`StopToken::is_stopped`].
+    ///
+    /// The handle replaces the token of the handle that it is made from. For a wait that either of two tokens ends,
+    /// pass a [child](StopToken::child).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), diesel_locks::Error> {
+    /// # use diesel::SqliteConnection;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// use diesel_locks::{Error, SlotRenewer, StopToken};
+    /// use diesel_locks::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 1);
+    ///
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let url = directory.path().join("app.db").display().to_string();
+    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// # let renewer = SlotRenewer::new(pool);
+    /// let lease = LeaseOptions::new(Duration::from_secs(30));
+    /// let guard = renewer.acquire(&COLLATE, &lease, Wait::No)?;
+    ///
+    /// let shutdown = StopToken::new();
+    /// let stoppable = renewer.stopped_by(&shutdown);
+    /// std::thread::scope(|scope| {
+    ///     let standby = scope.spawn(|| stoppable.acquire(&COLLATE, &lease, Wait::Forever));
+    ///     shutdown.stop(); // SIGTERM
+    ///     let ended = standby.join().expect("no panic");
+    ///     assert!(matches!(ended, Err(Error::Stopped { .. })));
+    /// });
+    /// assert!(guard.is_held()); // not affected
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stopped_by(&self, stop: &StopToken) -> Self {
+        Self {
+            handle: Arc::clone(&self.handle),
+            stop: Some(stop.clone()),
+        }
     }
 
     /// Acquires a slot if one is free, as
@@ -85,44 +139,37 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool has no connection within its time-out; those of
-    /// [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
+    /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop
+    /// ([`stopped_by`](Self::stopped_by)); those of [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
     pub fn try_acquire(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
     ) -> Result<Option<SlotGuard>, Error> {
-        let mut conn = self.shared().pool().get()?;
-        let slot = try_acquire(&mut *conn, semaphore, lease)?;
-        drop(conn);
+        let connections = self.shared().connections();
+        let slot = pooled::try_lease(connections, self.stop.as_ref(), semaphore, lease)?;
         slot.map(|slot| self.guard(slot, lease)).transpose()
     }
 
     /// Acquires a slot, and waits while all are held, as
     /// [`acquire_slot`](crate::SemaphoreExt::acquire_slot). Borrows a connection of the pool for each
-    /// attempt, and none between attempts.
+    /// attempt, and none between attempts. Waiters of the process make their attempts in turn: the first attempts of at
+    /// most half as many as the pool has connections run at the same time.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`]; those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
+    /// [`Error::LockTimeout`] when the time is up. [`Error::Pool`] when the pool has no connection within its time-out, or
+    /// for the first attempt within the time of `wait`, at least 200 ms. [`Error::Stopped`] after a stop
+    /// ([`stopped_by`](Self::stopped_by)). Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
     pub fn acquire(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
         wait: Wait,
     ) -> Result<SlotGuard, Error> {
-        let pool = self.shared().pool();
-        let timeout = match wait {
-            Wait::AtMost(limit) => pool.connection_timeout().min(limit),
-            Wait::Forever | Wait::No => pool.connection_timeout(),
-        };
-        let mut pooled = Pooled { pool, timeout };
-        let request = SlotRequest::new(semaphore);
-        let outcome = poll_until(&mut pooled, semaphore, wait, |pooled, budget| {
-            let mut conn = pooled.pool.get_timeout(pooled.timeout)?;
-            acquire(&mut *conn, semaphore, lease, budget)
-        });
-        self.guard(request.record_outcome(outcome)?, lease)
+        let connections = self.shared().connections();
+        let slot = pooled::lease(connections, self.stop.as_ref(), semaphore, lease, wait)?;
+        self.guard(slot, lease)
     }
 
     /// Tries to acquire a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
@@ -204,12 +251,16 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     }
 
     fn shared(&self) -> &Arc<Shared<C>> {
-        &self.0.0
+        &self.handle.0
     }
 
     fn guard(&self, slot: Slot, lease: &LeaseOptions) -> Result<SlotGuard, Error> {
         let state = Arc::new(State::new(&slot));
-        let guard = SlotGuard::new(slot.clone(), Arc::clone(&state), Arc::clone(&self.0) as _);
+        let guard = SlotGuard::new(
+            slot.clone(),
+            Arc::clone(&state),
+            Arc::clone(&self.handle) as _,
+        );
         self.shared().add(slot, lease, state)?;
         Ok(guard)
     }
@@ -217,13 +268,18 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
 
 impl<C: R2D2Connection + Send + 'static> Clone for SlotRenewer<C> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            handle: Arc::clone(&self.handle),
+            stop: self.stop.clone(),
+        }
     }
 }
 
 impl<C: R2D2Connection + Send + 'static> std::fmt::Debug for SlotRenewer<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SlotRenewer").finish_non_exhaustive()
+        f.debug_struct("SlotRenewer")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
     }
 }
 
@@ -247,21 +303,5 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Renew for Handle<C> 
 
     fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()> {
         self.0.release_in_background(slot, remaining)
-    }
-}
-
-/// Borrows a connection of the pool for each attempt.
-struct Pooled<'a, C: R2D2Connection + 'static> {
-    pool: &'a Pool<ConnectionManager<C>>,
-    timeout: Duration,
-}
-
-impl<C: SemaphoreBackend + R2D2Connection + 'static> WaiterConnection for Pooled<'_, C> {
-    fn is_in_transaction(&mut self) -> Result<bool, Error> {
-        Ok(false)
-    }
-
-    fn database_id(&mut self) -> Result<Option<String>, Error> {
-        C::database_id(&mut *self.pool.get_timeout(self.timeout)?)
     }
 }

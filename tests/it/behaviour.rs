@@ -8,6 +8,7 @@ pub(crate) mod idle_sessions;
 pub(crate) mod ids;
 pub(crate) mod large;
 pub(crate) mod lock_pool;
+pub(crate) mod lock_pool_slots;
 pub(crate) mod multi_lock;
 pub(crate) mod nesting;
 pub(crate) mod properties;

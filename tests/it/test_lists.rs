@@ -33,6 +33,17 @@ macro_rules! all_tests {
                 wait_on_a_pool_ends_after_its_limit,
                 error_and_panic_on_a_pool_roll_back_and_release,
                 lock_in_a_test_transaction_is_a_savepoint,
+                waiters_borrow_a_connection_for_each_object,
+            },
+            lock_pool_slots::{
+                slot_waiters_leave_connections_to_others,
+                lock_pools_and_connections_share_the_permits,
+                stopped_slot_waiter_does_not_run,
+                slot_wait_for_a_connection_of_the_pool_ends,
+                slot_wait_on_a_pool_ends_after_its_limit,
+                slot_on_a_pool_is_released_after_an_error_and_a_panic,
+                slot_in_a_test_transaction_is_a_savepoint,
+                slot_waiter_on_a_pool_is_woken_by_a_leased_slot,
             },
             large::{
                 fifty_thousand_transient_locks_are_one_request,
@@ -55,6 +66,16 @@ macro_rules! all_tests {
                 panic_restores_session_limits,
             },
         );
+        mod waiting_application {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                renewer_stop::{
+                    guard_lives_while_all_connections_of_the_application_wait,
+                },
+            );
+        }
         mod emptied_tables {
             use super::$backend;
             use crate::behaviour::slots as bodies;

@@ -10,6 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use uuid::Uuid;
 
 use super::pending_release::PendingRelease;
+use crate::pooled::Connections;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::semaphore::guard::state::State;
 use crate::{Error, LeaseOptions, Slot};
@@ -51,7 +52,7 @@ pub(super) struct Inner {
 }
 
 pub(super) struct Shared<C: R2D2Connection + Send + 'static> {
-    pool: Pool<ConnectionManager<C>>,
+    connections: Connections<C>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -59,14 +60,18 @@ pub(super) struct Shared<C: R2D2Connection + Send + 'static> {
 impl<C: R2D2Connection + Send + 'static> Shared<C> {
     pub(super) fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Self {
-            pool,
+            connections: Connections::new(pool),
             inner: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
+    pub(super) fn connections(&self) -> &Connections<C> {
+        &self.connections
+    }
+
     pub(super) fn pool(&self) -> &Pool<ConnectionManager<C>> {
-        &self.pool
+        self.connections.pool()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

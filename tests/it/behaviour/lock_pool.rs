@@ -16,7 +16,7 @@ use crate::support::threads::{Holder, LONG, result_of, spawn};
 
 const ID: &str = "Account:4711";
 
-fn locks<B: Backend>(database: &B, connections: u32) -> LockPool<B::Conn> {
+pub(super) fn locks<B: Backend>(database: &B, connections: u32) -> LockPool<B::Conn> {
     LockPool::new(database.pool(connections))
 }
 
@@ -59,7 +59,7 @@ fn wait_for_lock<C: ObjectLockExt + R2D2Connection + Send + 'static>(
     })
 }
 
-fn await_waiters<C: ObjectLockExt + R2D2Connection>(locks: &LockPool<C>, count: usize) {
+pub(super) fn await_waiters<C: R2D2Connection + 'static>(locks: &LockPool<C>, count: usize) {
     let started = Instant::now();
     while locks.waiting() != count {
         assert!(started.elapsed() < LONG, "{} wait", locks.waiting());
@@ -265,4 +265,51 @@ pub(crate) fn lock_in_a_test_transaction_is_a_savepoint<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), counted);
     // The test transaction is still open: another session sees nothing of it.
     assert_eq!(B::counter(&mut database.connect(), 0), 0);
+}
+
+/// Few connections for many waiters, whatever the size of the pool.
+pub(crate) fn waiters_borrow_a_connection_for_each_object<B: Backend>() {
+    const IDS: usize = 10;
+    const EACH: usize = 20;
+    let database = Arc::new(B::new());
+    let locks = locks(&*database, 20);
+    let ids: Vec<_> = (0..IDS).map(|id| format!("Account:{id}")).collect();
+    let all = LockRequest::all(ids.iter().map(String::as_str));
+    let holder = Holder::acquire(&database, all);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let waiters: Vec<_> = (0..IDS * EACH)
+        .map(|number| {
+            let (locks, ended) = (locks.clone(), Arc::clone(&ended));
+            let request = LockRequest::new(ids[number % IDS].as_str());
+            spawn(move || {
+                locks.with_object_lock(request.wait(Wait::AtMost(LONG)), |_| {
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+        .collect();
+    let limit = if B::ONE_WRITER { 1 } else { IDS };
+    let started = Instant::now();
+    let mut all_wait = None;
+    // Longer than the longest pause between two attempts.
+    while all_wait.is_none_or(|since: Instant| since.elapsed() < Duration::from_millis(300)) {
+        assert!(started.elapsed() < LONG, "{} wait", locks.waiting());
+        let state = locks.pool().state();
+        let borrowed = state.connections - state.idle_connections;
+        assert!(
+            usize::try_from(borrowed).expect("few") <= limit,
+            "{state:?}"
+        );
+        if locks.waiting() == IDS * EACH {
+            all_wait.get_or_insert_with(Instant::now);
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    holder.release();
+    for waiter in &waiters {
+        result_of(waiter).expect("the lock");
+    }
+    assert_eq!(ended.load(Ordering::SeqCst), IDS * EACH);
 }

@@ -148,6 +148,11 @@ macro_rules! core_tests {
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     renewer_stops_when_it_and_its_guards_are_dropped,
                 },
+                renewer_stop::{
+                    stop_ends_the_waits_of_a_renewer,
+                    stop_ends_the_wait_of_a_renewer_for_a_connection,
+                    nothing_is_held_for_a_stopped_caller,
+                },
                 rows::{
                 thirty_two_connections_use_a_new_semaphore,
                 register_takes_all_variants_of_an_enum,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Ends the waits of a [`LockPool`](crate::LockPool): when the client of a request hangs up, or the process is to end.
+/// Ends the waits of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer): when the client of a
+/// request hangs up, or the process is to end.
 ///
 /// Clones are the same token. A token is stopped once and stays stopped. A wait that begins on a stopped token ends at
 /// once.

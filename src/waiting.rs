@@ -1,0 +1,183 @@
+//! A wait: for what, how long, until which stop; and its attempts, in turn with other waiters of the process.
+
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use crate::queue::{Released, Ticket, Turn};
+#[cfg(feature = "r2d2")]
+use crate::stop::StopToken;
+use crate::{Error, Wait};
+
+/// What is waited for, and how long.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) wait: Wait,
+    /// For errors.
+    resource: String,
+    started: Instant,
+    #[cfg(feature = "r2d2")]
+    stop: Option<StopToken>,
+}
+
+impl Waiting {
+    /// The wait begins now.
+    pub(crate) fn new(wait: Wait, resource: String) -> Result<Self, Error> {
+        if let Wait::AtMost(requested) = wait
+            && requested > Wait::LONGEST
+        {
+            return Err(Error::InvalidWait { requested });
+        }
+        Ok(Self {
+            wait,
+            resource,
+            started: Instant::now(),
+            #[cfg(feature = "r2d2")]
+            stop: None,
+        })
+    }
+
+    /// The same wait, which ends when `stop` is stopped.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn stopped_by(self, stop: Option<&StopToken>) -> Self {
+        Self {
+            stop: stop.cloned(),
+            ..self
+        }
+    }
+
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn stop(&self) -> Option<&StopToken> {
+        self.stop.as_ref()
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::AtMost(limit) => Some(self.started + limit),
+            Wait::No | Wait::Forever => None,
+        }
+    }
+
+    /// Whether the wait has a limit, and its time is up.
+    fn is_over(&self) -> bool {
+        matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
+    }
+
+    fn is_stopped(&self) -> bool {
+        #[cfg(feature = "r2d2")]
+        let stopped = self.stop.as_ref().is_some_and(StopToken::is_stopped);
+        #[cfg(not(feature = "r2d2"))]
+        let stopped = false;
+        stopped
+    }
+
+    /// Fails with [`Error::Stopped`] when the wait is stopped.
+    pub(crate) fn check_stop(&self) -> Result<(), Error> {
+        #[cfg(feature = "r2d2")]
+        if self.is_stopped() {
+            return Err(Error::Stopped {
+                resource: self.resource.clone(),
+                waited: self.elapsed(),
+            });
+        }
+        Ok(())
+    }
+
+    fn unavailable(&self) -> Error {
+        Error::Unavailable {
+            resource: self.resource.clone(),
+        }
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::LockTimeout {
+            resource: self.resource.clone(),
+            waited: self.elapsed(),
+            limit: match self.wait {
+                Wait::AtMost(limit) => Some(limit),
+                Wait::No | Wait::Forever => None,
+            },
+            source: None,
+        }
+    }
+}
+
+/// What a waiter does when its time is up while it waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtTheEnd {
+    /// It makes a last attempt.
+    Attempt,
+    /// It makes none, unless it was notified of a release, or its limit is zero. For waiters that would have to wait
+    /// for a connection.
+    #[cfg(feature = "r2d2")]
+    GiveUp,
+}
+
+/// One attempt of a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) is_first: bool,
+    /// The release of which the waiter was notified.
+    pub(crate) notified: Option<Released>,
+}
+
+/// Repeats `attempt` with `state` until it returns a value, the time is up, or the wait is stopped. `target` identifies
+/// what is waited for: see [`Ticket::set_target`].
+pub(crate) fn repeat<K, G, S, T>(
+    waiting: &Waiting,
+    mut ticket: Ticket<'_, K, G>,
+    at_the_end: AtTheEnd,
+    mut state: S,
+    mut target: impl FnMut(&mut S) -> Result<Option<G>, Error>,
+    mut attempt: impl FnMut(&mut S, Attempt) -> Result<Option<T>, Error>,
+) -> Result<T, Error>
+where
+    K: Eq + Hash + Clone,
+    G: PartialEq + Clone,
+{
+    let deadline = waiting.deadline();
+    let mut is_first = true;
+    loop {
+        let turn = ticket.wait_unless(deadline, || waiting.is_stopped());
+        waiting.check_stop()?;
+        let notified = match turn {
+            Turn::Query { notified } => notified,
+            Turn::Identify => {
+                ticket.set_target(target(&mut state)?);
+                continue;
+            }
+        };
+        let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none();
+        if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
+            return Err(waiting.timed_out());
+        }
+        match attempt(&mut state, Attempt { is_first, notified }) {
+            Ok(Some(value)) => {
+                ticket.finish();
+                return Ok(value);
+            }
+            Ok(None) => {}
+            // It was refused before, and its time is up while it waits for a connection.
+            #[cfg(feature = "r2d2")]
+            Err(Error::Pool(_)) if !is_first && waiting.is_over() => {
+                return Err(waiting.timed_out());
+            }
+            Err(error) => return Err(error),
+        }
+        waiting.check_stop()?;
+        if waiting.wait == Wait::No {
+            return Err(waiting.unavailable());
+        }
+        if waiting.is_over() {
+            return Err(waiting.timed_out());
+        }
+        if ticket.needs_target() {
+            ticket.set_target(target(&mut state)?);
+        }
+        ticket.record_refusal();
+        is_first = false;
+    }
+}
