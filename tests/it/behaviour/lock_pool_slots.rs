@@ -163,7 +163,8 @@ pub(crate) fn lock_pools_and_connections_share_the_permits<B: Backend>() {
     for thread in &threads {
         result_of(thread);
     }
-    assert_eq!(runs.ended(), 110 + result_of(&trying));
+    let tried = result_of(&trying);
+    assert_eq!(runs.ended(), 110 + tried);
 }
 
 pub(crate) fn stopped_slot_waiter_does_not_run<B: Backend>() {

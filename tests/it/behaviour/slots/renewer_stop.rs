@@ -144,6 +144,6 @@ pub(crate) fn guard_lives_while_all_connections_of_the_application_wait<B: Backe
     guard.release().expect("ours");
 }
 
-fn chrono_of(duration: Duration) -> diesel_locks::chrono::TimeDelta {
-    diesel_locks::chrono::TimeDelta::from_std(duration).expect("short")
+fn chrono_of(duration: Duration) -> chrono::TimeDelta {
+    chrono::TimeDelta::from_std(duration).expect("short")
 }
