@@ -34,8 +34,7 @@ const MAX_DETAIL: usize = 4096;
 pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
     Router::new()
         .route("/", get(page::index))
-        .route("/style.css", get(page::style))
-        .route("/page.js", get(page::script))
+        .route("/page/{file}", get(page::file))
         .route(
             "/documents/{id}",
             put(documents::put::<C>).get(documents::get::<C>),
@@ -51,6 +50,10 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
         .route(
             "/admin/semaphores/{name}/release",
             post(admin::release::<C>),
+        )
+        .route(
+            "/admin/semaphores/{name}/slots/{number}/release",
+            post(admin::release_slot::<C>),
         )
         .layer(DefaultBodyLimit::max(app.settings.max_body))
         .layer(middleware::from_fn_with_state(

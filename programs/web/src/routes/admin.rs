@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use diesel_locks::{Error, Slot};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
@@ -24,6 +26,45 @@ pub(super) async fn release<C: Store>(
             drop(call.wait);
             let released = app.operator_connection()?.force_release_all(&name)?;
             Ok(json!({ "semaphore": name, "released": released }))
+        })
+        .await?;
+    Ok(Json(released))
+}
+
+/// The grant that the operator saw.
+#[derive(Deserialize)]
+pub(super) struct Grant {
+    fence: i64,
+}
+
+/// Releases one slot, if it still has the grant of this fence. Answers 409 if it has not: nobody else loses the slot.
+pub(super) async fn release_slot<C: Store>(
+    State(app): State<Arc<App<C>>>,
+    Path((name, number)): Path<(String, u32)>,
+    Query(Grant { fence }): Query<Grant>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    authorize(&headers, app.settings.operator_token.as_deref())?;
+    let released = app
+        .blocking(move |app, call| {
+            drop(call.wait);
+            let gone = || {
+                let detail =
+                    format!("slot {number} of {name:?} is not held with the fence {fence}");
+                Problem::new(StatusCode::CONFLICT, detail)
+            };
+            let mut conn = app.operator_connection()?;
+            let conn: &mut C = &mut conn;
+            let held = conn.held_slots(&name)?;
+            let mut held = held
+                .iter()
+                .filter(|held| held.number == number && held.fence == fence);
+            let token = held.next().and_then(|held| held.token).ok_or_else(gone)?;
+            match conn.release_slot(Slot::from_parts(name.as_str(), number, token, fence)) {
+                Err(Error::SlotLost { .. }) => Err(gone()),
+                Err(error) => Err(error.into()),
+                Ok(_) => Ok(json!({ "semaphore": name, "slot": number, "released": 1 })),
+            }
         })
         .await?;
     Ok(Json(released))
