@@ -9,6 +9,8 @@
 pub(crate) mod active_isolation;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod clock;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod list_queries;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod literal;
 #[cfg(feature = "mysql")]

@@ -13,6 +13,7 @@
 //! | a job that a timer starts on every server, and that one server is to run | a semaphore with one permit and [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
+//! | see who holds and waits for what: a page for operators | [`InspectExt`] |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
 //!
 //! The [guide] has a chapter for each, and says when to use something else. [Guarantees] lists what each engine promises.
@@ -121,6 +122,8 @@
 //!   [`Slot`], [`LeaseState`], [`HeldSlot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
 //!   `SlotGuard` holds one.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
+//! - [`InspectExt`]: shows an operator held object locks with their holders and waiters ([`HeldObjectLock`]), semaphores
+//!   ([`SemaphoreInfo`]), held slots and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
 //!   application's own error type.
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
@@ -176,6 +179,7 @@
 mod backoff;
 mod engine;
 pub mod error;
+mod inspect;
 pub mod limits;
 #[cfg(feature = "r2d2")]
 mod lock_pool;
@@ -204,6 +208,10 @@ pub use uuid;
 
 pub use error::definition::Error;
 pub use error::result::Result;
+pub use inspect::InspectExt;
+pub use inspect::info::{SemaphoreInfo, SequenceInfo};
+pub use inspect::list_options::ListOptions;
+pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use lock_pool::LockPool;

@@ -1,7 +1,8 @@
 //! The limits of requests.
 //!
 //! Others are constants of their types: [`LeaseOptions::SHORTEST`](crate::LeaseOptions::SHORTEST),
-//! [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST), [`Wait::LONGEST`](crate::Wait::LONGEST).
+//! [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST), [`Wait::LONGEST`](crate::Wait::LONGEST),
+//! [`ListOptions::MAX_LIMIT`](crate::ListOptions::MAX_LIMIT).
 
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub const MAX_PERMITS: u32 = 100_000;
 /// On PostgreSQL, objects of a request with [`Retention::Transient`](crate::Retention::Transient) that already have a kept
 /// row count too. Each takes an entry in the server's lock table, which has 6400 entries by default.
 pub const MAX_KEPT_IDS: usize = 1000;
+
+/// The most rows that one call lists; public as a constant of [`ListOptions`](crate::ListOptions).
+pub(crate) const MAX_LISTED: u32 = 10_000;
 
 /// The durations of a lease; public as constants of [`LeaseOptions`](crate::LeaseOptions).
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);

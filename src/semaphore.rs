@@ -1,7 +1,7 @@
 //! The trait `SemaphoreExt`: the methods for semaphores on a connection.
 
 mod acquire;
-mod administration;
+pub(crate) mod administration;
 mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;

@@ -37,6 +37,35 @@ pub(super) fn push_for_postgres(sql: &mut String, text: &str) {
     }
 }
 
+/// Reads the text of a literal that [`push_for_postgres`] wrote, at the start of `sql`. Returns `None` for anything else,
+/// and for a literal whose end is missing: the server shows the start of a long query only.
+#[cfg(feature = "postgres")]
+pub(super) fn read_from_postgres(sql: &str) -> Option<String> {
+    if let Some(rest) = sql.strip_prefix("convert_from(decode('") {
+        let (digits, rest) = rest.split_once('\'')?;
+        rest.strip_prefix(", 'hex'), 'UTF8')")?;
+        return String::from_utf8(read_hexadecimal(digits, "")?).ok();
+    }
+    if let Some(rest) = sql.strip_prefix("E'") {
+        let (escapes, _) = rest.split_once('\'')?;
+        return String::from_utf8(read_hexadecimal(escapes, "\\x")?).ok();
+    }
+    let (text, _) = sql.strip_prefix('\'')?.split_once('\'')?;
+    is_plain(text).then(|| text.to_owned())
+}
+
+/// Reads what [`push_hexadecimal`] wrote.
+#[cfg(feature = "postgres")]
+fn read_hexadecimal(mut digits: &str, before_each: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while !digits.is_empty() {
+        digits = digits.strip_prefix(before_each)?;
+        bytes.push(u8::from_str_radix(digits.get(..2)?, 16).ok()?);
+        digits = &digits[2..];
+    }
+    Some(bytes)
+}
+
 /// Writes the bytes of a text for MySQL. The introducer `_binary` keeps them from being converted to the character set
 /// of the session, and from being compared by its collation.
 #[cfg(feature = "mysql")]
@@ -104,7 +133,39 @@ mod tests {
         Ok(())
     }
 
+    fn is_read_back(text: &str, rest: &str) -> Result<(), TestCaseError> {
+        let literal = pushed(push_for_postgres, text);
+        let read = read_from_postgres(&format!("{literal}{rest}"));
+        prop_assert_eq!(read.as_deref(), Some(text));
+        for (end, _) in literal.char_indices() {
+            prop_assert_eq!(
+                read_from_postgres(&literal[..end]),
+                None,
+                "{}",
+                &literal[..end]
+            );
+        }
+        Ok(())
+    }
+
     proptest! {
+        #[test]
+        fn literals_are_read_back(text in any::<String>(), rest in ", (true|false)\\).{0,5}") {
+            is_read_back(&text, &rest)?;
+        }
+
+        #[test]
+        fn literals_of_ascii_are_read_back(text in "[ -~]{0,12}", rest in ", (true|false)\\).{0,5}") {
+            is_read_back(&text, &rest)?;
+        }
+
+        #[test]
+        fn other_texts_are_not_literals(text in any::<String>()) {
+            if !text.starts_with(['\'', 'E', 'c']) {
+                prop_assert_eq!(read_from_postgres(&text), None);
+            }
+        }
+
         #[test]
         fn literals_mean_their_texts(text in any::<String>()) {
             mean_the_text(&text)?;

@@ -12,6 +12,7 @@ use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 
 use super::active_isolation;
+use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
@@ -26,7 +27,9 @@ use crate::{
 
 mod bytes;
 mod execute;
+mod held_locks;
 mod isolation;
+mod lists;
 mod object_lock;
 mod retry;
 mod sequences;
@@ -175,6 +178,10 @@ impl ObjectLockBackend for MysqlConnection {
                 removed => purged += removed,
             }
         }
+    }
+
+    fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(conn)
     }
 }
 

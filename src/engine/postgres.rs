@@ -6,6 +6,7 @@ use diesel::prelude::*;
 
 use super::active_isolation;
 use crate::error::classify::{ErrorClass, classify};
+use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
@@ -17,6 +18,8 @@ use crate::{
     transaction::run,
 };
 
+mod held_locks;
+mod lists;
 mod sequences;
 mod slot_sql;
 mod slots;
@@ -134,6 +137,10 @@ impl ObjectLockBackend for PgConnection {
                 return Ok(purged);
             }
         }
+    }
+
+    fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(conn)
     }
 }
 

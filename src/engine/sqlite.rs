@@ -9,6 +9,7 @@ use diesel::prelude::*;
 
 use super::active_isolation;
 use crate::error::classify::{self, ErrorClass, classify};
+use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
@@ -22,6 +23,7 @@ use crate::{
 };
 
 mod deadline;
+mod lists;
 mod sequences;
 mod slot_sql;
 mod slots;
@@ -166,6 +168,13 @@ impl ObjectLockBackend for SqliteConnection {
     fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
         with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
             Ok(sql::delete_kept().execute(conn)?)
+        })
+    }
+
+    fn held_locks(_: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
+        Err(Error::LocksNotShown {
+            engine: "SQLite",
+            reason: "a lock is the right to write to the database, and SQLite does not tell which connection has it",
         })
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::human::{Exact, Rounded, counted, limit_shown};
 use super::{InvalidName, InvalidObjectId};
 use crate::Wait;
-use crate::limits::{LONGEST_LEASE, MAX_PERMITS, SHORTEST_LEASE};
+use crate::limits::{LONGEST_LEASE, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
 
 #[doc = include_str!("page.md")]
 #[derive(Debug, Error)]
@@ -217,6 +217,16 @@ pub enum Error {
     #[error("a migration of diesel-locks failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
 
+    /// The engine, or this server, does not show who holds object locks
+    /// ([`held_object_locks`](crate::InspectExt::held_object_locks)).
+    #[error("{engine} does not show who holds object locks: {reason}")]
+    LocksNotShown {
+        /// The engine.
+        engine: &'static str,
+        /// Why it does not.
+        reason: &'static str,
+    },
+
     // Change the program.
     /// The method was called without an open transaction. It would have no effect: its lock or number would end with
     /// the statement.
@@ -348,6 +358,14 @@ pub enum Error {
         requested: Duration,
         /// The limit that it breaks.
         reason: &'static str,
+    },
+
+    /// The limit of [`ListOptions`](crate::ListOptions), or of
+    /// [`held_object_locks`](crate::InspectExt::held_object_locks), is 0 or too large. Nothing was sent to the database.
+    #[error("can't list up to {}: 1 to {MAX_LISTED} are allowed", counted(*requested, "row"))]
+    InvalidLimit {
+        /// The limit requested.
+        requested: u32,
     },
 
     /// [`raise_fences`](crate::SemaphoreExt::raise_fences) by a time that would leave too few fences for later grants.

@@ -3,6 +3,7 @@
 use crate::Error;
 #[cfg(feature = "r2d2")]
 use crate::ObjectId;
+use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 
@@ -31,6 +32,9 @@ pub trait ObjectLockBackend: MigrationBackend {
 
     /// Deletes persistent rows that are not locked, in short transactions; returns how many were deleted.
     fn purge_unlocked(conn: &mut Self) -> Result<usize, Error>;
+
+    /// Returns the locks that the server shows as held. Waits for nothing and locks nothing.
+    fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error>;
 }
 
 /// The outcome of a request that did not fail.

@@ -33,7 +33,7 @@ pub(super) fn held_slots<C: SemaphoreBackend>(
     Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
 }
 
-fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
+pub(crate) fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
     HeldSlot {
         semaphore: name.to_owned(),
         number: row.number.unsigned_abs(),

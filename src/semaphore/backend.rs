@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::inspect::list_options::ListRequest;
 use crate::migrations::run::MigrationBackend;
 use crate::{Error, Semaphore, Slot};
 
@@ -109,6 +110,15 @@ pub trait SemaphoreBackend: MigrationBackend {
 
     /// Lists the held slots.
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
+
+    /// Lists the held slots of several semaphores, with the semaphores' names.
+    fn list_all_held(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, HeldRow)>, Error>;
+
+    /// Lists the semaphores that have slots.
+    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
 
     /// Releases every leased slot; returns how many were held.
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error>;
@@ -217,6 +227,34 @@ pub struct HeldRow {
     pub(crate) acquired_us: i64,
     pub(crate) expires_us: i64,
     pub(crate) remaining_us: i64,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl From<(i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)> for HeldRow {
+    fn from(row: (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)) -> Self {
+        let (number, token, holder, fence, acquired_us, expires_us, remaining_us) = row;
+        Self {
+            number,
+            token,
+            holder,
+            fence,
+            acquired_us,
+            expires_us,
+            remaining_us,
+        }
+    }
+}
+
+/// A semaphore that has slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SemaphoreRow {
+    pub(crate) name: String,
+    /// The registered number of permits.
+    pub(crate) permits: Option<i32>,
+    /// The number of the last slot.
+    pub(crate) slots: Option<i32>,
+    /// How many leases have not expired.
+    pub(crate) held: i64,
 }
 
 /// A lease to renew or release.

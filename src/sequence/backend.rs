@@ -2,6 +2,7 @@
 //!
 //! A sequence is a row with the last number drawn. A draw updates the row, which locks it until the transaction ends.
 
+use crate::inspect::list_options::ListRequest;
 use crate::migrations::run::MigrationBackend;
 use crate::{Error, Sequence};
 
@@ -22,6 +23,12 @@ pub trait SequenceBackend: MigrationBackend {
 
     /// Returns the last number drawn, by committed transactions or this one. Does not wait.
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
+
+    /// Lists sequences: name, key (empty without one) and last number.
+    fn list_sequences(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, String, i64)>, Error>;
 }
 
 /// A validated draw.

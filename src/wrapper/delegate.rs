@@ -7,12 +7,14 @@ use diesel::connection::TransactionManagerStatus;
 
 use super::{ConnectionWrapper, Engine};
 use crate::engine::active_isolation;
+use crate::inspect::list_options::ListRequest;
+use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend,
+    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow,
 };
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::single_writer::SingleWriterBackend;
@@ -68,11 +70,13 @@ delegate!(ObjectLockBackend {
     fn begin_with_locks(request: &Request) -> Result<LockOutcome, Error>;
     fn lock_in_transaction(request: &Request) -> Result<LockOutcome, Error>;
     fn purge_unlocked() -> Result<usize, Error>;
+    fn held_locks() -> Result<Vec<HeldObjectLock>, Error>;
 });
 
 delegate!(SequenceBackend {
     fn draw(draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
     fn last(sequence: &Sequence) -> Result<Option<i64>, Error>;
+    fn list_sequences(request: &ListRequest) -> Result<Vec<(String, String, i64)>, Error>;
 });
 
 delegate!(SemaphoreBackend {
@@ -94,6 +98,8 @@ delegate!(SemaphoreBackend {
     fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
     fn pin(slot: &Slot) -> Result<bool, Error>;
     fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
+    fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
+    fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
     fn release_all(name: &str) -> Result<usize, Error>;
     fn purge_unused_slots(age_us: i64) -> Result<usize, Error>;
     fn release_batch(leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool, PoolError, PooledConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{SlotRenewer, TransactionError};
+use diesel_locks::{InspectExt, ListOptions, SlotRenewer, TransactionError};
 
 type PgPool = Pool<ConnectionManager<PgConnection>>;
 
@@ -132,6 +132,15 @@ fn slots(conn: &mut PgConnection) -> diesel_locks::Result<()> {
     conn.register_semaphores([timer])
 }
 
+fn inspect(conn: &mut PgConnection) -> diesel_locks::Result<()> {
+    let options = ListOptions::new().name_prefix("a".to_owned()).limit(9);
+    conn.semaphores(&options)?;
+    conn.semaphores(&options.clone().name("timer").after(String::from("a")))?;
+    conn.all_held_slots(&ListOptions::default())?;
+    conn.sequences(&options.key_prefix("4").after_key("pass", "4711"))?;
+    conn.held_object_locks(9).map(drop)
+}
+
 /// With the name of the type that the function gets.
 fn generic<C>(conn: &mut C) -> diesel_locks::Result<()>
 where
@@ -179,7 +188,8 @@ fn renewer(pool: PgPool) -> AppResult<()> {
 /// Every engine has every method.
 #[test]
 fn spellings_compile() {
-    let _: [fn(&mut PgConnection) -> diesel_locks::Result<()>; 3] = [plain, slots, generic];
+    let _: [fn(&mut PgConnection) -> diesel_locks::Result<()>; 4] =
+        [plain, slots, inspect, generic];
     let _: [fn(&mut PgConnection) -> AppResult<()>; 2] = [errors_of_closures, other_closures];
     let _: fn(&mut MysqlConnection) -> diesel_locks::Result<()> = generic;
     let _: fn(&mut SqliteConnection) -> diesel_locks::Result<()> = generic;

@@ -26,6 +26,10 @@ macro_rules! bodies {
                 pooled_connection_is_returned_without_the_lock,
                 closure_error_may_be_any_type_made_from_error,
             },
+            lists::{
+                semaphores_are_listed_with_their_holders,
+                sequences_are_filtered_and_paged_by_key,
+            },
             retention::{
                 kept_rows_stay_until_purged,
             },

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention, SlotRenewer};
+use diesel_locks::{Error, InspectExt, ListOptions, Retention, SlotRenewer};
 
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
@@ -76,6 +76,10 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
         }));
     }
     note(conn.last_number(&sequence).map(drop));
+    let all = ListOptions::new();
+    note(conn.semaphores(&all).map(drop));
+    note(conn.all_held_slots(&all).map(drop));
+    note(conn.sequences(&all).map(drop));
     errors
 }
 

@@ -32,4 +32,6 @@ macro_rules! backend_tests {
     };
 }
 pub(crate) use backend_tests;
-pub(crate) use test_lists::{all_tests, core_tests, many_writers_tests, session_tests};
+pub(crate) use test_lists::{
+    all_tests, core_tests, held_locks_tests, many_writers_tests, session_tests,
+};

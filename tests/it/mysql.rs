@@ -13,12 +13,14 @@ use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::threads::{Holder, result_of, spawn};
 
+mod held_locks;
 mod kills;
 mod round_trips;
 mod timeouts;
 
 crate::all_tests!(Mysql);
 crate::many_writers_tests!(Mysql);
+crate::held_locks_tests!(Mysql);
 
 #[test]
 fn guard_is_lost_in_time_while_its_renewal_hangs() {

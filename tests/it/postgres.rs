@@ -15,11 +15,13 @@ use crate::support::threads::{Holder, result_of, spawn};
 
 mod commit_errors;
 mod cost;
+mod held_locks;
 mod kept_rows;
 mod timeouts;
 
 crate::all_tests!(Postgres);
 crate::many_writers_tests!(Postgres);
+crate::held_locks_tests!(Postgres);
 
 fn read(conn: &mut PgConnection) -> QueryResult<()> {
     diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>("1")).execute(conn)?;

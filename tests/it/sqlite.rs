@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
@@ -19,6 +19,40 @@ fn locks_work_in_memory() {
     diesel_locks::migrate(&mut conn).expect("migrate");
     conn.with_object_lock("a", |conn| conn.lock_object("b"))
         .expect("free");
+}
+
+#[test]
+fn held_object_locks_are_not_shown() {
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let error = conn.held_object_locks(10).expect_err("SQLite");
+    assert!(
+        matches!(
+            error,
+            Error::LocksNotShown {
+                engine: "SQLite",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    conn.with_object_lock("a", |_| {
+        let error = database
+            .connect()
+            .held_object_locks(10)
+            .expect_err("SQLite");
+        assert!(
+            error.to_string().contains("SQLite does not show"),
+            "{error}"
+        );
+        Ok::<_, Error>(())
+    })
+    .expect("free");
+    let error = conn.held_object_locks(0).expect_err("the limit");
+    assert!(
+        matches!(error, Error::InvalidLimit { requested: 0 }),
+        "{error:?}"
+    );
 }
 
 /// Of which Diesel does not know.

@@ -152,6 +152,30 @@ macro_rules! many_writers_tests {
 }
 pub(crate) use many_writers_tests;
 
+/// The tests of what a server shows of object locks. SQLite shows nothing.
+macro_rules! held_locks_tests {
+    ($backend:ident) => {
+        mod shown {
+            use super::$backend;
+            use crate::behaviour as bodies;
+
+            crate::backend_tests!($backend:
+                held_locks::{
+                    no_locks_are_shown_when_none_is_held,
+                    held_kept_lock_is_shown_with_its_waiters,
+                    held_transient_lock_is_shown_with_its_waiters,
+                    ids_are_shown_as_they_are,
+                    locks_of_another_database_are_not_shown,
+                    locks_are_shown_in_an_open_transaction,
+                    locks_are_shown_while_the_table_is_locked,
+                    unusable_limit_of_locks_is_refused,
+                },
+            );
+        }
+    };
+}
+pub(crate) use held_locks_tests;
+
 /// The tests that set something in a session and read it later, or need a session for each of many connections.
 macro_rules! session_tests {
     ($backend:ident) => {

@@ -16,9 +16,10 @@ use super::execute::{MysqlError, Run};
 use super::isolation::assert_in_transaction;
 use super::sql::object_lock::{AcquireNamedLock, ReleaseNamedLock};
 use super::sql::session_state::{WRITER_UNKNOWN, WriterUnknown};
-use super::{active_isolation, session, writers};
+use super::{active_isolation, lists, session, writers};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::last_drawn;
+use crate::inspect::list_options::ListRequest;
 use crate::schema::mysql::diesel_locks_sequences;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
@@ -53,6 +54,13 @@ impl SequenceBackend for MysqlConnection {
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
         Ok(last.get_optional(conn)?)
+    }
+
+    fn list_sequences(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, String, i64)>, Error> {
+        lists::list_sequences(conn, request)
     }
 }
 

@@ -14,12 +14,13 @@ use super::retry::at_read_committed;
 use super::slot_claim::{claim, find_free_nowait, lock_another, lock_one};
 use super::slot_sql;
 use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
-use super::{active_isolation, session, sql, writers};
+use super::{active_isolation, lists, session, sql, writers};
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
+use crate::inspect::list_options::ListRequest;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, lowest_grantable,
+    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot};
 
@@ -197,6 +198,17 @@ impl SemaphoreBackend for MysqlConnection {
                 remaining_us: row.6,
             })
             .collect())
+    }
+
+    fn list_all_held(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, HeldRow)>, Error> {
+        lists::list_all_held(conn, request)
+    }
+
+    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request)
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {

@@ -2,8 +2,10 @@
 
 use diesel::prelude::*;
 
+use super::lists;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::{last_drawn, upsert_and_return};
+use crate::inspect::list_options::ListRequest;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
@@ -18,5 +20,12 @@ impl SequenceBackend for PgConnection {
     fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name(), sequence.scope());
         Ok(last.get_result(conn).optional()?)
+    }
+
+    fn list_sequences(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, String, i64)>, Error> {
+        lists::list_sequences(conn, request)
     }
 }

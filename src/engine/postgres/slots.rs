@@ -10,12 +10,14 @@ use diesel::prelude::*;
 
 use super::slot_sql::batch::{Asked, ReleaseBatch, RenewBatch};
 use super::slot_sql::{self, Acquired};
-use super::{sql, unsuitable_isolation};
+use super::{lists, sql, unsuitable_isolation};
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::error::classify::{ErrorClass, classify};
+use crate::inspect::list_options::ListRequest;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal, lowest_grantable,
+    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
+    lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 
@@ -152,6 +154,17 @@ impl SemaphoreBackend for PgConnection {
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
+    }
+
+    fn list_all_held(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, HeldRow)>, Error> {
+        lists::list_all_held(conn, request)
+    }
+
+    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request)
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {

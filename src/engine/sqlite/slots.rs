@@ -7,15 +7,18 @@ use diesel::connection::Connection;
 use diesel::prelude::*;
 
 use super::deadline::Deadline;
+use super::lists;
 use super::slot_sql;
 use super::{
     BUSY_STEP, begin_immediate, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
 };
 use crate::engine::slot_methods::slot_methods;
+use crate::inspect::list_options::ListRequest;
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, classify_refusal, lowest_grantable,
+    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
+    lowest_grantable,
 };
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
@@ -162,6 +165,17 @@ impl SemaphoreBackend for SqliteConnection {
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         Ok(slot_sql::held_slots(name).load(conn)?)
+    }
+
+    fn list_all_held(
+        conn: &mut Self,
+        request: &ListRequest,
+    ) -> Result<Vec<(String, HeldRow)>, Error> {
+        lists::list_all_held(conn, request)
+    }
+
+    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request)
     }
 
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {

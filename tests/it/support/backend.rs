@@ -107,6 +107,12 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
     fn waiting(&self) -> Option<i64>;
 
+    /// What the server shows of object locks.
+    fn lock_view(conn: &mut Self::Conn) -> LockView;
+
+    /// Locks the whole table of objects, and unlocks it.
+    fn lock_objects_table(conn: &mut Self::Conn);
+
     /// Whether an acquirer in a transaction, after the number of permits was lowered, locks free slots until
     /// its end.
     const COUNTING_LOCKS_FREE_SLOTS: bool = false;
@@ -284,6 +290,17 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// What a server shows of object locks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockView {
+    /// Locks for which nobody waits.
+    pub(crate) without_waiters: bool,
+    /// The ids of transient ones among them.
+    pub(crate) transient_ids: bool,
+    /// All who wait for a transient lock, not only the first.
+    pub(crate) all_waiters: bool,
 }
 
 /// Does this to each connection of a pool.

@@ -8,6 +8,7 @@ use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
 use super::Backend;
+use super::backend::LockView;
 use super::tables::{Slots, Tables};
 
 pub(crate) mod connections;
@@ -94,6 +95,14 @@ where
 
     fn waiting(&self) -> Option<i64> {
         self.database.waiting()
+    }
+
+    fn lock_view(conn: &mut W) -> LockView {
+        B::lock_view(conn.inner())
+    }
+
+    fn lock_objects_table(conn: &mut W) {
+        B::lock_objects_table(conn.inner());
     }
 
     fn unlocked_slots(conn: &mut W, share: bool) -> Option<BTreeSet<(String, i32)>> {

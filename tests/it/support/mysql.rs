@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, counters, fresh_name, server, with_database};
+use super::backend::{Backend, LockView, counters, fresh_name, server, with_database};
 use super::tables::{Stored, read_tables};
 use super::threads::{LONG, begin, roll_back};
 
@@ -184,12 +184,26 @@ impl Backend for Mysql {
                 "SELECT COUNT(*) FROM /*!80000 (SELECT processlist_db AS db, processlist_state AS state, \
                  processlist_command AS command, processlist_info AS info FROM performance_schema.threads) \
                  *//*M!100100 information_schema.processlist */ AS sessions \
-                 WHERE db = '{}' AND (state = 'User lock' \
+                 WHERE db = '{}' AND (state IN ('User lock', 'Waiting for table metadata lock') \
                  OR (command <> 'Sleep' AND (info LIKE '%diesel_locks_objects%FOR UPDATE' \
                  OR info LIKE '%counters%FOR UPDATE' OR info LIKE 'INSERT INTO diesel_locks_sequences%')))",
                 self.name
             ),
         ))
+    }
+
+    fn lock_view(conn: &mut MysqlConnection) -> LockView {
+        let mysql = Self::number(conn, "SELECT VERSION() NOT LIKE '%MariaDB%'") == 1;
+        LockView {
+            without_waiters: mysql,
+            transient_ids: mysql,
+            all_waiters: mysql,
+        }
+    }
+
+    fn lock_objects_table(conn: &mut MysqlConnection) {
+        conn.batch_execute("LOCK TABLES diesel_locks_objects WRITE; UNLOCK TABLES")
+            .expect("lock the table");
     }
 
     /// At READ COMMITTED, which `lock_object` asks for on MySQL.

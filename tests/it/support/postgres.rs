@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, counters, fresh_name, server, with_database};
+use super::backend::{Backend, LockView, counters, fresh_name, server, with_database};
 use super::tables::read_tables;
 
 pub(crate) struct Postgres {
@@ -142,6 +142,21 @@ impl Backend for Postgres {
                 self.name
             ),
         ))
+    }
+
+    fn lock_view(_: &mut PgConnection) -> LockView {
+        LockView {
+            without_waiters: true,
+            transient_ids: false,
+            all_waiters: true,
+        }
+    }
+
+    fn lock_objects_table(conn: &mut PgConnection) {
+        Self::sql(
+            conn,
+            "BEGIN; LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE; COMMIT",
+        );
     }
 
     fn in_transaction<T>(

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, counters};
+use super::backend::{Backend, LockView, counters};
 use super::tables::read_tables;
 
 /// A file of its own, in WAL mode.
@@ -92,6 +92,17 @@ impl Backend for Sqlite {
     fn waiting(&self) -> Option<i64> {
         None
     }
+
+    fn lock_view(_: &mut SqliteConnection) -> LockView {
+        LockView {
+            without_waiters: false,
+            transient_ids: false,
+            all_waiters: false,
+        }
+    }
+
+    /// It has no locks on tables.
+    fn lock_objects_table(_: &mut SqliteConnection) {}
 
     fn in_transaction<T>(
         conn: &mut SqliteConnection,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use diesel_locks::Error;
 
 use super::Backend;
+use super::backend::LockView;
 use super::tables::{Slots, Tables};
 
 /// A way to the databases of `To`.
@@ -136,6 +137,14 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
         work: impl FnOnce(&mut Self::Conn) -> Result<T, Error>,
     ) -> Result<T, Error> {
         W::Inner::in_transaction(conn, work)
+    }
+
+    fn lock_view(conn: &mut Self::Conn) -> LockView {
+        W::Inner::lock_view(conn)
+    }
+
+    fn lock_objects_table(conn: &mut Self::Conn) {
+        W::Inner::lock_objects_table(conn);
     }
 
     fn abort_transaction(conn: &mut Self::Conn, other: Self::Conn) {

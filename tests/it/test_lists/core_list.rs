@@ -65,6 +65,15 @@ macro_rules! core_tests {
                 unusable_ids_are_refused_before_any_statement,
                 sql_injection_in_ids_has_no_effect,
             },
+            lists::{
+                empty_database_lists_nothing,
+                semaphores_are_listed_with_their_holders,
+                semaphores_are_filtered_and_paged_by_bytes,
+                sequences_are_filtered_and_paged_by_key,
+                lists_do_not_wait_for_transactions,
+                databases_are_listed_apart,
+                unusable_list_options_are_refused,
+            },
             retention::{
                 kept_rows_stay_until_purged,
                 purge_leaves_held_rows_alone,

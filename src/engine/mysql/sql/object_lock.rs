@@ -66,9 +66,9 @@ pub(in crate::engine::mysql) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
 /// The name of an object's named lock. GET_LOCK's names are those of the whole server, ignore case and have at most 64
 /// characters, so the name is a digest of database and id. If two ids ever had the same digest, one would wait a moment
 /// longer: the object lock is the row.
-pub(super) const NAMED_LOCK: &str =
+pub(in crate::engine::mysql) const NAMED_LOCK: &str =
     "CONCAT('diesel:', SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '.', CAST(";
-pub(super) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
+pub(in crate::engine::mysql) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
     Mysql, MysqlConnection;

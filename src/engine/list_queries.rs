@@ -1,0 +1,156 @@
+//! Statements that list semaphores, slots and sequences, in Diesel's DSL on the engine's `table!`. An operator's page runs
+//! them now and then: they are built for their filters, and not cached.
+
+/// Adds the conditions of a [`TextRange`](crate::inspect::list_options::TextRange) to a boxed query. `$text`: the Rust type of a
+/// bound text.
+macro_rules! filter_range {
+    ($query:ident, $column:path, $range:expr, $text:ty) => {
+        let range: &crate::inspect::list_options::TextRange = $range;
+        if let Some(text) = &range.equal {
+            let text: &$text = text.as_ref();
+            $query = $query.filter($column.eq(text));
+        }
+        if let Some(text) = &range.from {
+            let text: &$text = text.as_ref();
+            $query = $query.filter($column.ge(text));
+        }
+        if let Some(text) = &range.below {
+            let text: &$text = text.as_ref();
+            $query = $query.filter($column.lt(text));
+        }
+        if let Some(text) = &range.above {
+            let text: &$text = text.as_ref();
+            $query = $query.filter($column.gt(text));
+        }
+    };
+}
+pub(in crate::engine) use filter_range;
+
+/// `$text`: the Rust type of a bound text. `$name`, `$bytes`, `$stored`: the types of a name, a token and another text
+/// that are read. `$run`: the trait by which the engine runs statements. `$failure`: its error type.
+macro_rules! list_queries {
+    (
+        $schema:ident, $db:ty, $conn:ty, $text:ty,
+        $name:ty, $bytes:ty, $stored:ty, $run:path, $failure:ty
+    ) => {
+        use diesel::dsl::{case_when, count, max};
+        use diesel::prelude::{ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl};
+
+        use crate::engine::clock::{DbNow, LeaseRemaining};
+        use crate::engine::list_queries::filter_range;
+        use crate::inspect::list_options::ListRequest;
+        use crate::schema::$schema::{
+            diesel_locks_semaphores as semaphores, diesel_locks_sequences as sequences,
+            diesel_locks_slots as slots,
+        };
+
+        /// Name, registered permits, last slot, held slots.
+        type Semaphore = ($name, Option<i32>, Option<i32>, i64);
+
+        /// Number, token, holder, fence, begin, end and rest of the lease.
+        type Held = (i32, Option<$bytes>, Option<$stored>, i64, i64, i64, i64);
+
+        fn semaphores(conn: &mut $conn, request: &ListRequest) -> Result<Vec<Semaphore>, $failure> {
+            use $run as _;
+
+            let held = case_when(slots::expires_us.gt(DbNow {}), slots::number);
+            let mut query = slots::table
+                .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
+                .group_by(slots::name)
+                .select((
+                    slots::name,
+                    max(semaphores::permits.nullable()),
+                    max(slots::number),
+                    count(held),
+                ))
+                .order(slots::name)
+                .limit(request.limit)
+                .into_boxed::<$db>();
+            filter_range!(query, slots::name, &request.names, $text);
+            query.load(conn)
+        }
+
+        fn held_slots(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<($name, Held)>, $failure> {
+            use $run as _;
+
+            let mut query = slots::table
+                .filter(slots::expires_us.gt(DbNow {}))
+                .order((slots::name, slots::number))
+                .select((
+                    slots::name,
+                    (
+                        slots::number,
+                        slots::token,
+                        slots::holder,
+                        slots::fence,
+                        slots::acquired_us,
+                        slots::expires_us,
+                        LeaseRemaining {},
+                    ),
+                ))
+                .limit(request.limit)
+                .into_boxed::<$db>();
+            filter_range!(query, slots::name, &request.names, $text);
+            query.load(conn)
+        }
+
+        /// Name, key and last number.
+        fn sequences(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<($name, $stored, i64)>, $failure> {
+            use $run as _;
+
+            let mut query = sequences::table
+                .order((sequences::name, sequences::scope))
+                .select((sequences::name, sequences::scope, sequences::last))
+                .limit(request.limit)
+                .into_boxed::<$db>();
+            filter_range!(query, sequences::name, &request.names, $text);
+            filter_range!(query, sequences::scope, &request.keys, $text);
+            query.load(conn)
+        }
+    };
+}
+pub(in crate::engine) use list_queries;
+
+/// What PostgreSQL and SQLite do with the rows, whose texts are UTF-8.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! list_text_rows {
+    ($conn:ty, $retry:path) => {
+        pub(super) fn list_semaphores(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<crate::semaphore::backend::SemaphoreRow>, crate::Error> {
+            let rows = $retry(conn, |conn| semaphores(conn, request))?;
+            let row = |(name, permits, slots, held)| crate::semaphore::backend::SemaphoreRow {
+                name,
+                permits,
+                slots,
+                held,
+            };
+            Ok(rows.into_iter().map(row).collect())
+        }
+
+        pub(super) fn list_all_held(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<(String, crate::semaphore::backend::HeldRow)>, crate::Error> {
+            let rows = $retry(conn, |conn| held_slots(conn, request))?;
+            let row = |(name, row): (String, Held)| (name, row.into());
+            Ok(rows.into_iter().map(row).collect())
+        }
+
+        pub(super) fn list_sequences(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<(String, String, i64)>, crate::Error> {
+            $retry(conn, |conn| sequences(conn, request))
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(in crate::engine) use list_text_rows;

@@ -1,0 +1,252 @@
+//! Shows the held object locks on MySQL, by `performance_schema`, and on MariaDB, by `information_schema`.
+//!
+//! A lock is that of InnoDB on the index record of the id. MySQL shows all of them, MariaDB those for which a session
+//! waits. Sessions that wait to insert the same row queue by a named lock, which MySQL shows too.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::prelude::Queryable;
+use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
+
+use super::bytes::Bytes;
+use super::execute::{MysqlError, Run};
+use super::sql::object_lock::{NAMED_LOCK, NAMED_LOCK_END};
+use crate::Error;
+use crate::engine::clock::Clock;
+use crate::engine::raw_sql::{push, statement};
+use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+
+/// The error number of a missing privilege on a table.
+const TABLE_ACCESS_DENIED: i64 = 1142;
+
+/// The error number of a missing global privilege.
+const SPECIFIC_ACCESS_DENIED: i64 = 1227;
+
+/// A time of `information_schema`, which is in the time zone of the server's system, as [`Clock::NOW`] is.
+macro_rules! system_time {
+    ($time:literal) => {
+        concat!(
+            "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CONVERT_TZ(",
+            $time,
+            ", 'SYSTEM', '+00:00'))"
+        )
+    };
+}
+
+/// On MySQL, the session of a thread, its open transaction and its statement. Not `INNODB_TRX`, which fails while a session
+/// runs a statement with bound bytes that are not a text.
+const SESSION_OF_THREAD: &str = " \
+    LEFT JOIN performance_schema.events_transactions_current AS trx \
+    ON trx.THREAD_ID = session.THREAD_ID AND trx.STATE = 'ACTIVE' \
+    LEFT JOIN performance_schema.events_statements_current AS statement \
+    ON statement.THREAD_ID = session.THREAD_ID AND statement.END_EVENT_ID IS NULL AND statement.NESTING_EVENT_LEVEL = 0 ";
+
+/// The columns of a session on MySQL, after its number.
+const SESSION: &str = "CAST(session.PROCESSLIST_USER AS BINARY) AS user, \
+    CAST(session.PROCESSLIST_HOST AS BINARY) AS host, \
+    CAST(trx.TIMER_WAIT DIV 1000000 AS SIGNED) AS open_for, CAST(statement.TIMER_WAIT DIV 1000000 AS SIGNED) AS waited";
+
+statement! {
+    Mysql, MysqlConnection;
+    /// The locks on rows of the table of objects. Raw, because the DSL does not know the server's own tables.
+    ///
+    /// On MySQL the session is that of the transaction's lock on the table. The thread of a lock on a row may be another one:
+    /// a waiter makes the lock of the transaction that has inserted the row.
+    RowLocks {} -> (
+        (Nullable<Binary>, Nullable<Binary>, BigInt, Unsigned<BigInt>),
+        (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
+    ),
+    |self, out| {
+        push!(out;
+            "SELECT found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
+             found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
+            " FROM (/*!80000 \
+             SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, \
+             locks.ENGINE_TRANSACTION_ID AS trx_id, session.PROCESSLIST_ID AS session, "; {SESSION};
+            " FROM performance_schema.data_locks AS locks \
+             LEFT JOIN performance_schema.data_locks AS owned \
+             ON owned.ENGINE_TRANSACTION_ID = locks.ENGINE_TRANSACTION_ID AND owned.OBJECT_SCHEMA = locks.OBJECT_SCHEMA \
+             AND owned.OBJECT_NAME = locks.OBJECT_NAME AND owned.LOCK_TYPE = 'TABLE' \
+             LEFT JOIN performance_schema.threads AS session ON session.THREAD_ID = owned.THREAD_ID"; {SESSION_OF_THREAD};
+            "WHERE locks.OBJECT_SCHEMA = DATABASE() AND locks.OBJECT_NAME = 'diesel_locks_objects' \
+             AND locks.LOCK_TYPE = 'RECORD' AND locks.LOCK_DATA LIKE '0x%' AND locks.LOCK_MODE NOT LIKE '%,GAP%' \
+             AND locks.LOCK_MODE NOT LIKE '%INSERT_INTENTION%' \
+             *//*M!100100 \
+             SELECT UNHEX(SUBSTR(locks.lock_data, 3)) AS id, trx.trx_requested_lock_id <=> locks.lock_id AS waits, \
+             trx.trx_id AS trx_id, trx.trx_mysql_thread_id AS session, \
+             CAST(session.USER AS BINARY) AS user, CAST(session.HOST AS BINARY) AS host, ";
+            {Mysql::NOW}; " - "; {system_time!("trx.trx_started")}; " AS open_for, ";
+            {Mysql::NOW}; " - "; {system_time!("trx.trx_wait_started")};
+            " AS waited FROM information_schema.INNODB_LOCKS AS locks \
+             JOIN information_schema.INNODB_TRX AS trx ON trx.trx_id = locks.lock_trx_id \
+             LEFT JOIN information_schema.PROCESSLIST AS session ON session.ID = trx.trx_mysql_thread_id \
+             WHERE locks.lock_table = CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`diesel_locks_objects`') \
+             AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// On MySQL, the sessions that wait for a named lock. MariaDB shows none.
+    NamedLockWaiters {} -> (
+        Binary,
+        (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
+    ),
+    |self, out| {
+        push!(out;
+            "SELECT CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
+            " FROM performance_schema.metadata_locks AS locks \
+             JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
+            "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// 1 on MySQL, 0 on MySQL without `performance_schema`, `NULL` on MariaDB.
+    PerformanceSchema {} -> Nullable<BigInt>,
+    |self, out| {
+        out.push_sql("SELECT /*!80000 @@performance_schema *//*M!100100 NULL */");
+    }
+}
+
+#[derive(Queryable)]
+struct RowLock {
+    record: Record,
+    session: Session,
+}
+
+#[derive(Queryable)]
+struct Record {
+    id: Option<Bytes>,
+    named_lock: Option<Bytes>,
+    waits: i64,
+    transaction: u64,
+}
+
+#[derive(Queryable)]
+struct Session {
+    id: Option<u64>,
+    user: Option<Bytes>,
+    host: Option<Vec<u8>>,
+    /// How long its transaction has been open.
+    open_for_us: Option<i64>,
+    /// How long its statement has run.
+    waited_us: Option<i64>,
+    now_us: i64,
+}
+
+impl Session {
+    fn shown(&self) -> LockSession {
+        let (started_at, open_for) = since(self.before_now(self.open_for_us), self.now_us);
+        LockSession {
+            id: self.id,
+            user: self.user.as_ref().map(|user| text(&user.0)),
+            host: self.host.as_deref().map(text),
+            application: None,
+            started_at,
+            open_for,
+        }
+    }
+
+    fn waiter(&self) -> LockWaiter {
+        let waiting = self.before_now(self.waited_us);
+        LockWaiter::new(self.shown(), waiting, self.now_us)
+    }
+
+    fn before_now(&self, passed_us: Option<i64>) -> Option<i64> {
+        passed_us.map(|passed| self.now_us.saturating_sub(passed))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(super) fn held_locks(conn: &mut MysqlConnection) -> Result<Vec<HeldObjectLock>, Error> {
+    let rows: Vec<RowLock> = RowLocks {}.load(conn).map_err(refused)?;
+    if rows.is_empty() {
+        let shows: Option<i64> = PerformanceSchema {}.get_result(conn)?;
+        return match shows {
+            Some(0) => Err(Error::LocksNotShown {
+                engine: "MySQL",
+                reason: "performance_schema is off",
+            }),
+            _ => Ok(Vec::new()),
+        };
+    }
+    let is_mysql = PerformanceSchema {}
+        .get_result::<Option<i64>>(conn)?
+        .is_some();
+    let queue = if is_mysql && rows.iter().any(|row| row.record.waits != 0) {
+        NamedLockWaiters {}.load(conn).map_err(refused)?
+    } else {
+        Vec::new()
+    };
+    Ok(combine(&rows, queue))
+}
+
+fn combine(rows: &[RowLock], queue: Vec<(Bytes, Session)>) -> Vec<HeldObjectLock> {
+    let mut held: Vec<HeldObjectLock> = Vec::new();
+    let mut of_id: HashMap<&[u8], usize> = HashMap::new();
+    let mut of_named_lock: HashMap<&[u8], usize> = HashMap::new();
+    // A transaction may have several locks on a record.
+    let mut seen = HashSet::new();
+    for row in rows.iter().filter(|row| row.record.waits == 0) {
+        let Record {
+            id: Some(id),
+            named_lock,
+            transaction,
+            ..
+        } = &row.record
+        else {
+            continue;
+        };
+        if !seen.insert((&id.0, *transaction)) {
+            continue;
+        }
+        of_id.insert(&id.0, held.len());
+        if let Some(name) = named_lock {
+            of_named_lock.insert(&name.0, held.len());
+        }
+        held.push(HeldObjectLock {
+            id: Some(text(&id.0)),
+            holder: row.session.shown(),
+            waiters: Vec::new(),
+        });
+    }
+    for row in rows.iter().filter(|row| row.record.waits != 0) {
+        let Some(id) = &row.record.id else { continue };
+        if let Some(lock) = of_id.get(id.0.as_slice())
+            && seen.insert((&id.0, row.record.transaction))
+        {
+            held[*lock].waiters.push(row.session.waiter());
+        }
+    }
+    for (name, session) in queue {
+        if let Some(lock) = of_named_lock.get(name.0.as_slice()) {
+            held[*lock].waiters.push(session.waiter());
+        }
+    }
+    held
+}
+
+/// The privileges that the server's own tables need. The error of MySQL does not name a table of this crate.
+fn refused(failure: MysqlError) -> Error {
+    let (object, privileges) = match failure.number {
+        Some(SPECIFIC_ACCESS_DENIED) => ("information_schema.INNODB_TRX", "PROCESS"),
+        Some(TABLE_ACCESS_DENIED) => (
+            "performance_schema (data_locks, metadata_locks, threads)",
+            "SELECT",
+        ),
+        _ => return failure.into(),
+    };
+    Error::InsufficientPrivilege {
+        object,
+        privileges,
+        source: failure.error,
+    }
+}

@@ -1,0 +1,72 @@
+//! Lists semaphores, slots and sequences on MySQL and MariaDB.
+//!
+//! A row's name is never empty: reading one detects a client library that loses texts.
+
+use diesel::mysql::{Mysql, MysqlConnection};
+
+use super::bytes::Bytes;
+use super::execute::{MysqlError, Run};
+use crate::Error;
+use crate::engine::list_queries::list_queries;
+use crate::semaphore::backend::{HeldRow, SemaphoreRow};
+
+list_queries!(
+    mysql,
+    Mysql,
+    MysqlConnection,
+    [u8],
+    Bytes,
+    Bytes,
+    Vec<u8>,
+    Run,
+    MysqlError
+);
+
+pub(super) fn list_semaphores(
+    conn: &mut MysqlConnection,
+    request: &ListRequest,
+) -> Result<Vec<SemaphoreRow>, Error> {
+    let rows = semaphores(conn, request)?;
+    let row = |(name, permits, slots, held): Semaphore| SemaphoreRow {
+        name: text(name.0),
+        permits,
+        slots,
+        held,
+    };
+    Ok(rows.into_iter().map(row).collect())
+}
+
+pub(super) fn list_all_held(
+    conn: &mut MysqlConnection,
+    request: &ListRequest,
+) -> Result<Vec<(String, HeldRow)>, Error> {
+    let rows = held_slots(conn, request)?;
+    let row = |(name, row): (Bytes, Held)| (text(name.0), held_row(row));
+    Ok(rows.into_iter().map(row).collect())
+}
+
+pub(super) fn list_sequences(
+    conn: &mut MysqlConnection,
+    request: &ListRequest,
+) -> Result<Vec<(String, String, i64)>, Error> {
+    let rows = sequences(conn, request)?;
+    let row = |(name, scope, last): (Bytes, Vec<u8>, i64)| (text(name.0), text(scope), last);
+    Ok(rows.into_iter().map(row).collect())
+}
+
+fn held_row(row: Held) -> HeldRow {
+    HeldRow {
+        number: row.0,
+        token: row.1.map(|token| token.0),
+        holder: row.2.map(text),
+        fence: row.3,
+        acquired_us: row.4,
+        expires_us: row.5,
+        remaining_us: row.6,
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}

@@ -1,0 +1,259 @@
+//! Shows the held object locks on PostgreSQL, by the server's table of locks.
+//!
+//! A kept lock is an advisory lock, whose key is in the row of its id. A transient lock is an uncommitted row, which other
+//! sessions can't read: its transaction has a lock on the table and a number, for whose end the waiters wait. The query of
+//! a waiter may contain the id.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::pg::{Pg, PgConnection};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+
+use super::sql;
+use crate::engine::clock::Clock;
+use crate::engine::literal::read_from_postgres;
+use crate::engine::raw_sql::{push, statement};
+use crate::engine::retry::autocommit_retry;
+use crate::error::classify::{ErrorClass, classify};
+use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+use crate::schema::postgres::diesel_locks_objects::{self, dsl};
+use crate::{Error, transaction::depth};
+
+/// In the query of each session that waits for an object lock.
+const FUNCTIONS: &str = "diesel_locks_";
+
+/// In the query of a session that waits for one lock, before its id.
+const ACQUIRE_ONE: &str = "diesel_locks_acquire_one(";
+
+/// In place of the query of another user's session.
+const HIDDEN: &str = "<insufficient privilege>";
+
+/// The time to wait for a locked table of objects.
+const SAVEPOINT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '20ms'";
+
+statement! {
+    Pg, PgConnection;
+    /// The advisory locks of kept objects; and the numbers of the transactions that have written to the table of objects,
+    /// with the sessions that wait for them. Raw, because the DSL does not know the server's own tables. It locks nothing:
+    /// `regclass` only reads the name.
+    ServerLocks {} -> (
+        (Text, Nullable<BigInt>, Nullable<BigInt>, Bool, Nullable<BigInt>, BigInt),
+        (Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<Text>),
+    ),
+    |self, out| {
+        push!(out;
+            "WITH locks AS MATERIALIZED (SELECT * FROM pg_locks), \
+             ours AS MATERIALIZED (SELECT oid AS database, 'diesel_locks_objects'::regclass::oid AS relation \
+             FROM pg_database WHERE datname = current_database()) \
+             SELECT locks.virtualtransaction, \
+             CASE locks.locktype WHEN 'advisory' THEN locks.objid::bigint END, locks.transactionid::text::bigint, \
+             locks.granted, (extract(epoch FROM locks.waitstart) * 1000000)::bigint, "; {Pg::NOW};
+            ", session.pid, session.usename::text, coalesce(session.client_hostname, host(session.client_addr)), \
+             session.application_name, (extract(epoch FROM session.xact_start) * 1000000)::bigint, session.query \
+             FROM ours JOIN locks ON \
+             locks.locktype = 'advisory' AND locks.database = ours.database AND locks.classid = ours.relation \
+             AND locks.objsubid = 2 \
+             OR locks.locktype = 'transactionid' AND locks.virtualtransaction IN (SELECT writer.virtualtransaction \
+             FROM locks AS writer, ours AS written WHERE writer.locktype = 'relation' \
+             AND writer.database = written.database AND writer.relation = written.relation \
+             AND writer.mode = 'RowExclusiveLock' AND writer.granted) \
+             LEFT JOIN pg_stat_activity AS session ON session.pid = locks.pid"
+        );
+    }
+}
+
+#[derive(Queryable)]
+struct ServerLock {
+    lock: Lock,
+    session: Session,
+}
+
+#[derive(Queryable)]
+struct Lock {
+    /// Identifies the transaction, also one that is prepared and has no session.
+    transaction: String,
+    /// The key of an advisory lock.
+    key: Option<i64>,
+    /// The number of a transaction: its own if granted, otherwise that for which it waits.
+    number: Option<i64>,
+    granted: bool,
+    waiting_us: Option<i64>,
+    now_us: i64,
+}
+
+#[derive(Queryable)]
+struct Session {
+    pid: Option<i32>,
+    user: Option<String>,
+    host: Option<String>,
+    application: Option<String>,
+    started_us: Option<i64>,
+    query: Option<String>,
+}
+
+impl ServerLock {
+    fn session(&self) -> LockSession {
+        let (started_at, open_for) = since(self.session.started_us, self.lock.now_us);
+        LockSession {
+            id: self.session.pid.map(|pid| pid.unsigned_abs().into()),
+            user: self.session.user.clone(),
+            host: self.session.host.clone(),
+            application: self
+                .session
+                .application
+                .clone()
+                .filter(|name| !name.is_empty()),
+            started_at,
+            open_for,
+        }
+    }
+
+    fn waiter(&self) -> LockWaiter {
+        LockWaiter::new(self.session(), self.lock.waiting_us, self.lock.now_us)
+    }
+
+    /// Whether the session may wait for an object lock, and not for a row of the application.
+    fn may_wait_for_object(&self) -> bool {
+        self.session
+            .query
+            .as_deref()
+            .is_none_or(|query| query == HIDDEN || query.contains(FUNCTIONS))
+    }
+
+    /// The id that a waiting session requests, if it stands in its query.
+    fn requested(&self) -> Option<String> {
+        let (_, arguments) = self.session.query.as_deref()?.split_once(ACQUIRE_ONE)?;
+        read_from_postgres(arguments)
+    }
+}
+
+pub(super) fn held_locks(conn: &mut PgConnection) -> Result<Vec<HeldObjectLock>, Error> {
+    let rows: Vec<ServerLock> = autocommit_retry(conn, |conn| ServerLocks {}.load(conn))?;
+    // The server shows the keys as numbers without a sign.
+    let keys: HashSet<i32> = rows.iter().filter_map(|row| key(&row.lock)).collect();
+    let ids = if keys.is_empty() {
+        HashMap::new()
+    } else {
+        ids(conn, &keys.into_iter().collect::<Vec<_>>())?
+    };
+    Ok(combine(&rows, &ids))
+}
+
+fn key(lock: &Lock) -> Option<i32> {
+    let key = u32::try_from(lock.key?).ok()?;
+    Some(i32::from_ne_bytes(key.to_ne_bytes()))
+}
+
+/// The ids of keys. Returns none while another session has locked the whole table. The savepoint is rolled back, so that
+/// an open transaction keeps its `lock_timeout` and no lock on the table.
+fn ids(conn: &mut PgConnection, keys: &[i32]) -> Result<HashMap<i32, String>, Error> {
+    let own_transaction = depth::depth(conn)? == 0;
+    if own_transaction {
+        AnsiTransactionManager::begin_transaction(conn)?;
+    }
+    let read = conn
+        .batch_execute(SAVEPOINT)
+        .and_then(|()| read_ids(conn, keys));
+    let ended = if own_transaction {
+        AnsiTransactionManager::rollback_transaction(conn)
+    } else {
+        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
+    };
+    match read {
+        Err(error) if classify(&error) == ErrorClass::LockTimeout => {
+            ended?;
+            Ok(HashMap::new())
+        }
+        Err(error) => Err(error.into()),
+        Ok(ids) => {
+            ended?;
+            Ok(ids.into_iter().collect())
+        }
+    }
+}
+
+fn read_ids(conn: &mut PgConnection, keys: &[i32]) -> QueryResult<Vec<(i32, String)>> {
+    diesel_locks_objects::table
+        .filter(dsl::kept)
+        .filter(dsl::advisory_key.eq_any(keys))
+        .select((dsl::advisory_key, dsl::id))
+        .load(conn)
+}
+
+fn combine(rows: &[ServerLock], ids: &HashMap<i32, String>) -> Vec<HeldObjectLock> {
+    let mut locks = Locks::default();
+    // The kept locks.
+    let mut of_key = HashMap::new();
+    for row in rows.iter().filter(|row| row.lock.granted) {
+        if let Some(key) = key(&row.lock) {
+            let position = locks.lock(row, ids.get(&key).cloned());
+            of_key.insert(key, position);
+        }
+    }
+    for row in rows.iter().filter(|row| !row.lock.granted) {
+        if let Some(position) = key(&row.lock).and_then(|key| of_key.get(&key)) {
+            locks.held[*position].waiters.push(row.waiter());
+        }
+    }
+    // Those for which a session waits that inserts the same row.
+    let numbered = |row: &&ServerLock| row.lock.number.is_some();
+    let of_number: HashMap<_, _> = rows
+        .iter()
+        .filter(numbered)
+        .filter(|row| row.lock.granted)
+        .map(|row| (row.lock.number, row))
+        .collect();
+    for row in rows.iter().filter(numbered) {
+        if !row.lock.granted
+            && row.may_wait_for_object()
+            && let Some(holder) = of_number.get(&row.lock.number)
+        {
+            let position = locks.lock(holder, row.requested());
+            locks.held[position].waiters.push(row.waiter());
+        }
+    }
+    // The other transactions that have written to the table, unless they wait for an object: they may have found the row
+    // of another one before they could insert theirs.
+    let waiting: HashSet<&str> = rows
+        .iter()
+        .filter(|row| !row.lock.granted && row.may_wait_for_object())
+        .map(|row| row.lock.transaction.as_str())
+        .collect();
+    for row in of_number.values() {
+        let transaction = row.lock.transaction.as_str();
+        if !waiting.contains(transaction) && !locks.holders.contains(transaction) {
+            locks.lock(row, None);
+        }
+    }
+    locks.held
+}
+
+/// The locks found so far.
+#[derive(Default)]
+struct Locks {
+    held: Vec<HeldObjectLock>,
+    of_id: HashMap<(String, Option<String>), usize>,
+    holders: HashSet<String>,
+}
+
+impl Locks {
+    /// The position of the transaction's lock on the object.
+    fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
+        let transaction = holder.lock.transaction.clone();
+        self.holders.insert(transaction.clone());
+        let held = &mut self.held;
+        *self
+            .of_id
+            .entry((transaction, id.clone()))
+            .or_insert_with(|| {
+                held.push(HeldObjectLock {
+                    id,
+                    holder: holder.session(),
+                    waiters: Vec::new(),
+                });
+                held.len() - 1
+            })
+    }
+}

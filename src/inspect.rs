@@ -1,0 +1,184 @@
+//! What an operator sees: the trait `InspectExt`.
+
+pub(crate) mod info;
+pub(crate) mod list_options;
+mod lists;
+pub(crate) mod object_lock;
+
+use crate::object_lock::backend::ObjectLockBackend;
+use crate::semaphore::backend::SemaphoreBackend;
+use crate::sequence::backend::SequenceBackend;
+use crate::{Error, HeldObjectLock, HeldSlot, ListOptions, SemaphoreInfo, SequenceInfo};
+
+/// Methods that show an operator what is in the database: held object locks, semaphores, held slots, sequences.
+///
+/// It is not in the [`prelude`](crate::prelude): import it where it is used.
+///
+/// The methods only read. They do not wait for locks, and no session waits for them, in or out of an open transaction. There
+/// are two exceptions, and [`held_object_locks`](Self::held_object_locks) is subject to neither. While another session has
+/// locked a whole table (`LOCK TABLES`, `ALTER TABLE`), a method that lists its rows waits as any query does: up to
+/// `lock_timeout` on PostgreSQL, `lock_wait_timeout` on MySQL and MariaDB. In an open transaction at SERIALIZABLE, MySQL and
+/// MariaDB lock the rows that any query reads.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
+)]
+pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
+    /// Lists the object locks that are held, with their holders and waiters, as far as the server shows them. Returns at
+    /// most `limit` locks: first those with waiters, the longest wait first, then those of the oldest transactions.
+    ///
+    /// The result is that of one moment, and may be outdated when it is returned. It is for an operator's eyes: do not
+    /// decide by it whether a lock is free, use [`try_lock_object`](crate::ObjectLockExt::try_lock_object). It contains the
+    /// locks in the database and schema of this connection's tables, also those of the connection itself.
+    ///
+    /// | | PostgreSQL | MySQL | MariaDB | SQLite |
+    /// |---|---|---|---|---|
+    /// | a held [kept](crate::Retention::Kept) lock | with its id; without, if the transaction has created the row | with its id; not, if the transaction has created the row and no session waits | with its id, if a session waits | [`Error::LocksNotShown`] |
+    /// | a held transient lock | without its id, one entry for all of a transaction; with its id, if a waiter shows it | with its id | with its id, if a session waits | |
+    /// | a waiter shows the id of a transient lock | if it called [`with_object_lock`](crate::ObjectLockExt::with_object_lock) outside a transaction, and the id has up to about 200 characters | always | always | |
+    /// | waiters | all | all | of those for a transient lock, the first | |
+    /// | [`started_at`](crate::LockSession::started_at) | in microseconds | in microseconds | in seconds | |
+    /// | [`waiting_since`](crate::LockWaiter::waiting_since) | in microseconds; missing for the first moment of a wait | the begin of the statement that waits | in seconds | |
+    /// | shown like a lock | a transaction that purges | a transaction that purges | | |
+    /// | source | `pg_locks`, `pg_stat_activity`; the ids of kept locks: `diesel_locks_objects` | `performance_schema`: `data_locks`, `metadata_locks`, `threads`, `events_transactions_current`, `events_statements_current` | `information_schema`: `INNODB_LOCKS`, `INNODB_TRX`, `PROCESSLIST` | |
+    /// | privileges | none; `pg_read_all_stats` for times, hosts and queries of other users' sessions | SELECT on `performance_schema` | `PROCESS` | |
+    /// | reads | the server's locks; with kept locks, the rows of the table | all locks of InnoDB | all locks of InnoDB for which sessions wait | |
+    ///
+    /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then. So
+    /// ask at most a few times a second, in all processes together.
+    ///
+    /// PostgreSQL does not show for what a session waits, only for which transaction. A session whose query is visible and
+    /// does not call a function of this crate is not taken for a waiter. Without `pg_read_all_stats`, another user's session
+    /// that holds or requests object locks and waits for a row of the application may be shown as a waiter.
+    ///
+    /// The method waits for no lock, also while another session has locked the table of objects. PostgreSQL then shows
+    /// kept locks without their ids, after 20 ms.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidLimit`] for a limit of 0, or above [`ListOptions::MAX_LIMIT`](crate::ListOptions::MAX_LIMIT).
+    /// [`Error::LocksNotShown`] on SQLite, and on MySQL with `performance_schema = OFF`.
+    /// [`Error::InsufficientPrivilege`] on MySQL and MariaDB. The [common errors](crate::Error#common-errors).
+    ///
+    /// ```
+    /// use diesel_locks::{Error, InspectExt};
+    ///
+    /// fn print_locks<C: InspectExt>(conn: &mut C) -> Result<(), Error> {
+    ///     for lock in conn.held_object_locks(50)? {
+    ///         let id = lock.id.as_deref().unwrap_or("(not shown)");
+    ///         println!("{id}: held by session {:?} for {:?}", lock.holder.id, lock.holder.open_for);
+    ///         for waiter in &lock.waiters {
+    ///             println!("    session {:?} waits for {:?}", waiter.session.id, waiter.waited);
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # use diesel::prelude::*;
+    /// # let mut conn = SqliteConnection::establish(":memory:").expect("SQLite");
+    /// # assert!(matches!(print_locks(&mut conn), Err(Error::LocksNotShown { .. })));
+    /// ```
+    fn held_object_locks(&mut self, limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
+        list_options::validate_limit(limit)?;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(object_lock::most_urgent(Self::held_locks(self)?, limit))
+    }
+
+    /// Lists the semaphores that have slots, ordered by name, with their registered permits and the number of held slots.
+    ///
+    /// A semaphore has slots after it was registered or first used, until
+    /// [`purge_slots`](crate::SemaphoreExt::purge_slots) removes them. The method reads all slots of the listed semaphores.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`], [`Error::InvalidLimit`]; [`Error::BrokenClientLibrary`]; the
+    /// [common errors](crate::Error#common-errors).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{InspectExt, ListOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
+    /// conn.register_semaphores([Semaphore::from_static("collate-logs", 10)])?;
+    /// for semaphore in conn.semaphores(&ListOptions::new())? {
+    ///     println!("{}: {} of {:?} held", semaphore.name, semaphore.held, semaphore.permits);
+    /// }
+    /// # assert_eq!(conn.semaphores(&ListOptions::new())?[0].permits, Some(10));
+    /// # Ok(()) }
+    /// ```
+    fn semaphores(&mut self, options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
+        lists::semaphores(self, options)
+    }
+
+    /// Lists the held slots of several semaphores in one query, ordered by name and number.
+    ///
+    /// It lists what [`held_slots`](crate::SemaphoreExt::held_slots) lists for each of them. The limit counts slots. If it is
+    /// reached, call it again with [`ListOptions::after`] for the remaining semaphores, and
+    /// [`held_slots`](crate::SemaphoreExt::held_slots) for the last one listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`semaphores`](Self::semaphores).
+    ///
+    /// ```
+    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
+    /// use diesel_locks::{InspectExt, ListOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
+    /// # let collate = Semaphore::from_static("collate-logs", 10);
+    /// # let slot = conn.acquire_slot(&collate, LeaseOptions::new(Duration::from_secs(9)), Wait::No)?;
+    /// for slot in conn.all_held_slots(&ListOptions::new())? {
+    ///     println!("{} {} {:?} {:?}", slot.semaphore, slot.number, slot.holder, slot.remaining);
+    /// }
+    /// # assert_eq!(conn.all_held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
+    /// # Ok(()) }
+    /// ```
+    fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<HeldSlot>, Error> {
+        lists::held_slots(self, options)
+    }
+
+    /// Lists the sequences from which a number was drawn, ordered by name and key, with their last numbers.
+    ///
+    /// The numbers are those that [`last_number`](crate::SequenceExt::last_number) returns. A table may hold millions of
+    /// sequences: select some by a filter, or read them page by page.
+    ///
+    /// # Errors
+    ///
+    /// As [`semaphores`](Self::semaphores).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use diesel::prelude::*; use diesel_locks::prelude::*;
+    /// use diesel_locks::{InspectExt, ListOptions};
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// # conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&Sequence::new("pass").for_key(4711)))?;
+    /// # let mut listed = 0;
+    ///
+    /// let mut options = ListOptions::new().name("pass").limit(50);
+    /// loop {
+    ///     let page = conn.sequences(&options)?;
+    ///     let Some(last) = page.last() else { break };
+    ///     options = options.after_key(&last.name, last.key.clone().unwrap_or_default());
+    ///     for sequence in &page {
+    ///         println!("{} of {:?}: {}", sequence.name, sequence.key, sequence.last_number);
+    ///         # listed += sequence.last_number;
+    ///     }
+    /// }
+    /// # assert_eq!(listed, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn sequences(&mut self, options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
+        lists::sequences(self, options)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<C: ObjectLockBackend + SemaphoreBackend + SequenceBackend> InspectExt for C {}

@@ -1,0 +1,119 @@
+//! What MySQL and MariaDB show of object locks.
+
+use std::sync::Arc;
+
+use diesel::mysql::MysqlConnection;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt, Retention};
+
+use crate::behaviour::held_locks::{alone, pause};
+use crate::support::Backend;
+use crate::support::mysql::Mysql;
+use crate::support::privileges::{User, documented_grants};
+use crate::support::threads::{Holder, result_of, spawn};
+use crate::support::wrapped_backend::Wrapper;
+
+#[test]
+fn privilege_of_an_operator_is_named() {
+    let _alone = alone();
+    let mut users = Vec::new();
+    let database = Arc::new(Mysql::new());
+    let mysql = Mysql::lock_view(&mut database.connect()).without_waiters;
+    let (privilege, grant) = if mysql {
+        (
+            "SELECT",
+            "GRANT SELECT ON performance_schema.* TO 'app'@'%'",
+        )
+    } else {
+        ("PROCESS", "GRANT PROCESS ON *.* TO 'app'@'%'")
+    };
+    let [_, mut grants] = documented_grants();
+    let kept = || LockRequest::new("a").retention(Retention::Kept);
+    let lock =
+        move |conn: &mut MysqlConnection| conn.with_object_lock(kept(), |_| Ok::<_, Error>(()));
+    lock(&mut database.connect()).expect("free");
+    let holder = Holder::acquire(&database, kept());
+    let waiting = {
+        let database = Arc::clone(&database);
+        spawn(move || lock(&mut database.connect()))
+    };
+    database.await_waiting(1);
+    let user = User::with(&database, &grants);
+    let error = Mysql::connect_to(&user.url())
+        .held_object_locks(9)
+        .expect_err(privilege);
+    users.push(user);
+    assert!(error.is_insufficient_privilege(), "{error:?}");
+    let Error::InsufficientPrivilege {
+        object, privileges, ..
+    } = &error
+    else {
+        unreachable!("it is");
+    };
+    assert_eq!(*privileges, privilege, "{error}");
+    assert!(object.contains("_schema"), "{error}");
+
+    grants.push(grant.to_owned());
+    let user = User::with(&database, &grants);
+    pause();
+    let locks = Mysql::connect_to(&user.url()).held_object_locks(9);
+    users.push(user);
+    let locks = locks.expect("locks");
+    assert_eq!(locks.len(), 1, "{locks:?}");
+    assert_eq!(locks[0].id.as_deref(), Some("a"));
+    assert_eq!(locks[0].waiters.len(), 1, "{locks:?}");
+    assert!(
+        locks[0].holder.started_at.is_some() && locks[0].holder.user.is_some(),
+        "{locks:?}"
+    );
+    holder.release();
+    result_of(&waiting).expect("the lock");
+    drop(users);
+}
+
+/// Whatever the time zone of the session.
+#[test]
+fn times_of_locks_do_not_depend_on_the_time_zone() {
+    let _alone = alone();
+    let database = Arc::new(Mysql::new());
+    let kept = || LockRequest::new("a").retention(Retention::Kept);
+    let free = database
+        .connect()
+        .with_object_lock(kept(), |_| Ok::<_, Error>(()));
+    free.expect("free");
+    let holder = Holder::acquire(&database, kept());
+    let waiting = {
+        let database = Arc::clone(&database);
+        spawn(move || {
+            database
+                .connect()
+                .with_object_lock(kept(), |_| Ok::<_, Error>(()))
+        })
+    };
+    database.await_waiting(1);
+    let mut times = Vec::new();
+    for zone in ["+13:00", "-12:00", "SYSTEM"] {
+        let mut conn = database.connect();
+        Mysql::sql(&mut conn, &format!("SET time_zone = '{zone}'"));
+        let started = std::time::Instant::now();
+        let lock = loop {
+            assert!(started.elapsed().as_secs() < 20, "nothing is shown");
+            match conn.held_object_locks(9).expect("locks").pop() {
+                Some(lock) => break lock,
+                None => pause(),
+            }
+        };
+        let waited = lock.waiters[0].waited.expect("a time");
+        assert!(waited.as_secs() < 30, "{lock:?}");
+        let started = lock.holder.started_at.expect("a time");
+        let since = lock.waiters[0].waiting_since.expect("a time");
+        times.push([started, since].map(|time| time.timestamp_millis()));
+    }
+    for time in &times {
+        for (time, first) in time.iter().zip(times[0]) {
+            assert!((time - first).abs() < 1_000, "{times:?}");
+        }
+    }
+    holder.release();
+    result_of(&waiting).expect("the lock");
+}
