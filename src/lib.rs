@@ -10,7 +10,8 @@
 //! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
 //! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), or [`try_acquire_slot`] |
-//! | a job that a timer starts on every server, and that one server is to run | a semaphore with one permit and [`LeaseOptions::hold_at_least`] |
+//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` (feature `r2d2`) |
+//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer` (feature `r2d2`); with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds and waits for what: a page for operators | [`InspectExt`] |
@@ -109,6 +110,7 @@
 //! | | [`try_with_object_lock`] | | no | |
 //! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
 //! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::run` calls a closure | no | |
+//! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` call a closure | yes | none; they end by a `StopToken` |
 //! | slot of a transaction | [`with_slot`] | `LockPool::with_slot` | yes | a [`Wait`] is required |
 //! | | [`try_with_slot`] | `LockPool::try_with_slot` | no | |
 //! | number | [`next_number`] | | yes | the session's `lock_timeout` or the like |
@@ -120,7 +122,8 @@
 //!   connection, until a `StopToken` is stopped.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
 //!   [`Slot`], [`LeaseState`], [`HeldSlot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
-//!   `SlotGuard` holds one.
+//!   `SlotGuard` holds one. An `ActiveSlot` is held by a leader, or while a `Tick` of a `TimerJob` is run. A `Shutdown` ends
+//!   all of it when the process is to end.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`InspectExt`]: shows an operator held object locks with their holders and waiters ([`HeldObjectLock`]), semaphores
 //!   ([`SemaphoreInfo`]), held slots and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
@@ -154,7 +157,8 @@
 //! None is on by default.
 //!
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
-//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `Error::Pool`, `Error::Stopped`.
+//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `Shutdown`, `ActiveSlot`,
+//!   `TimerJob`, `Tick`, `Error::Pool`, `Error::Stopped`.
 //!
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
@@ -176,6 +180,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "r2d2")]
+mod activity;
 mod backoff;
 mod engine;
 pub mod error;
@@ -195,6 +201,8 @@ mod queue;
 pub mod schema;
 mod semaphore;
 mod sequence;
+#[cfg(feature = "r2d2")]
+mod shutdown;
 mod single_writer;
 #[cfg(feature = "r2d2")]
 mod stop;
@@ -222,6 +230,9 @@ pub use object_lock::id::ObjectId;
 pub use object_lock::request::IntoLockRequests;
 pub use object_lock::request::{LockRequest, Retention, Wait};
 pub use semaphore::SemaphoreExt;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use semaphore::active_slot::ActiveSlot;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
@@ -231,8 +242,14 @@ pub use semaphore::lease::LeaseOptions;
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::renewer::SlotRenewer;
 pub use semaphore::slot::{HeldSlot, LeaseState, Slot};
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use semaphore::timer::{Tick, TimerJob};
 pub use sequence::SequenceExt;
 pub use sequence::definition::Sequence;
+#[cfg(feature = "r2d2")]
+#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+pub use shutdown::{Shutdown, Unfinished};
 pub use single_writer::assume_single_writer;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]

@@ -29,12 +29,22 @@ pub(crate) const MAX_LISTED: u32 = 10_000;
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
+/// The shortest period of a job on a timer; public as a constant of `TimerJob`.
+#[cfg(feature = "r2d2")]
+pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+
+/// The durations of a poll interval.
+#[cfg(feature = "r2d2")]
+pub(crate) const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(10);
+#[cfg(feature = "r2d2")]
+pub(crate) const LONGEST_POLL_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The number of ids that an error names.
 pub(crate) const NAMED_IDS: usize = 10;
 
 /// The first number that a sequence can start at; the last is `i64::MAX`.
 pub(crate) const FIRST_NUMBER: i64 = 1;
 
-/// Up to so many slots are read one after the other; above that number the largest fence is found in an index.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+/// Up to so many slots are read one after the other; above that number the largest fence is found in an index, and waiters
+/// do not read who holds the slots.
 pub(crate) const FEW_SLOTS: i32 = 100;

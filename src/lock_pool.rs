@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::ObjectId;
+use crate::activity::Activity;
 use crate::pooled::Connections;
 use crate::queue::Queues;
 use crate::stop::StopToken;
@@ -115,6 +116,8 @@ pub struct LockPool<C: R2D2Connection + 'static> {
 }
 
 struct Shared<C: R2D2Connection + 'static> {
+    /// The calls that wait, or whose transactions are open.
+    activity: Activity,
     connections: Connections<C>,
     /// The requests that wait for object locks, by the objects.
     queues: Arc<Queues<Vec<ObjectId>, ()>>,
@@ -126,6 +129,7 @@ impl<C: R2D2Connection + 'static> LockPool<C> {
     /// Creates a handle that uses the connections of `pool`. Sends nothing to the database.
     pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         let shared = Shared {
+            activity: Activity::default(),
             connections: Connections::new(pool),
             queues: Arc::new(Queues::exclusive()),
             slot_waiters: AtomicUsize::new(0),
@@ -134,6 +138,10 @@ impl<C: R2D2Connection + 'static> LockPool<C> {
             shared: Arc::new(shared),
             stop: None,
         }
+    }
+
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.shared.activity
     }
 
     /// Returns the pool.

@@ -1,22 +1,31 @@
 //! The trait `SemaphoreExt`: the methods for semaphores on a connection.
 
 mod acquire;
+#[cfg(feature = "r2d2")]
+pub(crate) mod active_slot;
 pub(crate) mod administration;
 mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;
 mod events;
+#[cfg(feature = "r2d2")]
+mod failures;
 pub(crate) mod fence;
 #[cfg(feature = "r2d2")]
 pub(crate) mod guard;
 mod holding;
+#[cfg(feature = "r2d2")]
+mod leader;
 pub(crate) mod lease;
+mod pace;
 pub(crate) mod polling;
 #[cfg(feature = "r2d2")]
 pub(crate) mod pooled;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;
+#[cfg(feature = "r2d2")]
+pub(crate) mod timer;
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -125,7 +134,9 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
     ///
     /// The waiters of one process form one queue per semaphore, first come, first served. The first of them polls the
-    /// database: every 10 to 20 ms at the beginning, every 50 to 100 ms later. When a slot is released in the same process,
+    /// database: every 10 to 20 ms at the beginning, every 50 to 100 ms later. After a second it asks who holds the slots,
+    /// and its pauses grow to a tenth of the time for which the holders have not changed, at most 1 s; it also asks when the
+    /// next lease ends. When a slot is released in the same process,
     /// the next waiter queries at once; from time to time the process leaves a released slot to other processes. The order
     /// between processes is not defined.
     ///

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Ends the waits of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer): when the client of a
 /// request hangs up, or the process is to end.
@@ -101,6 +103,29 @@ impl StopToken {
     /// Returns whether the token is stopped.
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until the token is stopped, at most for `limit`. Returns whether it is stopped.
+    ///
+    /// ```
+    /// # let shutdown = diesel_locks::StopToken::new();
+    /// # let signal = shutdown.clone();
+    /// # let mut rounds = 0;
+    /// while !shutdown.wait(std::time::Duration::from_millis(10)) {
+    ///     // every 10 ms, until the process is to end
+    ///     # rounds += 1;
+    ///     # if rounds == 2 { signal.stop() }
+    /// }
+    /// ```
+    pub fn wait(&self, limit: Duration) -> bool {
+        let (sender, receiver) = channel();
+        // The receiver lives longer than the callback.
+        let _registration = self.on_stop(move || {
+            let _ = sender.send(());
+        });
+        // It receives at once if the token is stopped.
+        let _ = receiver.recv_timeout(limit);
+        self.is_stopped()
     }
 
     /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is

@@ -1,5 +1,6 @@
 //! A wait: for what, how long, until which stop; and its attempts, in turn with other waiters of the process.
 
+use std::cell::Cell;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub(crate) struct Waiting {
     /// For errors.
     resource: String,
     started: Instant,
+    /// The pause after the next refusal.
+    pause: Cell<Option<Duration>>,
     #[cfg(feature = "r2d2")]
     stop: Option<StopToken>,
 }
@@ -31,6 +34,7 @@ impl Waiting {
             wait,
             resource,
             started: Instant::now(),
+            pause: Cell::new(None),
             #[cfg(feature = "r2d2")]
             stop: None,
         })
@@ -54,6 +58,11 @@ impl Waiting {
         self.started.elapsed()
     }
 
+    /// Sets the pause after the refusal of the present attempt.
+    pub(crate) fn set_pause(&self, pause: Duration) {
+        self.pause.set(Some(pause));
+    }
+
     fn deadline(&self) -> Option<Instant> {
         match self.wait {
             Wait::AtMost(limit) => Some(self.started + limit),
@@ -62,7 +71,7 @@ impl Waiting {
     }
 
     /// Whether the wait has a limit, and its time is up.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
     }
 
@@ -178,6 +187,7 @@ where
             ticket.set_target(target(&mut state)?);
         }
         ticket.record_refusal();
+        ticket.set_pause(waiting.pause.take());
         is_first = false;
     }
 }

@@ -368,6 +368,21 @@ pub enum Error {
         requested: u32,
     },
 
+    /// The poll interval of a `SlotRenewer`, or the period of a `TimerJob`, is too short or too long. Nothing was sent to
+    /// the database.
+    #[error(
+        "invalid interval of {}: {} to {} are allowed",
+        Exact(*requested), Exact(*shortest), Exact(*longest)
+    )]
+    InvalidInterval {
+        /// The duration requested.
+        requested: Duration,
+        /// The shortest duration allowed.
+        shortest: Duration,
+        /// The longest duration allowed.
+        longest: Duration,
+    },
+
     /// [`raise_fences`](crate::SemaphoreExt::raise_fences) by a time that would leave too few fences for later grants.
     #[error("fences can't be raised by {}: they would pass the year 2100, and the last fence is in 2112", Exact(*requested))]
     FencesTooLarge {

@@ -40,6 +40,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
+        let _active = self.activity().begin();
         let mut lock = lock.into();
         let limit = self.pool().connection_timeout().min(Wait::LONGEST);
         lock.wait.get_or_insert(Wait::AtMost(limit));

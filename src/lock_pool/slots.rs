@@ -64,6 +64,7 @@ impl<C: SemaphoreExt + R2D2Connection + 'static> LockPool<C> {
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
+        let _active = self.activity().begin();
         // Dropped after the connection, so that the next waiter finds it in the pool.
         let mut notify = None;
         let counted = CountWaiter::new(&self.shared.slot_waiters);
@@ -88,6 +89,7 @@ impl<C: SemaphoreExt + R2D2Connection + 'static> LockPool<C> {
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
+        let _active = self.activity().begin();
         let mut notify = None;
         let connections = &self.shared.connections;
         let Some(conn) = pooled::try_begin(connections, self.stop.as_ref(), semaphore)? else {

@@ -47,6 +47,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) notified: bool,
     /// Whether the waiter is identifying its target, and has not queried yet.
     identifying: bool,
+    /// The pause before the next query, if it is not that which follows from the number of refusals.
+    next_pause: Option<Duration>,
     /// Whether it does not poll while the query of another waiter of its queue is running.
     is_serial: bool,
 }
@@ -120,6 +122,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             identify_at: None,
             notified: false,
             identifying: false,
+            next_pause: None,
             is_serial: self.exclusive,
         }
     }
@@ -247,6 +250,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     }
 
     fn pause(&self) -> Duration {
+        if let Some(pause) = self.next_pause {
+            return pause;
+        }
         let pauses = self.refusals.saturating_sub(1);
         backoff::jittered(backoff::growing(
             pauses,
@@ -331,6 +337,11 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.refusals = self.refusals.saturating_add(1);
         self.notified = false;
         self.in_queue(Queue::sleep_or_query);
+    }
+
+    /// Sets the pause before the next query; `None` for that which follows from the number of refusals.
+    pub(crate) fn set_pause(&mut self, pause: Option<Duration>) {
+        self.next_pause = pause;
     }
 
     /// Ends the wait after a query that succeeded. A waiter that was not notified of the release lets the next one

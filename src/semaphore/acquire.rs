@@ -3,6 +3,7 @@
 use crate::semaphore::attempts::{NO_WAIT, acquire, begin_with_slot};
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::SlotRequest;
+use crate::semaphore::pace::Pace;
 use crate::semaphore::polling::{NotifyOnDrop, poll_until, wait_for_turn};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait, transaction::depth, transaction::run};
 
@@ -31,9 +32,13 @@ pub(super) fn acquire_timeout<C: SemaphoreBackend>(
     wait: Wait,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll_until(conn, semaphore, wait, |conn, budget| {
-        acquire(conn, semaphore, lease, budget)
-    });
+    let outcome = poll_until(
+        conn,
+        semaphore,
+        wait,
+        Some(Pace::default()),
+        |conn, budget| acquire(conn, semaphore, lease, budget),
+    );
     request.record_outcome(outcome)
 }
 
@@ -76,7 +81,7 @@ where
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll_until(conn, semaphore, wait, |conn, budget| {
+    let outcome = poll_until(conn, semaphore, wait, None, |conn, budget| {
         Ok(begin_with_slot(conn, semaphore, budget)?.then_some(()))
     });
     match &outcome {

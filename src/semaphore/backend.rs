@@ -120,6 +120,9 @@ pub trait SemaphoreBackend: MigrationBackend {
     /// Lists the semaphores that have slots.
     fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
 
+    /// The database's clock, in microseconds since 1970 UTC.
+    fn now_us(conn: &mut Self) -> Result<i64, Error>;
+
     /// Releases every leased slot; returns how many were held.
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error>;
 

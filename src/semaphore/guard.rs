@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::activity::Active;
 use crate::{Error, LeaseState, Slot};
 
 mod expiry_watcher;
@@ -41,6 +42,8 @@ pub struct SlotGuard {
     slot: Slot,
     state: Arc<State>,
     renewer: Arc<dyn Renew>,
+    /// A shutdown waits for it.
+    _active: Active,
 }
 
 /// What a guard needs of its renewer, whatever the type of its connections.
@@ -56,12 +59,18 @@ pub(super) trait Renew: Send + Sync {
 
 impl SlotGuard {
     /// Watches the end of the lease. The caller has the slot renewed.
-    pub(super) fn new(slot: Slot, state: Arc<State>, renewer: Arc<dyn Renew>) -> Self {
+    pub(super) fn new(
+        slot: Slot,
+        state: Arc<State>,
+        renewer: Arc<dyn Renew>,
+        active: Active,
+    ) -> Self {
         expiry_watcher::watch(&state);
         Self {
             slot,
             state,
             renewer,
+            _active: active,
         }
     }
 

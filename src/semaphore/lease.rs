@@ -82,6 +82,21 @@ impl LeaseOptions {
         self.holder.as_deref()
     }
 
+    /// The same lease, held at least for `time`.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn at_least(&self, time: Duration) -> Self {
+        Self {
+            duration: self.duration.max(time),
+            hold_at_least: self.hold_at_least.max(time),
+            holder: self.holder.clone(),
+        }
+    }
+
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn min_hold(&self) -> Duration {
+        self.hold_at_least
+    }
+
     pub(crate) fn micros(&self) -> Result<i64, Error> {
         micros(self.duration)
     }

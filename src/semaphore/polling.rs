@@ -7,6 +7,7 @@ use crate::queue::{Queues, Released, Ticket};
 use crate::semaphore::attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::record_released;
+use crate::semaphore::pace::{Holders, Pace};
 use crate::waiting::{AtTheEnd, Attempt, Waiting, repeat};
 use crate::{Error, Semaphore, Wait, transaction::depth};
 
@@ -41,22 +42,30 @@ pub(super) fn poll_until<C: SemaphoreBackend, T>(
     conn: &mut C,
     semaphore: &Semaphore,
     wait: Wait,
+    pace: Option<Pace>,
     mut attempt: impl FnMut(&mut C, RetryBudget) -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
     let waiting = begin_wait(semaphore, wait)?;
     // Acquisition is re-entrant in a transaction; in the queue the transaction could wait for waiters that wait for it.
-    let ticket = if wait == Wait::No || depth::depth(conn)? > 0 {
+    let in_transaction = depth::depth(conn)? > 0;
+    let ticket = if wait == Wait::No || in_transaction {
         leave_out(semaphore)
     } else {
         join(semaphore, max_concurrent(semaphore))
     };
+    let mut holders = Holders::new(pace.filter(|_| !in_transaction));
     repeat(
         &waiting,
         ticket,
         AtTheEnd::Attempt,
         conn,
         |conn| Ok(Target::of(C::database_id(conn)?, semaphore)),
-        |conn, turn| attempt(conn, RetryBudget::of(&waiting, turn)),
+        |conn, turn| {
+            if holders.hold_all(&mut **conn, semaphore, &waiting, turn)? {
+                return Ok(None);
+            }
+            attempt(conn, RetryBudget::of(&waiting, turn))
+        },
     )
 }
 

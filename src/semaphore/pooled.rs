@@ -7,6 +7,7 @@ use crate::semaphore::attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot}
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::SlotRequest;
 use crate::semaphore::holding;
+use crate::semaphore::pace::{Holders, Pace};
 use crate::semaphore::polling::{
     Target, begin_wait, join, leave_out, max_concurrent, notify_released, turn, wake,
 };
@@ -42,6 +43,7 @@ pub(super) fn lease<C: SemaphoreBackend + R2D2Connection + 'static>(
     semaphore: &Semaphore,
     lease: &LeaseOptions,
     wait: Wait,
+    pace: Pace,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
     let outcome = poll(
@@ -49,6 +51,7 @@ pub(super) fn lease<C: SemaphoreBackend + R2D2Connection + 'static>(
         stop,
         semaphore,
         wait,
+        Some(pace),
         |conn, waiting, budget| lease_unless_stopped(conn, waiting, semaphore, lease, budget),
     );
     request.record_outcome(outcome.map(|(slot, _)| slot))
@@ -85,6 +88,7 @@ pub(crate) fn begin<C: SemaphoreBackend + R2D2Connection + 'static>(
         stop,
         semaphore,
         wait,
+        None,
         |conn, waiting, budget| begin_unless_stopped(conn, waiting, semaphore, budget),
     );
     match &outcome {
@@ -158,6 +162,7 @@ fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
+    pace: Option<Pace>,
     mut attempt: impl FnMut(&mut C, &Waiting, RetryBudget) -> Result<Option<T>, Error>,
 ) -> Result<(T, Borrowed<C>), Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
@@ -167,6 +172,7 @@ fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
         let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
         join(semaphore, max_concurrent).serial()
     };
+    let mut holders = Holders::new(pace);
     let number = waiting.stop().zip(ticket.number());
     let _registration = number.map(|(stop, number)| {
         let name = semaphore.name().to_owned();
@@ -180,6 +186,10 @@ fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
         |connections| Ok(Target::of(connections.database_id(waiting)?, semaphore)),
         |connections, turn| {
             let mut conn = connections.borrow(waiting)?;
+            if holders.hold_all(&mut *conn, semaphore, waiting, turn)? {
+                connections.refresh_identity(&mut conn)?;
+                return Ok(None);
+            }
             if let Some(value) = attempt(&mut conn, waiting, RetryBudget::of(waiting, turn))? {
                 return Ok(Some((value, conn)));
             }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
+use crate::activity::Active;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{Renew, SlotGuard};
+use crate::semaphore::pace::Pace;
 use crate::semaphore::pooled;
 use crate::stop::StopToken;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait};
@@ -16,6 +18,7 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, SemaphoreExt, Slot, Wait
 mod pending_release;
 mod release;
 mod renew;
+mod settings;
 mod shared;
 
 use shared::Shared;
@@ -74,6 +77,7 @@ pub struct SlotRenewer<C: R2D2Connection + Send + 'static> {
     handle: Arc<Handle<C>>,
     /// Ends the waits of this handle.
     stop: Option<StopToken>,
+    pace: Pace,
 }
 
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
@@ -82,6 +86,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         Self {
             handle: Arc::new(Handle(Arc::new(Shared::new(pool)))),
             stop: None,
+            pace: Pace::default(),
         }
     }
 
@@ -131,6 +136,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         Self {
             handle: Arc::clone(&self.handle),
             stop: Some(stop.clone()),
+            pace: self.pace,
         }
     }
 
@@ -146,9 +152,10 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         semaphore: &Semaphore,
         lease: &LeaseOptions,
     ) -> Result<Option<SlotGuard>, Error> {
+        let active = self.begin_activity();
         let connections = self.shared().connections();
         let slot = pooled::try_lease(connections, self.stop.as_ref(), semaphore, lease)?;
-        slot.map(|slot| self.guard(slot, lease)).transpose()
+        slot.map(|slot| self.guard(slot, lease, active)).transpose()
     }
 
     /// Acquires a slot, and waits while all are held, as
@@ -167,9 +174,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         lease: &LeaseOptions,
         wait: Wait,
     ) -> Result<SlotGuard, Error> {
+        self.check_interval()?;
+        let active = self.begin_activity();
         let connections = self.shared().connections();
-        let slot = pooled::lease(connections, self.stop.as_ref(), semaphore, lease, wait)?;
-        self.guard(slot, lease)
+        let stop = self.stop.as_ref();
+        let slot = pooled::lease(connections, stop, semaphore, lease, wait, self.pace)?;
+        self.guard(slot, lease, active)
     }
 
     /// Tries to acquire a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
@@ -254,13 +264,15 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         &self.handle.0
     }
 
-    fn guard(&self, slot: Slot, lease: &LeaseOptions) -> Result<SlotGuard, Error> {
+    pub(super) fn guard(
+        &self,
+        slot: Slot,
+        lease: &LeaseOptions,
+        active: Active,
+    ) -> Result<SlotGuard, Error> {
         let state = Arc::new(State::new(&slot));
-        let guard = SlotGuard::new(
-            slot.clone(),
-            Arc::clone(&state),
-            Arc::clone(&self.handle) as _,
-        );
+        let renewer = Arc::clone(&self.handle) as _;
+        let guard = SlotGuard::new(slot.clone(), Arc::clone(&state), renewer, active);
         self.shared().add(slot, lease, state)?;
         Ok(guard)
     }
@@ -271,6 +283,7 @@ impl<C: R2D2Connection + Send + 'static> Clone for SlotRenewer<C> {
         Self {
             handle: Arc::clone(&self.handle),
             stop: self.stop.clone(),
+            pace: self.pace,
         }
     }
 }

@@ -100,6 +100,7 @@ delegate!(SemaphoreBackend {
     fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
     fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
     fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
+    fn now_us() -> Result<i64, Error>;
     fn release_all(name: &str) -> Result<usize, Error>;
     fn purge_unused_slots(age_us: i64) -> Result<usize, Error>;
     fn release_batch(leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Retention, SlotRenewer};
+use diesel_locks::{Retention, SlotRenewer, StopToken, TimerJob};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::pgbouncer::Pooled;
@@ -85,6 +85,16 @@ impl Subprocess {
         line.trim().to_owned()
     }
 
+    /// Returns when the process is the leader, with a short lease.
+    pub(crate) fn leading<B: Backend>(url: &str, semaphore: &str) -> Self {
+        Self::spawn(url, &format!("{} Leader {semaphore}", B::NAME))
+    }
+
+    /// Returns when the process runs a tick of a job that is due every second, with a short lease.
+    pub(crate) fn on_timer<B: Backend>(url: &str, job: &str) -> Self {
+        Self::spawn(url, &format!("{} Timer {job}", B::NAME))
+    }
+
     fn spawn(url: &str, command: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
@@ -131,6 +141,8 @@ fn run_command<B: Backend>(url: &str, what: &str, id: &str) {
     match what {
         "Guard" => guard::<B>(url, id),
         "Guards" => guards::<B>(url, id),
+        "Leader" => leader::<B>(url, id),
+        "Timer" => timer::<B>(url, id),
         _ => hold::<B>(url, what, id),
     }
 }
@@ -152,6 +164,40 @@ fn hold<B: Backend>(url: &str, what: &str, id: &str) {
         _ => conn.with_object_lock(id, work),
     };
     done.expect("it is free");
+}
+
+/// Until the end of the test, should that not kill the process.
+fn hold_until_the_end() {
+    println!("held");
+    std::io::stdin()
+        .read_to_end(&mut Vec::new())
+        .expect("an end");
+}
+
+fn short_lease() -> LeaseOptions {
+    LeaseOptions::new(RENEWED_LEASE / 2).holder("subprocess")
+}
+
+fn leader<B: Backend>(url: &str, semaphore: &str) {
+    let renewer = SlotRenewer::new(B::pool_to(url, 2));
+    let (semaphore, stop) = (Semaphore::new(semaphore, 1), StopToken::new());
+    let run = renewer.run_as_leader(&semaphore, &short_lease(), &stop, |_| {
+        hold_until_the_end();
+        stop.stop();
+        Ok::<_, diesel_locks::Error>(())
+    });
+    run.expect("no error");
+}
+
+fn timer<B: Backend>(url: &str, job: &str) {
+    let renewer = SlotRenewer::new(B::pool_to(url, 2));
+    let (job, stop) = (TimerJob::new(job, Duration::from_secs(1)), StopToken::new());
+    let run = renewer.run_on_timer(&job, &short_lease(), &stop, |_| {
+        hold_until_the_end();
+        stop.stop();
+        Ok::<_, diesel_locks::Error>(())
+    });
+    run.expect("no error");
 }
 
 /// A guard that says at every line it is sent whether it holds its slot; at the third it releases all.

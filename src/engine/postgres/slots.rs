@@ -167,6 +167,10 @@ impl SemaphoreBackend for PgConnection {
         lists::list_semaphores(conn, request)
     }
 
+    fn now_us(conn: &mut Self) -> Result<i64, Error> {
+        autocommit_retry(conn, |conn| slot_sql::now().get_result(conn))
+    }
+
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         force_release(conn, name)
     }

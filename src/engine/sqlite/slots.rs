@@ -178,6 +178,10 @@ impl SemaphoreBackend for SqliteConnection {
         lists::list_semaphores(conn, request)
     }
 
+    fn now_us(conn: &mut Self) -> Result<i64, Error> {
+        Ok(slot_sql::now().get_result(conn)?)
+    }
+
     fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
         write(conn, |conn| {
             let taken: Vec<(i32, bool)> = slot_sql::held_numbers(name).load(conn)?;

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::Slot;
+use crate::activity::Active;
 
 /// How long a release is retried at most.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
@@ -15,16 +16,19 @@ pub(super) struct PendingRelease {
     pub(super) deadline: Instant,
     /// Dropped when the slot is released, or the lease has ended.
     _done: Sender<()>,
+    /// A shutdown waits for it.
+    _active: Active,
 }
 
 impl PendingRelease {
     /// Releases the slot before its lease ends after `remaining`.
-    pub(super) fn new(slot: Slot, remaining: Duration) -> (Self, Receiver<()>) {
+    pub(super) fn new(slot: Slot, remaining: Duration, active: Active) -> (Self, Receiver<()>) {
         let (done, receiver) = channel();
         let pending = Self {
             slot,
             deadline: Instant::now() + remaining.min(MAX_RETRY_TIME),
             _done: done,
+            _active: active,
         };
         (pending, receiver)
     }

@@ -16,6 +16,14 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How long a release in the background waits for a connection.
 const POOL_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// The slot of a guard that was released by another than its holder.
+pub(super) struct CutSlot {
+    pub(super) slot: Slot,
+    /// Whether the guard was not lost.
+    pub(super) was_held: bool,
+    pub(super) is_released: bool,
+}
+
 impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
     pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
@@ -37,28 +45,41 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
 
     /// Releases the slots of all guards, and returns how many were held and are released.
     pub(super) fn release_all(&self) -> usize {
+        let cut = self.release_held(self.pool().connection_timeout());
+        let released = cut.iter().filter(|cut| cut.was_held && cut.is_released);
+        released.count()
+    }
+
+    /// Releases the slots of all guards, within `timeout` for a connection, and returns them.
+    pub(super) fn release_held(&self, timeout: Duration) -> Vec<CutSlot> {
         let slots: Vec<RenewedSlot> = self.lock().slots.drain().map(|(_, slot)| slot).collect();
-        // Read by `remaining`: `is_held` would call the callbacks of lost guards.
-        let mut slots: Vec<(bool, RenewedSlot)> = slots
-            .into_iter()
-            .map(|slot| (!slot.state.remaining().is_zero(), slot))
-            .collect();
-        slots.retain(|(_, slot)| slot.state.mark_released());
-        if slots.is_empty() {
-            return 0;
-        }
-        let batch: Vec<&Slot> = slots.iter().map(|(_, slot)| &slot.slot).collect();
-        match self.release_batch(&batch, self.pool().connection_timeout()) {
-            Ok(released) => slots
-                .iter()
-                .zip(released)
-                .filter(|((was_held, _), released)| *was_held && *released)
-                .count(),
-            Err(error) => {
-                tracing::warn!(%error, slots = slots.len(), "slots not released; their leases end");
-                0
+        let mut cut = Vec::new();
+        for RenewedSlot { slot, state, .. } in slots {
+            // Read by `remaining`: `is_held` would call the callbacks of lost guards.
+            let was_held = !state.remaining().is_zero();
+            if state.mark_released() {
+                cut.push(CutSlot {
+                    slot,
+                    was_held,
+                    is_released: false,
+                });
             }
         }
+        if cut.is_empty() {
+            return cut;
+        }
+        let batch: Vec<&Slot> = cut.iter().map(|cut| &cut.slot).collect();
+        match self.release_batch(&batch, timeout) {
+            Ok(released) => {
+                for (cut, released) in cut.iter_mut().zip(released) {
+                    cut.is_released = released;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, slots = cut.len(), "slots not released; their leases end");
+            }
+        }
+        cut
     }
 
     /// Releases the slots with one statement, and returns for each whether it is released. One that another

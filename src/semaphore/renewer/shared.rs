@@ -10,6 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use uuid::Uuid;
 
 use super::pending_release::PendingRelease;
+use crate::activity::Activity;
 use crate::pooled::Connections;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::semaphore::guard::state::State;
@@ -53,6 +54,8 @@ pub(super) struct Inner {
 
 pub(super) struct Shared<C: R2D2Connection + Send + 'static> {
     connections: Connections<C>,
+    /// The guards, the calls that may return one, and the releases in the background.
+    activity: Activity,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -61,6 +64,7 @@ impl<C: R2D2Connection + Send + 'static> Shared<C> {
     pub(super) fn new(pool: Pool<ConnectionManager<C>>) -> Self {
         Self {
             connections: Connections::new(pool),
+            activity: Activity::default(),
             inner: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -68,6 +72,10 @@ impl<C: R2D2Connection + Send + 'static> Shared<C> {
 
     pub(super) fn connections(&self) -> &Connections<C> {
         &self.connections
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     pub(super) fn pool(&self) -> &Pool<ConnectionManager<C>> {
@@ -120,7 +128,8 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
         slot: &Slot,
         remaining: Duration,
     ) -> Receiver<()> {
-        let (pending, released) = PendingRelease::new(slot.clone(), remaining);
+        let (pending, released) =
+            PendingRelease::new(slot.clone(), remaining, self.activity.begin());
         let mut inner = self.lock();
         inner.next_release = None;
         inner.pending_releases.push(pending);

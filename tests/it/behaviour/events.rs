@@ -32,8 +32,11 @@ impl Collector {
     }
 
     pub(crate) fn events_of_this_thread(&self) -> String {
-        let this = std::thread::current().id();
-        self.events(|(thread, _)| *thread == this)
+        self.events_of(std::thread::current().id())
+    }
+
+    pub(crate) fn events_of(&self, thread: ThreadId) -> String {
+        self.events(|(of, _)| *of == thread)
     }
 
     fn events_with(&self, part: &str) -> String {

@@ -15,7 +15,7 @@ use crate::support::Backend;
 use crate::support::threads::{LONG, begin, roll_back};
 
 /// A renewer with a pool of its own.
-pub(super) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
+pub(crate) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
     SlotRenewer::new(database.pool(connections))
 }
 
@@ -25,13 +25,13 @@ fn short() -> LeaseOptions {
 }
 
 /// A lease that is renewed often enough to be held on a busy machine.
-pub(super) fn renewed() -> LeaseOptions {
+pub(crate) fn renewed() -> LeaseOptions {
     LeaseOptions::new(RENEWED_LEASE).holder("guard")
 }
 
 /// Returns when all slots are released, other than by the end of their leases, which leaves their tokens. A guard that
 /// is dropped waits for the release for a short time only.
-pub(super) fn await_release<B: Backend>(conn: &mut B::Conn) {
+pub(crate) fn await_release<B: Backend>(conn: &mut B::Conn) {
     let with_token = "SELECT count(*) FROM diesel_locks_slots WHERE token IS NOT NULL";
     let started = Instant::now();
     while B::number(conn, with_token) > 0 {
@@ -41,7 +41,7 @@ pub(super) fn await_release<B: Backend>(conn: &mut B::Conn) {
 }
 
 /// A guard of a slot that is free.
-pub(super) fn guarded<B: Backend>(
+pub(crate) fn guarded<B: Backend>(
     renewer: &SlotRenewer<B::Conn>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -213,7 +213,7 @@ pub(crate) fn dropped_guard_is_released_when_its_row_is_unlocked<B: Backend>() {
 }
 
 /// Counts the statements of this connection in which one of these texts is.
-pub(super) fn count_statements<C: Connection>(
+pub(crate) fn count_statements<C: Connection>(
     conn: &mut C,
     signs: &'static [&'static str],
     count: &Arc<AtomicUsize>,

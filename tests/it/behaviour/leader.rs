@@ -1,0 +1,342 @@
+//! A leader with automatic fail-over.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, SlotRenewer, StopToken};
+
+use super::events::Collector;
+use super::slots::guards::{guarded, renewed, renewer};
+use super::slots::{HOUR, one_hour, single_slot};
+use crate::subprocess::Subprocess;
+use crate::support::Backend;
+use crate::support::threads::LONG;
+
+/// A node that was elected, with its fence.
+type Election = (&'static str, i64);
+
+/// A node of its own: a thread with a renewer of its own, which leads until it is lost or stopped.
+struct Node {
+    stop: StopToken,
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+impl Node {
+    fn start<B: Backend>(database: &B, name: &'static str, elected: &Sender<Election>) -> Self {
+        Self::with_renewer::<B>(&renewer::<B>(database, 2), &single_slot(), name, elected)
+    }
+
+    fn with_renewer<B: Backend>(
+        renewer: &SlotRenewer<B::Conn>,
+        semaphore: &Semaphore,
+        name: &'static str,
+        elected: &Sender<Election>,
+    ) -> Self {
+        let (stop, elected) = (StopToken::new(), elected.clone());
+        let (token, renewer, semaphore) = (stop.clone(), renewer.clone(), semaphore.clone());
+        let thread = std::thread::spawn(move || {
+            renewer.run_as_leader(&semaphore, &renewed().holder(name), &token, |leader| {
+                // The test may have ended.
+                let _ = elected.send((name, leader.fence()));
+                while leader.sleep(HOUR) {}
+                assert!(!leader.is_active());
+                assert!(leader.stop_token().is_stopped());
+                Ok(())
+            })
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.stop();
+        self.thread.join().expect("no panic").expect("no error");
+    }
+}
+
+fn next(elections: &Receiver<Election>) -> Election {
+    elections.recv_timeout(LONG).expect("an election")
+}
+
+pub(crate) fn standby_is_elected_when_the_leader_stops<B: Backend>() {
+    let database = B::new();
+    let (elected, elections) = channel();
+    let mut nodes: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| (name, Node::start(&database, name, &elected)))
+        .collect();
+    let mut conn = database.connect();
+    let mut last = 0;
+    while !nodes.is_empty() {
+        let (name, fence) = next(&elections);
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+        let held = conn.held_slots(single_slot()).expect("rows");
+        assert_eq!(held.len(), 1, "one leader: {held:?}");
+        assert_eq!(held[0].holder.as_deref(), Some(name));
+        assert!(elections.try_recv().is_err(), "one leader");
+        let position = nodes.iter().position(|(node, _)| *node == name);
+        nodes.remove(position.expect("it ran")).1.stop();
+    }
+    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+}
+
+pub(crate) fn standby_is_elected_when_the_leaders_process_is_killed<B: Backend>() {
+    let database = B::new();
+    let leader = Subprocess::leading::<B>(&database.url(), single_slot().name());
+    let (elected, elections) = channel();
+    // It does not find out by polling: it asks when the lease ends.
+    let patient = renewer::<B>(&database, 2).poll_interval(HOUR);
+    let standby = Node::with_renewer::<B>(&patient, &single_slot(), "standby", &elected);
+    let mut conn = database.connect();
+    let leads = |conn: &mut B::Conn| {
+        let held = conn.held_slots(single_slot()).expect("rows");
+        held.len() == 1 && held[0].holder.as_deref() == Some("subprocess")
+    };
+    assert!(leads(&mut conn));
+    assert!(elections.try_recv().is_err(), "one leader");
+    leader.kill();
+    assert_eq!(next(&elections).0, "standby");
+    standby.stop();
+}
+
+pub(crate) fn lost_leader_ends_and_stands_again<B: Backend>() {
+    let database = B::new();
+    let (elected, elections) = channel();
+    let node = Node::start(&database, "a", &elected);
+    let (_, first) = next(&elections);
+    let mut conn = database.connect();
+    // Its renewal notices it.
+    assert_eq!(conn.force_release_all(single_slot()).expect("rows"), 1);
+    let (_, second) = next(&elections);
+    assert!(second > first);
+    node.stop();
+}
+
+pub(crate) fn as_many_leaders_as_permits<B: Backend>() {
+    let database = B::new();
+    let two = Semaphore::new("two", 2);
+    let (elected, elections) = channel();
+    let mut nodes: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| {
+            let renewer = renewer::<B>(&database, 2);
+            (
+                name,
+                Node::with_renewer::<B>(&renewer, &two, name, &elected),
+            )
+        })
+        .collect();
+    let leaders = [next(&elections).0, next(&elections).0];
+    assert_ne!(leaders[0], leaders[1]);
+    assert!(elections.try_recv().is_err(), "two leaders");
+    let held = database.connect().held_slots(&two).expect("rows");
+    assert_eq!(held.len(), 2);
+    let position = nodes.iter().position(|(node, _)| *node == leaders[0]);
+    nodes.remove(position.expect("it ran")).1.stop();
+    let third = next(&elections).0;
+    assert!(!leaders.contains(&third), "{third}");
+    for (_, node) in nodes {
+        node.stop();
+    }
+}
+
+pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let mut conn = database.connect();
+    let stop = StopToken::new();
+    let failed = renewer.run_as_leader(&single_slot(), &one_hour(), &stop, |leader| {
+        assert!(leader.is_active());
+        Err(Error::from(diesel::result::Error::NotFound))
+    });
+    assert!(failed.is_err());
+    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        renewer.run_as_leader(
+            &single_slot(),
+            &one_hour(),
+            &stop,
+            |_| -> Result<(), Error> { panic!("on purpose") },
+        )
+    }));
+    assert!(panicked.is_err());
+    super::slots::guards::await_release::<B>(&mut conn);
+    stop.stop();
+    let run = renewer.run_as_leader(
+        &single_slot(),
+        &one_hour(),
+        &stop,
+        |_| -> Result<(), Error> { panic!("stopped before it began") },
+    );
+    run.expect("no error");
+}
+
+/// A leader that returns without a reason resigns: the standby of another process is elected before it is elected again.
+pub(crate) fn leader_that_returns_resigns<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2).poll_interval(Duration::from_millis(50));
+    let stop = StopToken::new();
+    let mut elections = Vec::new();
+    let (token, mut conn) = (stop.clone(), database.connect());
+    let run = renewer.run_as_leader(&single_slot(), &renewed(), &stop, |leader| {
+        elections.push(leader.fence());
+        if elections.len() == 3 {
+            token.stop();
+        }
+        Ok::<_, Error>(())
+    });
+    run.expect("no error");
+    assert_eq!(elections.len(), 3);
+    assert_eq!(elections.iter().collect::<HashSet<_>>().len(), 3);
+    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+}
+
+pub(crate) fn standby_survives_errors_of_the_database_and_the_pool<B: Backend>() {
+    let database = B::new();
+    let collector = Collector::global();
+    let ours = renewer::<B>(&database, 2);
+    let held = guarded::<B>(&ours, &single_slot(), &renewed());
+    let pool = B::pool_with(&database.url(), 1, Duration::from_millis(100), |_| ());
+    let borrowed = pool.get().expect("a connection");
+    let (elected, elections) = channel();
+    let renewer = SlotRenewer::new(pool);
+    let node = Node::with_renewer::<B>(&renewer, &single_slot(), "a", &elected);
+    let standby = node.thread.thread().id();
+    let started = Instant::now();
+    while !collector.events_of(standby).contains("retrying") {
+        assert!(started.elapsed() < LONG, "{}", collector.events_of(standby));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(borrowed);
+    database.disconnect_sessions();
+    held.release().ok();
+    database
+        .connect()
+        .force_release_all(single_slot())
+        .expect("rows");
+    assert_eq!(next(&elections).0, "a");
+    node.stop();
+}
+
+pub(crate) fn leader_with_unusable_arguments_or_without_tables_is_an_error<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let stop = StopToken::new();
+    let run = |renewer: &SlotRenewer<B::Conn>, semaphore: &Semaphore, lease: &LeaseOptions| {
+        let run = renewer.run_as_leader(semaphore, lease, &stop, |_| -> Result<(), Error> {
+            panic!("not elected")
+        });
+        run.expect_err("unusable")
+    };
+    let error = run(&renewer, &Semaphore::new("", 1), &one_hour());
+    assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+    let error = run(&renewer, &Semaphore::new("none", 0), &one_hour());
+    assert!(matches!(error, Error::InvalidPermits { .. }), "{error:?}");
+    let error = run(&renewer, &single_slot(), &LeaseOptions::new(Duration::ZERO));
+    assert!(matches!(error, Error::InvalidLease { .. }), "{error:?}");
+    for (interval, requested) in [(Duration::ZERO, "0 s"), (48 * HOUR, "2 days")] {
+        let error = run(
+            &renewer.poll_interval(interval),
+            &single_slot(),
+            &one_hour(),
+        );
+        assert!(matches!(error, Error::InvalidInterval { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains(requested) && text.contains("10 ms to 1 day"),
+            "{text}"
+        );
+        let error =
+            renewer
+                .poll_interval(interval)
+                .acquire(&single_slot(), &one_hour(), Wait::Forever);
+        assert!(
+            matches!(error, Err(Error::InvalidInterval { .. })),
+            "{error:?}"
+        );
+    }
+    B::revert_all_migrations(&mut database.connect());
+    let error = run(&renewer, &single_slot(), &one_hour());
+    assert!(error.is_missing_tables(), "{error:?}");
+}
+
+/// A renewer whose statements are counted.
+fn counted<B: Backend>(database: &B, statements: &Arc<AtomicU32>) -> SlotRenewer<B::Conn> {
+    let statements = Arc::clone(statements);
+    SlotRenewer::new(B::pool_of(&database.url(), 1, move |conn| {
+        let statements = Arc::clone(&statements);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { .. } = event {
+                statements.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }))
+}
+
+/// The waiters of a process are woken when a slot of the same name is released in it, also in another test.
+fn name_of_its_own<B: Backend>(name: &str) -> Semaphore {
+    Semaphore::new(format!("{name} on {}", B::NAME), 1)
+}
+
+/// A bound on the number of statements in the time that has passed, however long that is.
+pub(crate) fn idle_standbys_send_few_statements<B: Backend>() {
+    let database = B::new();
+    let ours = renewer::<B>(&database, 2);
+    let semaphore = name_of_its_own::<B>("idle standbys");
+    let held = guarded::<B>(&ours, &semaphore, &one_hour());
+    let (elected, elections) = channel();
+    let statements = Arc::new(AtomicU32::new(0));
+    let renewer = counted(&database, &statements);
+    let node = Node::with_renewer::<B>(&renewer, &semaphore, "a", &elected);
+    let started = Instant::now();
+    std::thread::sleep(Duration::from_secs(4));
+    let sent = statements.load(Ordering::SeqCst);
+    // At most two per second, each in a connection that the pool checks. And those with which it begins: settings of the
+    // connection, the attempt, the identity of the database, a first look.
+    let polls = u32::try_from(started.elapsed().as_millis() / 500).expect("a short test") + 1;
+    assert!(sent <= 15 + 2 * polls, "{sent} statements, {polls} polls");
+    assert!(elections.try_recv().is_err(), "no election");
+    held.release().expect("ours");
+    next(&elections);
+    node.stop();
+}
+
+/// The same for a wait of a renewer, whose pauses grow.
+pub(crate) fn long_wait_of_a_renewer_sends_few_statements<B: Backend>() {
+    let database = B::new();
+    let ours = renewer::<B>(&database, 2);
+    let semaphore = name_of_its_own::<B>("long wait");
+    let held = guarded::<B>(&ours, &semaphore, &one_hour());
+    let statements = Arc::new(AtomicU32::new(0));
+    let renewer = counted(&database, &statements);
+    let stop = StopToken::new();
+    let waits = Arc::new(AtomicUsize::new(0));
+    let (stoppable, waiting) = (renewer.stopped_by(&stop), Arc::clone(&waits));
+    let waiter = std::thread::spawn(move || {
+        waiting.fetch_add(1, Ordering::SeqCst);
+        stoppable.acquire(&semaphore, &one_hour(), Wait::Forever)
+    });
+    let started = Instant::now();
+    while waits.load(Ordering::SeqCst) == 0 || started.elapsed() < Duration::from_secs(6) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let seconds = u32::try_from(started.elapsed().as_secs()).expect("a short test") + 1;
+    let sent = statements.load(Ordering::SeqCst);
+    // 22 polls in the first second; then a pause of half a tenth to a tenth of the time: 14 polls per doubling. Without
+    // that there would be 10 to 20 per second.
+    let doublings = seconds.ilog2() + 1;
+    assert!(
+        sent <= 15 + 2 * (22 + 20 * doublings),
+        "{sent} in {seconds} s"
+    );
+    drop(held);
+    let guard = waiter.join().expect("no panic").expect("a slot");
+    guard.release().expect("ours");
+}

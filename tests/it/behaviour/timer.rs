@@ -1,0 +1,178 @@
+//! A job on a timer: each tick on one node.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use diesel_locks::chrono::{DateTime, Utc};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, StopToken, Tick, TimerJob};
+
+use super::slots::guards::{renewed, renewer};
+use super::slots::one_hour;
+use crate::subprocess::Subprocess;
+use crate::support::Backend;
+use crate::support::threads::{result_of, spawn};
+
+const PERIOD: Duration = Duration::from_millis(200);
+
+fn job(period: Duration) -> TimerJob {
+    TimerJob::new("job", period)
+}
+
+/// The ticks that were run, and a check that no two are run at the same time.
+#[derive(Default)]
+struct Runs {
+    running: AtomicBool,
+    due: Mutex<Vec<DateTime<Utc>>>,
+}
+
+impl Runs {
+    /// Runs the tick, and returns how many have been run.
+    fn run(&self, tick: &Tick, work: impl FnOnce(usize)) -> usize {
+        assert!(!self.running.swap(true, Ordering::SeqCst), "two at a time");
+        let mut due = self.due.lock().expect("no panic");
+        due.push(tick.due_at());
+        let count = due.len();
+        drop(due);
+        work(count);
+        assert!(self.running.swap(false, Ordering::SeqCst));
+        count
+    }
+}
+
+/// One of them returns at once, so that its tick lasts; one takes longer than two periods.
+pub(crate) fn each_tick_is_run_by_one_node<B: Backend>() {
+    const NODES: usize = 4;
+    const TICKS: usize = 8;
+    let database = Arc::new(B::new());
+    let runs = Arc::new(Runs::default());
+    let stop = StopToken::new();
+    let nodes: Vec<_> = (0..NODES)
+        .map(|_| {
+            let (database, runs, stop) = (Arc::clone(&database), Arc::clone(&runs), stop.clone());
+            spawn(move || {
+                let renewer = renewer::<B>(&database, 2).poll_interval(Duration::from_millis(50));
+                renewer.run_on_timer(&job(PERIOD), &renewed(), &stop, |tick| {
+                    let count = runs.run(tick, |count| {
+                        if count == 3 {
+                            let started = Instant::now();
+                            while started.elapsed() < 5 * PERIOD / 2 {
+                                assert!(tick.sleep(PERIOD / 10), "it is active");
+                            }
+                        }
+                    });
+                    if count == TICKS {
+                        stop.stop();
+                    }
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+        .collect();
+    for node in &nodes {
+        result_of(node).expect("no error");
+    }
+    let due = runs.due.lock().expect("no panic");
+    assert!(due.len() >= TICKS, "{due:?}");
+    assert!(
+        due.windows(2).all(|two| two[0] < two[1]),
+        "each once, in order: {due:?}"
+    );
+    let period = i64::try_from(PERIOD.as_micros()).expect("short");
+    assert!(
+        due.iter().all(|due| due.timestamp_micros() % period == 0),
+        "{due:?}"
+    );
+    let longest = (due[3] - due[2]).num_microseconds().expect("short");
+    assert!(longest >= 2 * period, "ticks were skipped: {due:?}");
+}
+
+pub(crate) fn tick_of_a_killed_node_is_not_repeated<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let process = Subprocess::on_timer::<B>(&database.url(), "job");
+    let held = conn.held_slots("job").expect("rows");
+    assert_eq!(held[0].holder.as_deref(), Some("subprocess"));
+    let granted = held[0].acquired_at;
+    let stop = StopToken::new();
+    let (renewer, token) = (renewer::<B>(&database, 2), stop.clone());
+    let node = spawn(move || {
+        let mut due = Vec::new();
+        renewer
+            .run_on_timer(&job(Duration::from_secs(1)), &renewed(), &token, |tick| {
+                due.push(tick.due_at());
+                token.stop();
+                Ok::<_, Error>(())
+            })
+            .expect("no error");
+        due
+    });
+    process.kill();
+    let due = result_of(&node);
+    assert_eq!(due.len(), 1, "{due:?}");
+    assert!(due[0] > granted, "a later tick: {due:?}, {granted}");
+}
+
+/// Neither after an error nor after a panic. The next tick waits for the release, not for the end of the lease.
+pub(crate) fn failed_tick_is_not_repeated<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let mut due = BTreeSet::new();
+    let stop = StopToken::new();
+    for round in 0..4 {
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            renewer.run_on_timer(&job(PERIOD), &one_hour(), &stop, |tick| {
+                assert!(due.insert(tick.due_at()), "repeated");
+                assert!(round % 2 == 0, "on purpose");
+                Err(Error::from(diesel::result::Error::NotFound))
+            })
+        }));
+        match run {
+            Ok(run) => assert!(run.is_err() && round % 2 == 0, "{run:?}"),
+            Err(_) => assert_eq!(round % 2, 1),
+        }
+    }
+    assert_eq!(due.len(), 4);
+}
+
+pub(crate) fn stop_ends_a_wait_for_a_tick<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let stop = StopToken::new();
+    let token = stop.clone();
+    let node = spawn(move || {
+        let day = TimerJob::new("job", Duration::from_secs(36_524 * 86_400));
+        renewer.run_on_timer(&day, &one_hour(), &token, |_| -> Result<(), Error> {
+            panic!("not due")
+        })
+    });
+    stop.stop();
+    result_of(&node).expect("no error");
+}
+
+pub(crate) fn unusable_jobs_are_refused<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2);
+    let stop = StopToken::new();
+    let run = |job: &TimerJob, lease: &LeaseOptions| {
+        let run = renewer.run_on_timer(job, lease, &stop, |_| -> Result<(), Error> {
+            panic!("not due")
+        });
+        run.expect_err("unusable")
+    };
+    let error = run(&job(Duration::from_millis(99)), &one_hour());
+    assert!(matches!(error, Error::InvalidInterval { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("99 ms: 100 ms to 100 years"),
+        "{error}"
+    );
+    let error = run(&job(Duration::MAX), &one_hour());
+    assert!(matches!(error, Error::InvalidInterval { .. }), "{error:?}");
+    let error = run(&TimerJob::new("", PERIOD), &one_hour());
+    assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+    let error = run(&job(PERIOD), &LeaseOptions::new(Duration::ZERO));
+    assert!(matches!(error, Error::InvalidLease { .. }), "{error:?}");
+}
