@@ -1,35 +1,38 @@
--- Each statement commits by itself, and can be run again: a migration may be ended between two of them.
--- One row per slot of a semaphore, numbered from 1 without gaps. A slot is free when expires_us has passed
--- and no transaction has its row locked. All times are microseconds since 1970 UTC by this server's clock;
--- FROM_UNIXTIME(expires_us / 1e6) shows one.
--- VARBINARY: names are compared as bytes.
+-- Each statement commits by itself. A migration that was interrupted between two statements can be run again.
+
+-- Semaphores: one row per slot, numbered from 1 without gaps. A slot is free if expires_us has passed and no
+-- transaction has locked its row. Times are in microseconds since 1970-01-01 UTC by the clock of this server.
+-- FROM_UNIXTIME(expires_us / 1e6) converts one.
+-- VARBINARY compares names as bytes.
 CREATE TABLE IF NOT EXISTS diesel_locks_slots (
     name VARBINARY(1020) NOT NULL,
     number INTEGER NOT NULL,
-    token VARBINARY(16),             -- of the holder; NULL when nobody holds the slot
-    holder VARBINARY(1020),          -- what the last holder called itself
-    fence BIGINT NOT NULL,           -- of the last grant
-    acquired_us BIGINT NOT NULL,
-    expires_us BIGINT NOT NULL,
-    hold_until_us BIGINT NOT NULL,         -- a release before that keeps the slot until then
+    token VARBINARY(16),             -- identifies the holder, NULL if the slot is not held
+    holder VARBINARY(1020),          -- the text of the last holder
+    fence BIGINT NOT NULL,           -- the fence of the last grant
+    acquired_us BIGINT NOT NULL,     -- the time of the last grant
+    expires_us BIGINT NOT NULL,      -- the end of the lease
+    hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time
+    -- Copies for the two indexes below, NULL for the first 100 slots.
     upper_expires_us BIGINT GENERATED ALWAYS AS (CASE WHEN number > 100 THEN expires_us END) STORED,
     upper_fence BIGINT GENERATED ALWAYS AS (CASE WHEN number > 100 THEN fence END) STORED,
     PRIMARY KEY (name, number),
-    -- For semaphores with too many rows to read them all: the entries of the first 100 never change, as each
-    -- change of an entry costs as much as half an update. This one finds a free slot among many that are held.
+    -- For semaphores of more than 100 permits. A grant or release of one of the first 100 slots does not change these
+    -- indexes: to change an index entry costs as much as half an update.
+    -- Finds a free slot among many held slots.
     KEY diesel_locks_slots_expiry (name, upper_expires_us),
     -- Finds the largest fence.
     KEY diesel_locks_slots_fences (name, upper_fence)
 ) ENGINE = InnoDB;
 
--- Semaphores that applications have registered, whose slots stay.
+-- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE IF NOT EXISTS diesel_locks_semaphores (
     name VARBINARY(1020) NOT NULL PRIMARY KEY,
     permits INTEGER NOT NULL
 ) ENGINE = InnoDB;
 
--- One row: each grant has a larger fence, and no slot that was removed had one. Locked by whoever adds or
--- removes slots.
+-- One row, with a lower bound: each later grant has a larger fence, and no deleted slot had a larger fence. A session
+-- that adds or deletes slots locks the row.
 CREATE TABLE IF NOT EXISTS diesel_locks_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL

@@ -1,10 +1,11 @@
--- Each statement commits by itself, and can be run again: a migration may be ended between two of them.
--- One row per gap-free sequence, made by the first transaction that draws from it. A row belongs to the
--- transaction that drew last until that ends.
--- VARBINARY: names are compared as bytes.
+-- Each statement commits by itself. A migration that was interrupted between two statements can be run again.
+
+-- Gap-free sequences: one row per sequence, inserted by the first draw. A transaction that draws a number locks the
+-- row until it ends.
+-- VARBINARY compares names as bytes.
 CREATE TABLE IF NOT EXISTS diesel_locks_sequences (
     name VARBINARY(1020) NOT NULL,
-    scope VARBINARY(1020) NOT NULL,    -- whose sequence; empty when there is one of that name
-    last BIGINT NOT NULL,              -- the number drawn last
+    scope VARBINARY(1020) NOT NULL,    -- the key of the sequence, empty if it has none
+    last BIGINT NOT NULL,              -- the last number drawn
     PRIMARY KEY (name, scope)
 ) ENGINE = InnoDB;

@@ -1,5 +1,5 @@
--- What only speaks like PostgreSQL has no advisory locks, or only in some versions. (CockroachDB does not take the
--- functions below.)
+-- Databases that only use the protocol of PostgreSQL have no advisory locks, or only in some versions. CockroachDB
+-- rejects the functions below. This block rejects YugabyteDB.
 DO $$
 BEGIN
     IF version() LIKE '%-YB-%' THEN
@@ -8,16 +8,15 @@ BEGIN
 END
 $$;
 
--- One row per locked object. A transient row lives and dies inside one transaction and is never
--- visible to another; a kept row stays. The table is unlogged, and with it the sequence behind
--- advisory_key: nothing in them has to survive a crash, and a transaction that wrote nothing else need
--- not wait for the log to reach the disk.
--- COLLATE "C": ids are compared as bytes.
--- advisory_key: a transaction that holds
--- pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, advisory_key) holds the kept row's object.
--- The table is part of the lock: each schema may have one, whose keys start at 1.
--- Drawn from the sequence when a kept row is made, 0 in transient rows.
--- So a held row is not locked as a row: nobody but purge_object_locks may delete kept rows.
+-- Object locks: one row per locked object. A transient row is inserted and deleted in one transaction. A kept row is
+-- committed.
+-- UNLOGGED, with the sequence of advisory_key: nothing in them has to survive a crash, and a transaction that writes to
+-- unlogged tables only does not wait for the log to be flushed.
+-- COLLATE "C" compares ids as bytes.
+-- advisory_key: drawn from a sequence for a kept row, 0 in a transient row. A transaction holds the object of a kept
+-- row while it holds pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, advisory_key). The first key is
+-- the table, because each schema may have such a table, whose keys start at 1.
+-- The holder does not lock the row itself: only purge_object_locks may delete kept rows.
 CREATE UNLOGGED TABLE diesel_locks_objects (
     id VARCHAR(255) COLLATE "C" PRIMARY KEY,
     kept BOOLEAN NOT NULL,
@@ -25,10 +24,11 @@ CREATE UNLOGGED TABLE diesel_locks_objects (
         (MINVALUE -2147483648 MAXVALUE 2147483647 START WITH 1 CYCLE)
 );
 
--- Locks one object until the transaction ends; waits while another holds it. NULL when it has, the
--- transaction's isolation level when that level could not see what the last holder committed. In a
--- function because PostgreSQL then keeps the plans of its statements for the session, whichever way the
--- call arrives. Each statement in it has a new snapshot.
+-- Locks one object until the transaction ends, and waits while another transaction holds it. Returns NULL if the object
+-- is locked. Returns the isolation level, and locks nothing, if the snapshot of the transaction could be older than
+-- what the last holder committed.
+-- A function, because PostgreSQL keeps the plans of its statements for the session, with the simple protocol too. Each
+-- statement of the function has a new snapshot.
 CREATE FUNCTION diesel_locks_acquire_one(object_id TEXT, keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,18 +39,18 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- A hot standby grants advisory locks of its own, of which nobody else knows.
+    -- A hot standby grants advisory locks that exclude no session of the primary.
     IF keep AND current_setting('transaction_read_only') = 'on' THEN
         RAISE read_only_sql_transaction USING MESSAGE = 'an object can''t be locked in a read-only transaction';
     END IF;
-    -- A kept lock expects the row to be there, a transient one to be absent.
+    -- The row of a kept lock usually exists, that of a transient lock does not.
     IF keep THEN
         SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_id;
     END IF;
     LOOP
         IF key IS NULL THEN
-            -- Waits for another's uncommitted row as a plain INSERT does, but does not fail, nor write
-            -- to the server's log, when a kept row is there.
+            -- Waits for an uncommitted row of another transaction, as a plain INSERT does. If a kept row exists, it
+            -- inserts nothing, where a plain INSERT would fail and write to the log of the server.
             IF keep THEN
                 INSERT INTO diesel_locks_objects (id, kept) VALUES (object_id, true)
                     ON CONFLICT (id) DO NOTHING
@@ -60,23 +60,23 @@ BEGIN
                     ON CONFLICT (id) DO NOTHING
                     RETURNING ctid INTO row_at;
                 IF FOUND THEN
-                    -- By its place and not by its id: the index may hold many dead entries for a hot id.
+                    -- By ctid, because the index may have many dead entries of an id that is locked often.
                     DELETE FROM diesel_locks_objects WHERE ctid = row_at;
                     RETURN NULL;
                 END IF;
             END IF;
             IF key IS NULL THEN
                 SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_id;
-                -- Purged since the INSERT met it.
+                -- The kept row was purged after the INSERT.
                 CONTINUE WHEN key IS NULL;
             END IF;
         END IF;
-        -- Mostly it is free: an expression costs less than a statement. The table's number is a constant of
-        -- its plan, which is made anew when the table or the search_path changes.
+        -- Usually the lock is free, and an expression costs less than a statement. The OID of the table is a constant
+        -- in the plan, which PostgreSQL makes again after the table or the search_path has changed.
         IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
             PERFORM pg_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key);
         END IF;
-        -- As long as the lock is ours nobody purges the row; before, somebody may have.
+        -- The row can't be purged while this transaction holds the lock. It may have been purged before.
         SELECT advisory_key INTO key_now FROM diesel_locks_objects WHERE id = object_id;
         IF key_now = key THEN
             RETURN NULL;
@@ -86,7 +86,7 @@ BEGIN
 END
 $$;
 
--- The same for several, in the order given: one call is one round trip.
+-- Locks several objects in the given order, as diesel_locks_acquire_one, in one call.
 CREATE FUNCTION diesel_locks_acquire(object_ids TEXT[], keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -97,8 +97,8 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- The lock of a kept row takes a place in the server's table of locks, which has 6400 by default. When it
-    -- is full, other transactions fail too.
+    -- The lock of a kept row takes an entry in the lock table of the server, which has 6400 entries by default. If it
+    -- is full, transactions of other sessions fail too.
     IF cardinality(object_ids) > 1000 THEN
         SELECT count(*) INTO kept_rows FROM diesel_locks_objects WHERE id = ANY (object_ids);
         IF kept_rows > 1000 THEN
@@ -113,19 +113,20 @@ BEGIN
 END
 $$;
 
--- The same without waiting: 'locked', 'held', or the isolation level as above. All or none: the block
--- with EXCEPTION is a subtransaction, and its rollback frees those that it had got. An INSERT has no
--- NOWAIT; 10 ms is long enough for the server's own short waits (a table being extended) not to be
--- taken for a holder.
+-- Locks all objects or none, without waiting. Returns 'locked', 'held', or the isolation level as
+-- diesel_locks_acquire_one does.
+-- The block with EXCEPTION is a subtransaction, whose rollback releases the locks acquired so far. An INSERT has no
+-- NOWAIT, so lock_timeout ends its wait. 10 ms is longer than the short waits in the server itself, for example for the
+-- extension of a table, which must not count as a holder.
 CREATE FUNCTION diesel_locks_try_acquire(object_ids TEXT[], keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql SET lock_timeout = '10ms' AS $$
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- Kept rows can be asked; among more than 1000 ids diesel_locks_acquire counts them first. OFFSET 0 keeps
-    -- the planner from merging the two queries: it would be free to ask for the lock of each row of the
-    -- table before it compares the ids.
+    -- Tries the locks of kept rows, which do not wait. With more than 1000 ids diesel_locks_acquire counts the kept
+    -- rows first. OFFSET 0 prevents the planner from merging the two queries: it could then try the lock of every row
+    -- of the table before it compares the ids.
     IF cardinality(object_ids) <= 1000 THEN
         PERFORM 1 FROM (
                 SELECT advisory_key AS key FROM diesel_locks_objects WHERE id = ANY (object_ids) OFFSET 0

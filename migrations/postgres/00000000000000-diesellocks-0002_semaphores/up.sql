@@ -1,35 +1,35 @@
--- One row per slot of a semaphore, numbered from 1 without gaps. A slot is free when expires_us has passed
--- and no transaction has its row locked. All times are microseconds since 1970 UTC by this server's clock;
--- to_timestamp(expires_us / 1e6) shows one. Logged: leases and fences outlive a crash.
--- COLLATE "C": names are compared as bytes.
+-- Semaphores: one row per slot, numbered from 1 without gaps. A slot is free if expires_us has passed and no
+-- transaction has locked its row. Times are in microseconds since 1970-01-01 UTC by the clock of this server.
+-- to_timestamp(expires_us / 1e6) converts one. The table is logged, because leases and fences have to survive a crash.
+-- COLLATE "C" compares names as bytes.
 CREATE TABLE diesel_locks_slots (
     name VARCHAR(255) COLLATE "C" NOT NULL,
     number INTEGER NOT NULL,
-    token BYTEA,                -- of the holder; NULL when nobody holds the slot
-    holder VARCHAR(255),        -- what the last holder called itself
-    fence BIGINT NOT NULL,      -- of the last grant
-    acquired_us BIGINT NOT NULL,
-    expires_us BIGINT NOT NULL,
-    hold_until_us BIGINT NOT NULL,    -- a release before that keeps the slot until then
-    -- A slot has one row. The fence is in the key so that the row is found among those that it was before: of
-    -- one number it is the last in the index. They can't be cleared away while a session has an old snapshot.
+    token BYTEA,                     -- identifies the holder, NULL if the slot is not held
+    holder VARCHAR(255),             -- the text of the last holder
+    fence BIGINT NOT NULL,           -- the fence of the last grant
+    acquired_us BIGINT NOT NULL,     -- the time of the last grant
+    expires_us BIGINT NOT NULL,      -- the end of the lease
+    hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time
+    -- A slot has one row. While a session has an old snapshot, the index also keeps the entries of all old versions of
+    -- the row. The fence is in the key so that the newest version is the last entry of its number.
     PRIMARY KEY (name, number, fence)
 );
 
--- Finds a free slot among many that are held.
+-- Finds a free slot among many held slots.
 CREATE INDEX diesel_locks_slots_expiry ON diesel_locks_slots (name, expires_us) WHERE number > 100;
 
 -- Finds the largest fence of a semaphore.
 CREATE INDEX diesel_locks_slots_fences ON diesel_locks_slots (name, fence);
 
--- Semaphores that applications have registered, whose slots stay.
+-- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE diesel_locks_semaphores (
     name VARCHAR(255) COLLATE "C" PRIMARY KEY,
     permits INTEGER NOT NULL
 );
 
--- One row: each grant has a larger fence, and no slot that was removed had one. Locked by whoever adds or
--- removes slots.
+-- One row, with a lower bound: each later grant has a larger fence, and no deleted slot had a larger fence. A session
+-- that adds or deletes slots locks the row.
 CREATE TABLE diesel_locks_fences (
     id INTEGER PRIMARY KEY,
     fence BIGINT NOT NULL
@@ -37,8 +37,8 @@ CREATE TABLE diesel_locks_fences (
 
 INSERT INTO diesel_locks_fences (id, fence) VALUES (1, 0);
 
--- How many slots there are, and whether one is free, locked or not. STABLE: all its statements have the snapshot of
--- the statement that calls it, so that a semaphore that is never full is never seen full.
+-- Returns the number of slots, and whether the lease of one has expired, even if its row is locked. STABLE, so that all
+-- its statements have the snapshot of the calling statement: if there is a free slot at every moment, it finds one.
 CREATE FUNCTION diesel_locks_look_at_slots(
     semaphore TEXT, permits INTEGER, OUT slots INTEGER, OUT any_free BOOLEAN
 ) STABLE LANGUAGE plpgsql AS $$
@@ -63,18 +63,25 @@ BEGIN
 END
 $$;
 
--- Leases a free slot until lease_us from now on, or, without a token, locks one until the transaction ends. Does
--- not wait for sessions that have slots locked; lock_timeout ends the wait for a locked table.
--- Returns the fence of the lease, whose last 17 bits are the slot's number, or the number of the slot that it locked.
--- A negative number is a refusal:
---   -1             the table is locked (only diesel_locks_acquire_slot_in_transaction; this function fails)
---   -2, -3         the transaction is at REPEATABLE READ, at SERIALIZABLE
---   -4 - 2 * n     there are n slots (permits + 1: there are more than permits), and none is free
---   -5 - 2 * n     the same, and a slot is free that another session has locked
--- One number, because a function that returns columns is called as a table, which costs a tenth of the call.
--- first: the number to look at first. among: look at these numbers only, however many slots there are.
--- A function, because it keeps its plans for the session, and each of them looks up one row. One statement over all
--- numbers has a plan so expensive by the planner's estimate that the server compiles it (jit) at each call.
+-- Leases a free slot for lease_us, or, if new_token is NULL, locks a free slot until the transaction ends. Does not
+-- wait for sessions that have locked rows. lock_timeout ends the wait for a locked table with an error.
+--
+-- first: the number of the slot to try first.
+-- among: if not NULL, the only slots to try, however many slots there are.
+--
+-- Returns the fence of the lease, whose last 17 bits are the number of the slot, or the number of the locked slot. A
+-- negative number is a refusal:
+--   -1             the table is locked (from diesel_locks_acquire_slot_in_transaction only)
+--   -2             the transaction is at REPEATABLE READ
+--   -3             the transaction is at SERIALIZABLE
+--   -4 - 2 * n     there are n slots, and none is free
+--   -5 - 2 * n     there are n slots, and one is free, but another session has locked it
+-- If n is larger than the number of permits, the answer does not say whether a slot is free.
+--
+-- The result is one number, because a function with several result columns is called as a table, which takes a tenth of
+-- the time of the call. This is a function, because it keeps the plans of its statements for the session, and each
+-- statement finds one row. For one statement over all numbers the planner estimates a cost at which the server compiles
+-- it (jit) in each call.
 CREATE FUNCTION diesel_locks_acquire_slot(
     semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[], in_transaction BOOLEAN,
     new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT
@@ -89,12 +96,14 @@ DECLARE
     candidate INTEGER;
     row_at TID;
 BEGIN
-    -- A transaction that keeps to an old snapshot can't see whether a slot is free. A statement alone has a new one.
+    -- With the snapshot of a transaction at a higher level, the search could miss a change. A statement outside a
+    -- transaction has a new snapshot at any level.
     IF in_transaction AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN CASE current_setting('transaction_isolation') WHEN 'repeatable read' THEN -2 ELSE -3 END;
     END IF;
     IF among IS NULL THEN
-        -- Not by the last number: its row changes as often as it is granted, and there is mostly no row above.
+        -- Usually there is no row above the number of permits, and the search reads nothing. A search for the last
+        -- number would read the old versions of its row.
         PERFORM FROM diesel_locks_slots WHERE name = semaphore AND number > permits ORDER BY number DESC LIMIT 1;
         IF FOUND THEN
             RETURN -4 - 2 * (permits::bigint + 1);
@@ -112,10 +121,9 @@ BEGIN
             WHEN step = 0 THEN first
             ELSE 1 + (first - 1 + step) % candidates
         END;
-        -- The row of a number is the last of its entries in the index. The entries before it are of rows that are
-        -- gone; there are many when another session has an old snapshot. A row that another session has locked, or
-        -- has been granted since, is passed over. (With an equality for the number, the planner may take the index
-        -- that has no number.)
+        -- The last index entry of a number is that of its row. The entries before it are of old versions, which are
+        -- many while another session has an old snapshot. Skips a row that another session has locked or was granted.
+        -- BETWEEN, because with an equality the planner may choose the index that has no number.
         SELECT free.at INTO row_at
             FROM (
                 SELECT ctid AS at FROM diesel_locks_slots
@@ -133,11 +141,11 @@ BEGIN
         RETURN -4 - 2 * coalesce(slots, 0)::bigint - any_free::integer;
     ELSIF new_token IS NULL THEN
         SELECT number INTO granted FROM diesel_locks_slots WHERE ctid = row_at;
-        -- The holder of a lease on it that has ended can't renew it: another holds the slot since.
+        -- Removes the token of an expired lease, which its holder must not renew after another has held the slot.
         UPDATE diesel_locks_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
     ELSE
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
-        -- The fence is larger than those of all slots that are there and of those that were removed.
+        -- The fence is larger than those of all existing and all deleted slots.
         UPDATE diesel_locks_slots SET
             token = new_token,
             holder = new_holder,
@@ -157,8 +165,8 @@ BEGIN
 END
 $$;
 
--- As diesel_locks_acquire_slot, in an open transaction, which goes on when the table is locked. A function of its own,
--- because EXCEPTION makes a subtransaction.
+-- Calls diesel_locks_acquire_slot in an open transaction. If the table is locked, returns -1, and the transaction stays
+-- usable. A separate function, because EXCEPTION starts a subtransaction.
 CREATE FUNCTION diesel_locks_acquire_slot_in_transaction(
     semaphore TEXT, permits INTEGER, first INTEGER, among INTEGER[],
     new_token BYTEA, new_holder TEXT, lease_us BIGINT, at_least_us BIGINT

@@ -1,9 +1,9 @@
--- One row per gap-free sequence, made by the first transaction that draws from it. A row belongs to the
--- transaction that drew last until that ends.
--- COLLATE "C": compared as bytes.
+-- Gap-free sequences: one row per sequence, inserted by the first draw. A transaction that draws a number locks the
+-- row until it ends.
+-- COLLATE "C" compares names as bytes.
 CREATE TABLE diesel_locks_sequences (
     name VARCHAR(255) COLLATE "C" NOT NULL,
-    scope VARCHAR(255) COLLATE "C" NOT NULL,    -- whose sequence; empty when there is one of that name
-    last BIGINT NOT NULL,                       -- the number drawn last
+    scope VARCHAR(255) COLLATE "C" NOT NULL,    -- the key of the sequence, empty if it has none
+    last BIGINT NOT NULL,                       -- the last number drawn
     PRIMARY KEY (name, scope)
 );

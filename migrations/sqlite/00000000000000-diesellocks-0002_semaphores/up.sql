@@ -1,27 +1,28 @@
--- One row per slot of a semaphore, numbered from 1 without gaps. A slot is free when expires_us has passed.
--- All times are microseconds since 1970 UTC; datetime(expires_us / 1e6, 'unixepoch') shows one.
+-- Semaphores: one row per slot, numbered from 1 without gaps. A slot is free if expires_us has passed. Times are in
+-- microseconds since 1970-01-01 UTC. datetime(expires_us / 1e6, 'unixepoch') converts one.
 CREATE TABLE diesel_locks_slots (
     name TEXT NOT NULL,
     number INTEGER NOT NULL,
-    token BLOB,                     -- of the holder; NULL when nobody holds the slot
-    holder TEXT,                    -- what the last holder called itself
-    fence BIGINT NOT NULL,          -- of the last grant
-    acquired_us BIGINT NOT NULL,
-    expires_us BIGINT NOT NULL,
-    hold_until_us BIGINT NOT NULL,        -- a release before that keeps the slot until then
+    token BLOB,                     -- identifies the holder, NULL if the slot is not held
+    holder TEXT,                    -- the text of the last holder
+    fence BIGINT NOT NULL,          -- the fence of the last grant
+    acquired_us BIGINT NOT NULL,    -- the time of the last grant
+    expires_us BIGINT NOT NULL,     -- the end of the lease
+    hold_until_us BIGINT NOT NULL,  -- a slot that is released earlier stays unavailable until this time
     PRIMARY KEY (name, number)
 ) WITHOUT ROWID;
 
--- Finds a free slot among many that are held.
+-- Finds a free slot among many held slots.
 CREATE INDEX diesel_locks_slots_expiry ON diesel_locks_slots (name, expires_us);
 
--- Semaphores that applications have registered, whose slots stay.
+-- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE diesel_locks_semaphores (
     name TEXT NOT NULL PRIMARY KEY,
     permits INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One row: no fence was larger. WITHOUT ROWID, as all of these tables: an INSERT leaves last_insert_rowid() as it was.
+-- One row: no grant so far has a larger fence. All these tables are WITHOUT ROWID, so that an INSERT does not change
+-- last_insert_rowid().
 CREATE TABLE diesel_locks_fences (
     id INTEGER NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL

@@ -1,7 +1,7 @@
--- One row per gap-free sequence, made by the first transaction that draws from it.
+-- Gap-free sequences: one row per sequence, inserted by the first draw.
 CREATE TABLE diesel_locks_sequences (
     name TEXT NOT NULL,
-    scope TEXT NOT NULL,      -- whose sequence; empty when there is one of that name
-    last BIGINT NOT NULL,     -- the number drawn last
+    scope TEXT NOT NULL,      -- the key of the sequence, empty if it has none
+    last BIGINT NOT NULL,     -- the last number drawn
     PRIMARY KEY (name, scope)
 ) WITHOUT ROWID;
