@@ -59,8 +59,8 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 ///
 /// # Clock
 ///
-/// Leases begin and expire by the database's clock; the clocks of the application's servers do not matter. When it is set
-/// back, leases last longer by the same time. When it is set forward, they expire earlier, and [fences](Slot::fence) still
+/// Leases begin and expire by the database's clock; the clocks of the application's servers do not matter. If it jumps
+/// backwards, leases last longer by that time. If it jumps forwards, they expire earlier, and [fences](Slot::fence) still
 /// order the holders.
 ///
 /// # Slots are rows
@@ -197,7 +197,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
         holding::release(self, slot.borrow())
     }
 
-    /// Releases all leased slots of one semaphore, whoever holds them. Returns how many were held: 0 for a name that no
+    /// Releases all leased slots of one semaphore, whatever their tokens. Returns how many were held: 0 for a name that no
     /// semaphore has. For an operator.
     ///
     /// Holders detect the loss at their next renewal, release or [`pin_slot`](Self::pin_slot). Until then they continue,

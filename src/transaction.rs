@@ -71,7 +71,7 @@ pub trait TransactionExt: TransactionBackend {
     /// does not wait.
     ///
     /// A panic in a nested `transaction` of Diesel's also rolls back all of `f`. This crate sends COMMIT and ROLLBACK itself,
-    /// with a check that the transaction is still the same one: an
+    /// with a check that the transaction is still the one that it has started: an
     /// [`Instrumentation`](diesel::connection::Instrumentation) sees them as queries, and not as `CommitTransaction` or
     /// `RollbackTransaction`.
     ///

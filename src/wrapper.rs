@@ -17,7 +17,7 @@ mod delegate;
 /// implements [`diesel::Connection`] by its inner connection (a wrapper that records statements). An r2d2
 /// `PooledConnection` needs no implementation.
 ///
-/// The statements of this crate, BEGIN and COMMIT among them, go to the inner connection, and not through the wrapper.
+/// The statements of this crate, with BEGIN and COMMIT, are sent on the inner connection, not through the wrapper.
 /// The inner connection's [`Instrumentation`](diesel::connection::Instrumentation) sees them.
 ///
 /// A `LockPool` of wrappers queues by objects on SQLite too: before it has a connection it does not know the engine.
@@ -96,7 +96,7 @@ mod delegate;
     note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one"
 )]
 pub trait ConnectionWrapper: Connection {
-    /// Returns the inner connection, the same one each time.
+    /// Returns the inner connection. It must return one and the same connection in each call.
     fn inner_connection(&mut self) -> InnerConnection<'_>;
 }
 

@@ -201,7 +201,7 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// The client library of MySQL or MariaDB returns empty strings instead of the server's.
+    /// The client library of MySQL or MariaDB returns empty strings in place of the strings that the server has sent.
     ///
     /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
     /// [`held_slots`](crate::SemaphoreExt::held_slots) and the methods that purge return this error. The application's

@@ -1,4 +1,4 @@
-//! Questions about an error, and the error for a class of the database's errors.
+//! The predicates of an error, and the error for a class of database errors.
 
 use super::Error;
 use super::classify::{ErrorClass, RequiredPrivilege};

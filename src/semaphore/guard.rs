@@ -152,7 +152,7 @@ impl Drop for SlotGuard {
         if self.state.mark_released() {
             self.renewer.remove(&self.slot);
             let released = self.renewer.release_in_background(&self.slot, remaining);
-            // After the time-out the thread goes on trying, until the lease ends.
+            // After the time-out the thread continues to retry until the lease ends.
             let _ = released.recv_timeout(DROP_TIMEOUT);
         }
     }

@@ -1,4 +1,4 @@
-//! The statements, the same for all databases, in Diesel's DSL.
+//! The statements for all databases, in Diesel's DSL.
 
 use diesel::prelude::*;
 use diesel_locks::{SemaphoreExt, TransactionExt};

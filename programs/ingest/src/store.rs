@@ -1,6 +1,6 @@
 //! The table of stored documents.
 //!
-//! The statements are the same for all databases, in Diesel's DSL, except for the type of the id: bytes on MySQL, whose
+//! All databases have the same statements, in Diesel's DSL, except for the type of the id: bytes on MySQL, whose
 //! collations treat different texts as equal, and text elsewhere.
 
 use chrono::NaiveDateTime;

@@ -1,4 +1,4 @@
-//! The tables of meetings and passes, and their statements, the same for all databases, in Diesel's DSL.
+//! The tables of meetings and passes, and their statements for all databases, in Diesel's DSL.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

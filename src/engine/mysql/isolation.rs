@@ -63,12 +63,12 @@ impl Unknown {
 }
 
 /// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
-/// reports it along with another result (`told`); for MySQL, which does not, this makes a savepoint.
+/// reports whether one is open along with another result (`reported`). On MySQL, which does not, this starts a savepoint.
 pub(super) fn assert_in_transaction(
     conn: &mut MysqlConnection,
-    told: Option<i64>,
+    reported: Option<i64>,
 ) -> Result<(), Error> {
-    match told {
+    match reported {
         Some(1) => Ok(()),
         Some(_) => Err(run::ended(None)),
         None => Ok(conn.batch_execute(sql::ASSERT_OPEN).map_err(|error| {

@@ -26,7 +26,7 @@ extern "SQL" {
     fn pg_try_advisory_xact_lock(class: Integer, key: Integer) -> Bool;
 }
 
-/// "diesel-l" as a number, so that no application uses the same one by chance.
+/// "diesel-l" as a number, so that no application uses this key by chance.
 const MIGRATIONS_KEY: i64 = i64::from_be_bytes(*b"diesel-l");
 
 /// The first key of each kept row's advisory lock: the table's OID, as in the migration.
