@@ -64,7 +64,7 @@ impl TransactionBackend for SqliteConnection {
             begin(conn, sql::BEGIN_IMMEDIATE)?;
             return Ok(SessionChange::None);
         }
-        let already: bool = sql::QueryOnly.get_result::<i32>(conn)? != 0;
+        let already: bool = (sql::QueryOnly {}).get_result::<i32>(conn)? != 0;
         begin(conn, sql::BEGIN)?;
         if already {
             return Ok(SessionChange::None);
@@ -102,7 +102,7 @@ impl TransactionBackend for SqliteConnection {
         // commits. This crate's transaction holds the write lock from its start, so that a checkpoint fails in it.
         let ours_is_gone = depth::depth(conn)? > 1
             && active_isolation::entered(conn).is_some()
-            && sql::QueryOnly.get_result::<i32>(conn)? == 0
+            && (sql::QueryOnly {}).get_result::<i32>(conn)? == 0
             && conn.batch_execute(sql::CHECKPOINT).is_ok();
         if ours_is_gone {
             return Err(run::ended(None));
@@ -341,7 +341,7 @@ fn with_busy_timeout<T>(
     timeout: Duration,
     work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let before: i32 = sql::BusyTimeout.get_result(conn)?;
+    let before: i32 = (sql::BusyTimeout {}).get_result(conn)?;
     let wanted = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     if before == wanted {
         return work(conn);

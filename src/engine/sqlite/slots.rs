@@ -304,7 +304,7 @@ fn ensure_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
 }
 
 fn write_deadline(conn: &mut SqliteConnection) -> Result<Deadline<'static>, Error> {
-    let busy_timeout: i32 = sql::BusyTimeout.get_result(conn)?;
+    let busy_timeout: i32 = (sql::BusyTimeout {}).get_result(conn)?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
     Ok(Deadline::new(Wait::AtMost(
         busy_timeout.max(DEFAULT_WRITE_TIMEOUT),

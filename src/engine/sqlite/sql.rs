@@ -1,12 +1,12 @@
 //! SQLite's statements for transactions and object locks.
 
+use diesel::dsl::{delete, insert_or_ignore_into};
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 use diesel::sqlite::Sqlite;
 
+use crate::engine::raw_sql::statement;
 use crate::schema::sqlite::diesel_locks_objects::{self, dsl};
-use diesel::dsl::{delete, insert_or_ignore_into};
 
 /// The savepoint distinguishes the transaction from one that replaced it when the application sent COMMIT and BEGIN.
 pub(super) const BEGIN: &str = "BEGIN; SAVEPOINT diesel_locks_started";
@@ -34,39 +34,23 @@ pub(super) fn delete_kept() -> _ {
     delete(diesel_locks_objects::table.filter(dsl::kept))
 }
 
-/// The connection's `busy_timeout` in milliseconds. Raw, because the DSL has no PRAGMA.
-#[derive(QueryId)]
-pub(super) struct BusyTimeout;
-
-impl QueryFragment<Sqlite> for BusyTimeout {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+statement! {
+    Sqlite, SqliteConnection;
+    /// The connection's `busy_timeout` in milliseconds. Raw, because the DSL has no PRAGMA.
+    BusyTimeout {} -> Integer,
+    |self, out| {
         out.push_sql("PRAGMA busy_timeout");
-        Ok(())
     }
 }
 
-impl Query for BusyTimeout {
-    type SqlType = Integer;
-}
-
-impl RunQueryDsl<SqliteConnection> for BusyTimeout {}
-
-/// Not 0 when the connection may only read.
-#[derive(QueryId)]
-pub(super) struct QueryOnly;
-
-impl QueryFragment<Sqlite> for QueryOnly {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+statement! {
+    Sqlite, SqliteConnection;
+    /// Not 0 when the connection may only read.
+    QueryOnly {} -> Integer,
+    |self, out| {
         out.push_sql("PRAGMA query_only");
-        Ok(())
     }
 }
-
-impl Query for QueryOnly {
-    type SqlType = Integer;
-}
-
-impl RunQueryDsl<SqliteConnection> for QueryOnly {}
 
 /// The value is written as hexadecimal digits, because a PRAGMA has no bound values.
 pub(super) fn set_busy_timeout(millis: i32) -> String {
