@@ -44,22 +44,6 @@ use crate::transaction::backend::TransactionBackend;
 /// }
 /// # }
 /// ```
-pub fn assume_single_writer<C: SingleWriterBackend>(conn: &mut C) -> Result<(), Error> {
+pub fn assume_single_writer<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
     C::assume_single_writer(conn)
-}
-
-/// How an engine stores in the session that all writes go to one server. Sealed, as [`TransactionBackend`] is.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
-    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
-    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
-)]
-pub trait SingleWriterBackend: TransactionBackend {
-    /// Does nothing on engines that have one writer anyway.
-    fn assume_single_writer(_: &mut Self) -> Result<(), Error> {
-        Ok(())
-    }
 }

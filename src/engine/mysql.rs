@@ -17,7 +17,6 @@ use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::single_writer::SingleWriterBackend;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{
@@ -72,10 +71,6 @@ impl TransactionBackend for MysqlConnection {
         Ok(SessionChange::None)
     }
 
-    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
-        Ok(())
-    }
-
     /// Resets the statement cache: the statement that failed may be one of the closure's.
     fn prepare_retry(conn: &mut Self) {
         execute::reset_statement_cache(conn);
@@ -119,6 +114,10 @@ impl TransactionBackend for MysqlConnection {
     fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout
             || object_lock::row::rolled_back_by_timeout(conn).unwrap_or(false)
+    }
+
+    fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
+        writers::remember(conn)
     }
 
     fn assert_open(conn: &mut Self) -> Result<(), Error> {
@@ -182,12 +181,6 @@ impl ObjectLockBackend for MysqlConnection {
 
     fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
         held_locks::held_locks(conn)
-    }
-}
-
-impl SingleWriterBackend for MysqlConnection {
-    fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
-        writers::remember(conn)
     }
 }
 

@@ -4,17 +4,15 @@
 use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
-use super::active_isolation;
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::single_writer::SingleWriterBackend;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::{
-    Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
+    Error, TransactionOptions, Wait, migrations, transaction::depth,
     transaction::run,
 };
 
@@ -32,23 +30,9 @@ use sql::ids;
 const PURGE_BATCH: i64 = 100;
 
 impl TransactionBackend for PgConnection {
-    fn validate(_: &mut Self, _: &TransactionOptions) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
         begin(conn, &sql::begin(transaction))?;
         Ok(SessionChange::None)
-    }
-
-    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn prepare_retry(_: &mut Self) {}
-
-    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
-        None
     }
 
     fn commit(conn: &mut Self) -> Result<(), Error> {
@@ -143,8 +127,6 @@ impl ObjectLockBackend for PgConnection {
         held_locks::held_locks(conn)
     }
 }
-
-impl SingleWriterBackend for PgConnection {}
 
 impl MigrationFiles for PgConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("postgres");

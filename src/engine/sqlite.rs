@@ -14,7 +14,6 @@ use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::single_writer::SingleWriterBackend;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::options::Access;
 use crate::{
@@ -82,8 +81,6 @@ impl TransactionBackend for SqliteConnection {
         }
         Ok(())
     }
-
-    fn prepare_retry(_: &mut Self) {}
 
     fn mark_isolation(
         conn: &mut Self,
@@ -178,8 +175,6 @@ impl ObjectLockBackend for SqliteConnection {
         })
     }
 }
-
-impl SingleWriterBackend for SqliteConnection {}
 
 impl MigrationFiles for SqliteConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");

@@ -44,23 +44,26 @@ pub trait TransactionBackend: Connection {
     }
 
     /// Fails with [`Error::Unsupported`] for options that the engine does not have.
-    fn validate(conn: &mut Self, transaction: &TransactionOptions) -> Result<(), Error>;
+    fn validate(_: &mut Self, _: &TransactionOptions) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Begins a transaction with validated options.
     fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error>;
 
     /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
-    fn restore_session(conn: &mut Self, change: SessionChange) -> Result<(), Error>;
+    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Prepares the connection for another attempt after one that the database aborted.
-    fn prepare_retry(conn: &mut Self);
+    fn prepare_retry(_: &mut Self) {}
 
     /// Marks the transaction that this crate has started, with its level if this crate has set one, while its closure
     /// runs. `None` on engines that show a transaction's level.
-    fn mark_isolation(
-        conn: &mut Self,
-        level: Option<IsolationLevel>,
-    ) -> Option<active_isolation::Scope>;
+    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
+        None
+    }
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
     /// Not needed on engines on which each later statement fails, or on which locking and drawing detect it.
@@ -86,6 +89,11 @@ pub trait TransactionBackend: Connection {
     /// have committed it.
     fn may_end_transactions(_: &mut Self, _: RetryReason) -> bool {
         false
+    }
+
+    /// Stores in the session that all writes are sent to this server. Does nothing on engines that have one writer anyway.
+    fn assume_single_writer(_: &mut Self) -> Result<(), Error> {
+        Ok(())
     }
 }
 

@@ -17,7 +17,6 @@ use crate::semaphore::backend::{
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow,
 };
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
-use crate::single_writer::SingleWriterBackend;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, Semaphore, Sequence, Slot, TransactionOptions};
@@ -55,9 +54,6 @@ delegate!(TransactionBackend {
     fn map_commit_error(error: Error) -> Error;
     fn roll_back() -> QueryResult<bool>;
     fn may_end_transactions(reason: RetryReason) -> bool;
-});
-
-delegate!(SingleWriterBackend {
     fn assume_single_writer() -> Result<(), Error>;
 });
 
