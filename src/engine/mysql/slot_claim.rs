@@ -50,22 +50,14 @@ impl Candidates {
         self.free.extend(number.zip(fence));
     }
 
-    /// The outcome when there was no free slot.
-    pub(super) fn refused(
+    /// The outcome when there was no free slot, or all free slots were locked.
+    pub(super) fn refusal(
         &self,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> AttemptOutcome {
-        classify_refusal(self.slots, semaphore.permits_i32(), false, context)
-    }
-
-    /// [`refused`](Self::refused) when there were free slots, all locked.
-    pub(super) fn refused_locked(
-        &self,
-        semaphore: &Semaphore,
-        context: &AttemptContext,
-    ) -> AttemptOutcome {
-        classify_refusal(self.slots, semaphore.permits_i32(), true, context)
+        let any_free = !self.free.is_empty();
+        classify_refusal(self.slots, semaphore.permits_i32(), any_free, context)
     }
 }
 

@@ -101,15 +101,14 @@ statement! {
     Mysql, MysqlConnection;
     /// Locks the slot against all changes if its token matches; returns whether a transaction is open, and
     /// [`WRITER_UNKNOWN`]. Raw, because MariaDB has no FOR SHARE.
-    Pin<'a> { name: &'a [u8], number: i32, token: &'a [u8] } -> (Nullable<BigInt>, BigInt),
+    Pin<'a> { key: Key<'a> } -> (Nullable<BigInt>, BigInt),
     |self, out| {
         push!(out;
             "SELECT "; {IN_TRANSACTION}; ", "; {WRITER_UNKNOWN};
-            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-            " AND number = ", Integer = &self.number;
-            " AND token = ", Binary = self.token;
-            " LOCK IN SHARE MODE";
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY)";
         );
+        push_key_filter(&mut out, &self.key)?;
+        out.push_sql(" LOCK IN SHARE MODE");
     }
 }
 

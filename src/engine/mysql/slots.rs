@@ -78,10 +78,10 @@ impl SemaphoreBackend for MysqlConnection {
         };
         writers::ensure_one(conn, found.writer_unknown)?;
         if found.free.is_empty() {
-            return Ok(found.refused(semaphore, context));
+            return Ok(found.refusal(semaphore, context));
         }
         let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found)? else {
-            return Ok(found.refused_locked(semaphore, context));
+            return Ok(found.refusal(semaphore, context));
         };
         if leased > 0 {
             // The holder of an expired lease on the slot must not renew it after another has held the slot.
@@ -153,16 +153,7 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        let slot_sql::Key {
-            name,
-            number,
-            token,
-        } = key(slot);
-        let pin = slot_sql::Pin {
-            name,
-            number,
-            token,
-        };
+        let pin = slot_sql::Pin { key: key(slot) };
         let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn)? else {
             return Ok(false);
         };
@@ -307,7 +298,7 @@ fn try_once(
         Err(attempt) => return Ok(attempt),
     };
     if found.free.is_empty() {
-        return Ok(found.refused(request.semaphore, context));
+        return Ok(found.refusal(request.semaphore, context));
     }
     // The result of the search may be outdated: the update requires the same fence. One slot only: where sessions compete,
     // the others that look free are locked as well, and each claim that fails costs as much as one that succeeds.
@@ -321,7 +312,7 @@ fn try_once(
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
-    Ok(found.refused_locked(request.semaphore, context))
+    Ok(found.refusal(request.semaphore, context))
 }
 
 /// Fails in a transaction that reads from a snapshot, which would show outdated slots, and where no lock would last.
