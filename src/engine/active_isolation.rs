@@ -18,9 +18,9 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(feature = "mysql"),
-    allow(dead_code, reason = "of SQLite's it counts that there is one")
+    allow(dead_code, reason = "the level is read on MySQL only")
 )]
-pub(super) struct Begun(pub(super) Option<IsolationLevel>);
+pub(super) struct StartedTransaction(pub(super) Option<IsolationLevel>);
 
 /// Removes the entry when it is dropped.
 pub struct Scope {
@@ -35,11 +35,11 @@ pub(super) fn enter<C>(conn: &C, level: Option<IsolationLevel>) -> Scope {
 }
 
 /// The open transaction, if this crate has started it.
-pub(super) fn entered<C>(conn: &C) -> Option<Begun> {
+pub(super) fn entered<C>(conn: &C) -> Option<StartedTransaction> {
     let address = address(conn);
     ENTERED.with_borrow(|entered| {
         let own = entered.iter().rev().find(|(entry, _)| *entry == address);
-        own.map(|(_, level)| Begun(*level))
+        own.map(|(_, level)| StartedTransaction(*level))
     })
 }
 

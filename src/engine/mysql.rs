@@ -102,11 +102,11 @@ impl TransactionBackend for MysqlConnection {
     }
 
     fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let begun = conn.batch_execute(sql::ROLLBACK_BEGUN).is_ok();
-        if !begun {
+        let started = conn.batch_execute(sql::ROLLBACK_STARTED).is_ok();
+        if !started {
             session::restore_by_text(conn, sql::ROLLBACK)?;
         }
-        Ok(begun)
+        Ok(started)
     }
 
     /// InnoDB ends the transaction after a deadlock or a changed record. A COMMIT that the closure sent before that
@@ -140,7 +140,7 @@ impl ObjectLockBackend for MysqlConnection {
         let mut named_lock = !request.is_kept();
         loop {
             session::begin(conn, sql::BEGIN_MARKED)?;
-            let transaction = object_lock::TxContext::Begun { named_lock };
+            let transaction = object_lock::TxContext::Started { named_lock };
             let refusal = match object_lock::acquire(conn, request, transaction) {
                 Ok(()) => return Ok(LockOutcome::Acquired),
                 Err(refusal) => refusal,

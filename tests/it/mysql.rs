@@ -134,8 +134,8 @@ fn lock_object_works_inside_with_object_lock_at_the_default_level() {
     );
 }
 
-/// One who waits at the gate, where InnoDB does not see it, is part of the cycle: t1 holds a and wants
-/// b; t2 holds b and wants a; t3 wants b as well and has its gate.
+/// The cycle contains a wait for a named lock, which InnoDB does not see: t1 holds a and requests b, t2 holds b and
+/// requests a, and t3 requests b too and holds its named lock.
 #[test]
 fn deadlock_through_the_named_lock_is_detected() {
     let database = Arc::new(Mysql::new());

@@ -6,7 +6,7 @@ use diesel::mysql::MysqlConnection;
 use super::execute::Run;
 use super::sql;
 use super::sql::session_state::{Session, SessionState};
-use crate::engine::active_isolation::Begun;
+use crate::engine::active_isolation::StartedTransaction;
 use crate::{Error, IsolationLevel, transaction::run};
 
 /// What is not known of the open transaction in which locks are acquired.
@@ -19,17 +19,17 @@ pub(super) enum Unknown {
 }
 
 impl Unknown {
-    /// `begun` is the transaction if this crate has started it: its level overrides the session's. Fails when the level
+    /// `started` is the transaction if this crate has started it: its level overrides the session's. Fails when the level
     /// is known and unsuitable.
     pub(super) fn of(
-        begun: Option<Begun>,
+        started: Option<StartedTransaction>,
         resource: impl FnOnce() -> String,
     ) -> Result<Option<Self>, Error> {
-        match begun {
+        match started {
             None => Ok(Some(Self::Transaction)),
-            Some(Begun(None)) => Ok(Some(Self::Level)),
-            Some(Begun(Some(IsolationLevel::ReadCommitted))) => Ok(None),
-            Some(Begun(Some(level))) => Err(unsuitable(resource(), level.sql())),
+            Some(StartedTransaction(None)) => Ok(Some(Self::Level)),
+            Some(StartedTransaction(Some(IsolationLevel::ReadCommitted))) => Ok(None),
+            Some(StartedTransaction(Some(level))) => Err(unsuitable(resource(), level.sql())),
         }
     }
 

@@ -25,7 +25,7 @@ use row::lock_row;
 #[derive(Clone, Copy)]
 pub(super) enum TxContext {
     /// Started for this request, at READ COMMITTED; it may be rolled back and restarted.
-    Begun {
+    Started {
         /// Whether to take the named lock first, because the row is likely to be missing.
         named_lock: bool,
     },
@@ -40,7 +40,7 @@ pub(super) fn acquire(
     transaction: TxContext,
 ) -> Result<(), AcquireError> {
     let unknown = match transaction {
-        TxContext::Begun { .. } => None,
+        TxContext::Started { .. } => None,
         TxContext::Open => Unknown::of(active_isolation::entered(conn), || request.resource())?,
     };
     if request.is_kept() || request.ids.len() <= LOCK_BATCH {
@@ -90,7 +90,7 @@ fn acquire_each(
 ) -> Result<(), AcquireError> {
     for (position, id) in ids.iter().enumerate() {
         let named_lock_first = match transaction {
-            TxContext::Begun { named_lock } => named_lock,
+            TxContext::Started { named_lock } => named_lock,
             TxContext::Open => !request.is_kept(),
         };
         if !named_lock_first {
@@ -101,7 +101,7 @@ fn acquire_each(
                     }
                     continue;
                 }
-                None if matches!(transaction, TxContext::Begun { .. }) => {
+                None if matches!(transaction, TxContext::Started { .. }) => {
                     return Err(AcquireError::NoRow);
                 }
                 None => {}
@@ -110,7 +110,7 @@ fn acquire_each(
         if let Some(unknown) = unknown.take() {
             unknown.ask(conn, || request.resource())?;
         }
-        let holds_no_locks = matches!(transaction, TxContext::Begun { .. }) && position == 0;
+        let holds_no_locks = matches!(transaction, TxContext::Started { .. }) && position == 0;
         depth::break_on_panic(conn, |conn| {
             acquire_with_named_lock(conn, request, id, holds_no_locks)
         })?;

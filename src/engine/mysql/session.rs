@@ -3,11 +3,7 @@
 //! `KILL QUERY` or the application's time limits may end any statement, also one that restores. A session that is not
 //! restored must not return to a pool.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
-use diesel::connection::{
-    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
-};
+use diesel::connection::{Connection, SimpleConnection};
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
@@ -41,36 +37,27 @@ fn repeat(
 ) -> QueryResult<()> {
     let mut failures = 0;
     loop {
-        let error = match catch_unwind(AssertUnwindSafe(|| act(conn))) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error,
-            Err(panic) => {
-                mark_as_broken(conn);
-                resume_unwind(panic)
-            }
+        let Err(error) = depth::break_on_panic(conn, &act) else {
+            return Ok(());
         };
         // On MariaDB the limit that is being restored may end this statement too.
         if classify(&error) != ErrorClass::StatementTimeout {
             failures += 1;
         }
         if failures == ATTEMPTS {
-            mark_as_broken(conn);
-            tracing::warn!(%error, "the session can't be set back; the connection can't be used any more");
+            depth::mark_broken(conn);
+            tracing::warn!(%error, "the session's settings can't be restored: the connection is marked as broken");
             return Err(error);
         }
     }
 }
 
-fn mark_as_broken(conn: &mut MysqlConnection) {
-    AnsiTransactionManager::transaction_manager_status_mut(conn).set_in_error();
-}
-
 /// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
 /// or SET TRANSACTION have set the level of the next one, before the message failed.
 pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
-    let begun = depth::begin(conn, message);
-    if begun.is_err() {
+    let started = depth::begin(conn, message);
+    if started.is_err() {
         restore_by_text(conn, sql::ROLLBACK)?;
     }
-    begun
+    started
 }

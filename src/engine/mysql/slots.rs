@@ -248,8 +248,8 @@ fn release_part(
     if freed == leases.len() {
         return Ok(Vec::new());
     }
-    let mine = still_owned(conn, leases, &asked)?;
-    Ok(mine.into_iter().map(|lease| lease.token).collect())
+    let owned = still_owned(conn, leases, &asked)?;
+    Ok(owned.into_iter().map(|lease| lease.token).collect())
 }
 
 fn renew_part(
@@ -278,14 +278,14 @@ fn still_owned(
     asked: &str,
 ) -> Result<Vec<RenewalResult>, Error> {
     let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn)?;
-    let mine = rows.into_iter().filter_map(|(position, remaining_us)| {
+    let owned = rows.into_iter().filter_map(|(position, remaining_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(RenewalResult {
             token: lease.token.to_vec(),
             remaining_us,
         })
     });
-    Ok(mine.collect())
+    Ok(owned.collect())
 }
 
 fn try_once(

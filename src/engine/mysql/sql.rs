@@ -60,7 +60,7 @@ pub(super) const COMMIT: &str = concat!(
 );
 
 /// RELEASE fails, and ROLLBACK is not run, if no transaction or another one is open.
-pub(super) const ROLLBACK_BEGUN: &str = concat!(
+pub(super) const ROLLBACK_STARTED: &str = concat!(
     "RELEASE SAVEPOINT diesel_locks_started; ROLLBACK; ",
     autocommit!()
 );

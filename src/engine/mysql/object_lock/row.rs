@@ -39,13 +39,13 @@ pub(super) fn lock_row(
         let mut took = Duration::ZERO;
         let row: Result<Option<(Session, i64)>, MysqlError> = within(conn, limit, |conn| {
             // Only the statement is timed: the limit does not apply to those that set and restore it.
-            let begun = Instant::now();
+            let started = Instant::now();
             let row = if waits {
                 sql::lock_row(id).get_optional(conn)
             } else {
                 sql::LockRowNow { id }.get_optional(conn)
             };
-            took = begun.elapsed();
+            took = started.elapsed();
             row
         });
         match row {

@@ -21,7 +21,7 @@ pub(in crate::engine::mysql) fn begin_and_acquire(request: &Request) -> String {
     if is_limited(request) {
         // More time than the message takes; a wait may exceed its limit by it.
         sql.push_str(
-            "SET @diesel_locks_gate = NULL /*!80000 , \
+            "SET @diesel_locks_named_lock = NULL /*!80000 , \
              @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
         );
     }
@@ -34,7 +34,7 @@ pub(in crate::engine::mysql) fn begin_and_acquire(request: &Request) -> String {
 /// Reverts [`begin_and_acquire`], whichever of its statements has failed.
 pub(in crate::engine::mysql) fn undo(request: &Request) -> String {
     let mut sql = ROLLBACK.to_owned();
-    push_leave_gates(&mut sql, &request.ids);
+    push_release_named_locks(&mut sql, &request.ids);
     push_restore_limit(&mut sql, request);
     sql
 }
@@ -47,7 +47,7 @@ fn is_limited(request: &Request) -> bool {
 fn push_restore_limit(sql: &mut String, request: &Request) {
     if is_limited(request) {
         sql.push_str(
-            "; SET @diesel_locks_gate = NULL /*!80000 , SESSION max_execution_time = \
+            "; SET @diesel_locks_named_lock = NULL /*!80000 , SESSION max_execution_time = \
              CAST(COALESCE(@diesel_locks_limit, @@SESSION.max_execution_time) AS UNSIGNED), \
              @diesel_locks_limit = NULL */",
         );
@@ -71,7 +71,7 @@ pub(in crate::engine::mysql) fn acquire_in_savepoint(ids: &[ObjectId], wait: Wai
 /// after it has released the named locks.
 pub(in crate::engine::mysql) fn undo_savepoint(ids: &[ObjectId]) -> String {
     let mut sql = "DO 0".to_owned();
-    push_leave_gates(&mut sql, ids);
+    push_release_named_locks(&mut sql, ids);
     sql.push_str("; ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks");
     sql
 }
@@ -86,7 +86,7 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
             sql,
             // The subquery returns two rows, which is an error, if another session holds the named lock or the session
             // does not know yet that there is one writer.
-            "; SET @diesel_locks_gate = \
+            "; SET @diesel_locks_named_lock = \
              (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE COALESCE(GET_LOCK({named_lock}, 0), 0) = 0 OR {WRITER_UNKNOWN})\
              ; SELECT {hint}kept FROM diesel_locks_objects WHERE id = {literal} FOR UPDATE NOWAIT\
              ; INSERT IGNORE INTO diesel_locks_objects (id, kept) VALUES ({literal}, FALSE)\
@@ -96,7 +96,7 @@ fn push_acquire_free(sql: &mut String, ids: &[ObjectId], hint: &str) {
     }
 }
 
-fn push_leave_gates(sql: &mut String, ids: &[ObjectId]) {
+fn push_release_named_locks(sql: &mut String, ids: &[ObjectId]) {
     for id in ids {
         let _ = write!(sql, "; DO RELEASE_LOCK({})", named_lock_of(id));
     }
