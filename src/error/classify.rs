@@ -5,6 +5,8 @@ mod class;
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod patterns;
 mod privileges;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;

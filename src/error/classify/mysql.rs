@@ -1,8 +1,8 @@
 //! Classifies MySQL's and MariaDB's errors.
 //!
-//! Diesel hands on the message but not the number, and the server translates messages
-//! (`lc_messages`). For its own statements the engine asks the server for the number; for those of a
-//! closure, of which only the error is there, the messages that matter stand in [`translations`].
+//! Diesel passes on the message but not the number, and the server translates messages (`lc_messages`). For its own
+//! statements the engine asks the server for the number. For those of a closure only the error is available, which is
+//! compared with the messages in [`translations`].
 
 mod translations;
 
@@ -12,6 +12,7 @@ use translations::{
 };
 
 use super::class::ErrorClass;
+use super::patterns::{is_any_of, matched};
 use super::privileges::{MYSQL_PRIVILEGES, find_named_object};
 use crate::schema::TABLES;
 
@@ -52,7 +53,7 @@ pub(super) fn classify(message: &str) -> Option<ErrorClass> {
         Some(ErrorClass::StatementTimeout)
     } else if message == NOT_TO_WAIT {
         Some(ErrorClass::LockNotAvailable)
-    } else if record_has_changed(message) || message == CERTIFICATION_FAILED {
+    } else if is_any_of(RECORD_HAS_CHANGED, message) || message == CERTIFICATION_FAILED {
         Some(ErrorClass::SerializationFailure)
     } else if message == NOT_READY {
         Some(ErrorClass::OutcomeUnknown)
@@ -79,18 +80,10 @@ fn denied(message: &str) -> Option<ErrorClass> {
     find_named_object(rest.map_or(message, |(_, rest)| rest), MYSQL_PRIVILEGES)
 }
 
-fn record_has_changed(message: &str) -> bool {
-    RECORD_HAS_CHANGED.iter().any(|(before, after)| {
-        message
-            .strip_prefix(before)
-            .is_some_and(|rest| rest.ends_with(after))
-    })
-}
-
 /// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
 fn during_commit(message: &str) -> Option<ErrorClass> {
-    DURING_COMMIT.iter().find_map(|(before, after)| {
-        let what = message.strip_prefix(before)?.strip_suffix(after)?;
+    DURING_COMMIT.iter().find_map(|pattern| {
+        let what = matched(pattern, message)?;
         let number = what.split(|c: char| !c.is_ascii_digit()).next()?;
         Some(match number.parse().ok()? {
             149 => ErrorClass::Deadlock,
@@ -163,7 +156,7 @@ mod tests {
     fn a_record_that_has_changed_is_known_in_all_languages() {
         let messages = RECORD_HAS_CHANGED
             .iter()
-            .map(|(before, after)| format!("{before}bonds{after}"));
+            .map(|pattern| pattern.replace("%s", "bonds"));
         for message in messages {
             assert_eq!(
                 classify(&message),

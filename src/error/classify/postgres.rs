@@ -1,8 +1,7 @@
 //! Classifies PostgreSQL's errors.
 //!
-//! Diesel hands on the message but not the SQLSTATE, and the server translates messages
-//! (`lc_messages`). So each message stands here in all languages that PostgreSQL 15 to 18 speak, as
-//! in the server's own catalogues; `%s` stands for any text.
+//! Diesel passes on the message but not the SQLSTATE, and the server translates messages (`lc_messages`). So the message is
+//! compared with those in [`translations`], which are from the server's own catalogues.
 
 mod translations;
 
@@ -12,11 +11,12 @@ use translations::{
 };
 
 use super::class::ErrorClass;
+use super::patterns::is_any_of;
 use super::privileges::{POSTGRES_PRIVILEGES, find_named_object};
 
 /// `None` for a message that is not known.
 pub(super) fn classify(message: &str) -> Option<ErrorClass> {
-    let is = |patterns: &[&str]| patterns.iter().any(|pattern| matches(pattern, message));
+    let is = |patterns| is_any_of(patterns, message);
     if is(DEADLOCK) {
         Some(ErrorClass::Deadlock)
     } else if is(LOCK_TIMEOUT) {
@@ -53,15 +53,6 @@ fn too_many_ids(message: &str) -> Option<ErrorClass> {
         ids: ids.parse().ok()?,
         limit: limit.parse().ok()?,
     })
-}
-
-fn matches(pattern: &str, message: &str) -> bool {
-    match pattern.split_once("%s") {
-        None => pattern == message,
-        Some((before, after)) => message
-            .strip_prefix(before)
-            .is_some_and(|rest| rest.ends_with(after)),
-    }
 }
 
 /// How Diesel calls the statements that it caches, before a number.
@@ -176,7 +167,7 @@ mod tests {
             for pattern in *patterns {
                 let message = pattern.replace("%s", "x");
                 let meanings: Vec<_> = (0..all.len())
-                    .filter(|other| all[*other].iter().any(|known| matches(known, &message)))
+                    .filter(|other| is_any_of(all[*other], &message))
                     .collect();
                 assert_eq!(meanings, [index], "{message}");
             }

@@ -1,4 +1,4 @@
-//! Messages in all languages of MySQL 9 and MariaDB 10.11.
+//! Messages in all languages of MySQL 9 and MariaDB 10.11; `%s` stands for any text.
 
 /// Group Replication's, in all languages.
 pub(super) const CERTIFICATION_FAILED: &str =
@@ -11,162 +11,72 @@ pub(super) const NOT_READY: &str = "WSREP has not yet prepared node for applicat
 pub(super) const NOT_TO_WAIT: &str =
     "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
 
-/// What stands before and after the table's name: MySQL's, and MariaDB's with more after it.
-pub(super) const RECORD_HAS_CHANGED: &[(&str, &str)] = &[
-    (
-        "A(z) '",
-        "' tablaban talalhato rekord megvaltozott az utolso olvasas ota",
-    ),
-    (
-        "Cimpul a fost schimbat de la ultima citire a tabelei '",
-        "'",
-    ),
-    (
-        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
-        "' geändert",
-    ),
-    (
-        "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '",
-        "' geändert. Versuchen Sie, die Transaktion neu zu starten",
-    ),
-    (
-        "El registro ha cambiado desde la ultima lectura de la tabla '",
-        "'",
-    ),
-    (
-        "El registro ha cambiado desde la ultima lectura de la tabla '",
-        "'; intente volver a comenzar la transacción",
-    ),
-    (
-        "Enregistrement modifié depuis sa dernière lecture dans la table '",
-        "'",
-    ),
-    (
-        "Enregistrement modifié depuis sa dernière lecture dans la table '",
-        "' : essayez de redémarrer la transaction",
-    ),
-    (
-        "Il record e` cambiato dall'ultima lettura della tabella '",
-        "'",
-    ),
-    (
-        "Il record e` cambiato dall'ultima lettura della tabella '",
-        "'; Provare a far ripartire la transazione",
-    ),
-    (
-        "Kirje tabelis '",
-        "' on muutunud viimasest lugemisest saadik",
-    ),
-    (
-        "Kirje tabelis '",
-        "' on muutunud viimasest lugemisest saadik; alusta transaktsiooni otsast",
-    ),
-    ("Posten er ændret siden sidste læsning '", "'"),
-    (
-        "Posten er ændret siden sidste læsning '",
-        "'; Prøv at genstarte transaktionen",
-    ),
-    ("Posten har blitt endret siden den ble lest '", "'"),
-    ("Posten har förändrats sedan den lästes i register '", "'"),
-    (
-        "Posten har förändrats sedan den lästes i register '",
-        "'. Försök att starta om transaktionen",
-    ),
-    ("Posten har vorte endra sidan den sist vart lesen '", "'"),
-    (
-        "Posten har vorte endra sidan den sist vart lesen '",
-        "'; Prøv å starte transaksjonen på nytt",
-    ),
-    ("Record has changed since last read in table '", "'"),
-    (
-        "Record has changed since last read in table '",
-        "'; try restarting transaction",
-    ),
-    (
-        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
-        "'",
-    ),
-    (
-        "Record is veranderd sinds de laatste lees activiteit in de tabel '",
-        "'; Probeer herstart van de transactie",
-    ),
-    ("Registro alterado desde a última leitura da tabela '", "'"),
-    (
-        "Registro alterado desde a última leitura da tabela '",
-        "'. Tente reiniciar a transação",
-    ),
-    (
-        "Rekord został zmieniony od ostaniego odczytania z tabeli '",
-        "'",
-    ),
-    ("Slog je promenjen od zadnjeg čitanja tabele '", "'"),
-    (
-        "Slog je promenjen od zadnjeg čitanja tabele '",
-        "'; Probajte da restartujete transakciju",
-    ),
-    ("Záznam bol zmenený od posledného čítania v tabuľke '", "'"),
-    ("Záznam byl změněn od posledního čtení v tabulce '", "'"),
-    (
-        "Η εγγραφή έχει αλλάξει από την τελευταία φορά που ανασύρθηκε από τον πίνακα '",
-        "'",
-    ),
-    (
-        "Запис було змінено з часу останнього читання з таблиці '",
-        "'",
-    ),
-    (
-        "Запис було змінено з часу останнього читання з таблиці '",
-        "'; спробуйте перезапустити транзакцію.",
-    ),
-    (
-        "Запись изменилась с момента последней выборки в таблице '",
-        "'",
-    ),
-    (
-        "Запись изменилась с момента последней выборки в таблице '",
-        "'; Попробуйте перезапустить транзакцию",
-    ),
-    ("रिकॉर्ड टेबल '", "' पिछली बार प\u{95d}े जाने के बाद से बदल गया है"),
-    (
-        "ცხრილში '",
-        "' ჩანაწერი შეიცვალა ბოლო წაკითხვის შემდეგ. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
-    ),
-    (
-        "表 '",
-        "' の最後の読み込み時点から、レコードが変化しました。",
-    ),
-    (
-        "表 '",
-        "' の最後の読み込み時点から、レコードが変化しました。トランザクションを再試行してください。",
-    ),
-    ("这个表自上次读后数据有变化'", "';尝试重新启动事务"),
-    (
-        "테이블 '",
-        "'에서 마지막으로 읽은 후 Record가 변경되었습니다.",
-    ),
+/// The text is the table's name. MariaDB's messages are longer than MySQL's.
+pub(super) const RECORD_HAS_CHANGED: &[&str] = &[
+    "A(z) '%s' tablaban talalhato rekord megvaltozott az utolso olvasas ota",
+    "Cimpul a fost schimbat de la ultima citire a tabelei '%s'",
+    "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '%s' geändert",
+    "Datensatz hat sich seit dem letzten Zugriff auf Tabelle '%s' geändert. Versuchen Sie, die Transaktion neu zu starten",
+    "El registro ha cambiado desde la ultima lectura de la tabla '%s'",
+    "El registro ha cambiado desde la ultima lectura de la tabla '%s'; intente volver a comenzar la transacción",
+    "Enregistrement modifié depuis sa dernière lecture dans la table '%s'",
+    "Enregistrement modifié depuis sa dernière lecture dans la table '%s' : essayez de redémarrer la transaction",
+    "Il record e` cambiato dall'ultima lettura della tabella '%s'",
+    "Il record e` cambiato dall'ultima lettura della tabella '%s'; Provare a far ripartire la transazione",
+    "Kirje tabelis '%s' on muutunud viimasest lugemisest saadik",
+    "Kirje tabelis '%s' on muutunud viimasest lugemisest saadik; alusta transaktsiooni otsast",
+    "Posten er ændret siden sidste læsning '%s'",
+    "Posten er ændret siden sidste læsning '%s'; Prøv at genstarte transaktionen",
+    "Posten har blitt endret siden den ble lest '%s'",
+    "Posten har förändrats sedan den lästes i register '%s'",
+    "Posten har förändrats sedan den lästes i register '%s'. Försök att starta om transaktionen",
+    "Posten har vorte endra sidan den sist vart lesen '%s'",
+    "Posten har vorte endra sidan den sist vart lesen '%s'; Prøv å starte transaksjonen på nytt",
+    "Record has changed since last read in table '%s'",
+    "Record has changed since last read in table '%s'; try restarting transaction",
+    "Record is veranderd sinds de laatste lees activiteit in de tabel '%s'",
+    "Record is veranderd sinds de laatste lees activiteit in de tabel '%s'; Probeer herstart van de transactie",
+    "Registro alterado desde a última leitura da tabela '%s'",
+    "Registro alterado desde a última leitura da tabela '%s'. Tente reiniciar a transação",
+    "Rekord został zmieniony od ostaniego odczytania z tabeli '%s'",
+    "Slog je promenjen od zadnjeg čitanja tabele '%s'",
+    "Slog je promenjen od zadnjeg čitanja tabele '%s'; Probajte da restartujete transakciju",
+    "Záznam bol zmenený od posledného čítania v tabuľke '%s'",
+    "Záznam byl změněn od posledního čtení v tabulce '%s'",
+    "Η εγγραφή έχει αλλάξει από την τελευταία φορά που ανασύρθηκε από τον πίνακα '%s'",
+    "Запис було змінено з часу останнього читання з таблиці '%s'",
+    "Запис було змінено з часу останнього читання з таблиці '%s'; спробуйте перезапустити транзакцію.",
+    "Запись изменилась с момента последней выборки в таблице '%s'",
+    "Запись изменилась с момента последней выборки в таблице '%s'; Попробуйте перезапустить транзакцию",
+    "रिकॉर्ड टेबल '%s' पिछली बार प\u{95d}े जाने के बाद से बदल गया है",
+    "ცხრილში '%s' ჩანაწერი შეიცვალა ბოლო წაკითხვის შემდეგ. სცადეთ, ტრანზაქცია თავიდან გაუშვათ",
+    "表 '%s' の最後の読み込み時点から、レコードが変化しました。",
+    "表 '%s' の最後の読み込み時点から、レコードが変化しました。トランザクションを再試行してください。",
+    "这个表自上次读后数据有变化'%s';尝试重新启动事务",
+    "테이블 '%s'에서 마지막으로 읽은 후 Record가 변경되었습니다.",
 ];
 
-/// What stands before and after the number and its text.
-pub(super) const DURING_COMMIT: &[(&str, &str)] = &[
-    ("Got error ", " during COMMIT"),
-    ("Chyba ", " při COMMIT"),
-    ("Erreur ", " lors du COMMIT"),
-    ("Fehler ", " beim COMMIT"),
-    ("Fick fel ", " vid COMMIT"),
-    ("Greška ", " za vreme izvršavanja komande 'COMMIT'"),
-    ("Kreeg fout ", " tijdens COMMIT"),
-    ("Modtog fejl ", " mens kommandoen COMMIT blev udført"),
-    ("Obtenido error ", " durante COMMIT"),
-    ("Obteve erro ", " durante COMMIT"),
-    ("Rilevato l'errore ", " durante il COMMIT"),
-    ("Viga ", " käsu COMMIT täitmisel"),
-    ("", " hiba a COMMIT vegrehajtasa soran"),
-    ("Отримано помилку ", " під час COMMIT"),
-    ("Получена ошибка ", " в процессе COMMIT"),
-    ("შეცდომა ", " COMMIT-ის დროს"),
-    ("COMMIT के दौरान ", " त्रुटि हुई"),
-    ("COMMIT中にエラー ", " が発生しました。"),
-    ("COMMIT时发生错误 ", ""),
+/// The text is the number of the storage engine's error, and its message.
+pub(super) const DURING_COMMIT: &[&str] = &[
+    "Got error %s during COMMIT",
+    "Chyba %s při COMMIT",
+    "Erreur %s lors du COMMIT",
+    "Fehler %s beim COMMIT",
+    "Fick fel %s vid COMMIT",
+    "Greška %s za vreme izvršavanja komande 'COMMIT'",
+    "Kreeg fout %s tijdens COMMIT",
+    "Modtog fejl %s mens kommandoen COMMIT blev udført",
+    "Obtenido error %s durante COMMIT",
+    "Obteve erro %s durante COMMIT",
+    "Rilevato l'errore %s durante il COMMIT",
+    "Viga %s käsu COMMIT täitmisel",
+    "%s hiba a COMMIT vegrehajtasa soran",
+    "Отримано помилку %s під час COMMIT",
+    "Получена ошибка %s в процессе COMMIT",
+    "შეცდომა %s COMMIT-ის დროს",
+    "COMMIT के दौरान %s त्रुटि हुई",
+    "COMMIT中にエラー %s が発生しました。",
+    "COMMIT时发生错误 %s",
 ];
 
 pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
