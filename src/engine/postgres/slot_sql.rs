@@ -78,23 +78,23 @@ extern "SQL" {
     ) -> BigInt;
 }
 
-/// Leases a free slot in a transaction of its own.
+/// Leases a free slot, or without a request locks one until the open transaction, or savepoint, ends. Fails when the table
+/// is locked.
 pub(super) fn acquire_slot(
     conn: &mut PgConnection,
-    request: &LeaseRequest<'_>,
+    request: Option<&LeaseRequest<'_>>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    let token: Option<&[u8]> = Some(&request.token);
     diesel::select(diesel_locks_acquire_slot(
         filter.semaphore,
         filter.permits,
         filter.first,
         filter.candidates,
-        false,
-        token,
-        request.holder,
-        request.lease_us,
-        request.min_hold_us,
+        request.is_none(),
+        request.map(|request| request.token.as_slice()),
+        request.and_then(|request| request.holder),
+        request.map_or(0, |request| request.lease_us),
+        request.map_or(0, |request| request.min_hold_us),
     ))
     .get_result(conn)
 }
@@ -105,34 +105,15 @@ pub(super) fn acquire_slot_in_transaction(
     request: &LeaseRequest<'_>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    let token: Option<&[u8]> = Some(&request.token);
     diesel::select(diesel_locks_acquire_slot_in_transaction(
         filter.semaphore,
         filter.permits,
         filter.first,
         filter.candidates,
-        token,
+        Some(request.token.as_slice()),
         request.holder,
         request.lease_us,
         request.min_hold_us,
-    ))
-    .get_result(conn)
-}
-
-/// Locks a free slot until the open transaction, or savepoint, ends. Fails when the table is locked.
-pub(super) fn hold_slot(conn: &mut PgConnection, filter: &SlotFilter<'_>) -> QueryResult<i64> {
-    let token: Option<&[u8]> = None;
-    let holder: Option<&str> = None;
-    diesel::select(diesel_locks_acquire_slot(
-        filter.semaphore,
-        filter.permits,
-        filter.first,
-        filter.candidates,
-        true,
-        token,
-        holder,
-        0_i64,
-        0_i64,
     ))
     .get_result(conn)
 }

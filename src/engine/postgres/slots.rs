@@ -54,7 +54,7 @@ impl SemaphoreBackend for PgConnection {
             if context.in_transaction {
                 slot_sql::acquire_slot_in_transaction(conn, request, &filter)
             } else {
-                slot_sql::acquire_slot(conn, request, &filter)
+                slot_sql::acquire_slot(conn, Some(request), &filter)
             }
         });
         outcome(row, request.semaphore, context)
@@ -70,8 +70,7 @@ impl SemaphoreBackend for PgConnection {
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let filter = filter(semaphore, context);
-        let row = slot_sql::hold_slot(conn, &filter);
+        let row = slot_sql::acquire_slot(conn, None, &filter(semaphore, context));
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
