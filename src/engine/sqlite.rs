@@ -133,7 +133,7 @@ impl ObjectLockBackend for SqliteConnection {
 
     fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
         let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
-            begin_immediate(conn, &Deadline::OfRequest(request))
+            begin_immediate(conn, &Deadline::of(request))
         })?;
         if grant == LockOutcome::Acquired
             && let Err(error) = record_lock(conn, request)
@@ -154,7 +154,7 @@ impl ObjectLockBackend for SqliteConnection {
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let grant = with_busy_timeout(conn, step, |conn| {
-            upgrade_to_writer(conn, &Deadline::OfRequest(request), step)
+            upgrade_to_writer(conn, &Deadline::of(request), step)
         })?;
         if grant == LockOutcome::Acquired {
             record_lock(conn, request)?;
@@ -249,7 +249,7 @@ fn wait_for_writer(
     attempt: u32,
     error: diesel::result::Error,
 ) -> Result<LockOutcome, Error> {
-    if deadline.wait() == Wait::No {
+    if deadline.wait == Wait::No {
         return Ok(LockOutcome::Unavailable);
     }
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
@@ -299,7 +299,7 @@ fn upgrade_to_writer(
                         .to_owned(),
             });
         }
-        if deadline.wait() == Wait::No {
+        if deadline.wait == Wait::No {
             return Ok(LockOutcome::Unavailable);
         }
         if deadline.remaining() == Some(Duration::ZERO) {

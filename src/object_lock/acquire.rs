@@ -13,7 +13,7 @@ pub struct Request {
     pub(crate) ids: Vec<ObjectId>,
     pub(crate) retention: Retention,
     pub(crate) wait: Wait,
-    started: Instant,
+    pub(crate) started: Instant,
 }
 
 impl Request {
@@ -27,11 +27,7 @@ impl Request {
         for id in &ids {
             id.validate()?;
         }
-        if let Wait::AtMost(requested) = wait
-            && requested > Wait::LONGEST
-        {
-            return Err(Error::InvalidWait { requested });
-        }
+        wait.validate()?;
         // By bytes, whatever the database's collation: every process has the same order.
         ids.sort();
         ids.dedup();
@@ -86,11 +82,7 @@ impl Request {
 
     /// The remaining time to wait; `None` without a limit.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        match self.wait {
-            Wait::Forever => None,
-            Wait::AtMost(limit) => Some(limit.saturating_sub(self.elapsed())),
-            Wait::No => Some(Duration::ZERO),
-        }
+        self.wait.remaining(self.started)
     }
 
     /// [`remaining`](Self::remaining) in milliseconds, rounded up so that no wait ends early. Zero means that the time
@@ -121,14 +113,6 @@ impl Request {
     }
 
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
-        Error::LockTimeout {
-            resource: self.resource(),
-            waited: self.elapsed(),
-            limit: match self.wait {
-                Wait::AtMost(limit) => Some(limit),
-                Wait::No | Wait::Forever => None,
-            },
-            source,
-        }
+        self.wait.timed_out(self.started, self.resource(), source)
     }
 }

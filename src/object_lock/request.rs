@@ -1,8 +1,8 @@
 //! A request for a lock: the objects, how long to wait, the retention of the rows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::ObjectId;
+use crate::{Error, ObjectId};
 
 /// How long to wait for a lock or a slot that is held. The default is [`Wait::Forever`].
 ///
@@ -36,6 +36,42 @@ impl Wait {
     /// The longest duration for [`Wait::AtMost`]: 2,147,483,647 ms, about 24.8 days (PostgreSQL's limit for
     /// `statement_timeout`).
     pub const LONGEST: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
+
+    pub(crate) fn validate(self) -> Result<(), Error> {
+        match self {
+            Self::AtMost(requested) if requested > Self::LONGEST => {
+                Err(Error::InvalidWait { requested })
+            }
+            Self::AtMost(_) | Self::Forever | Self::No => Ok(()),
+        }
+    }
+
+    /// The remaining time of a wait that started then; `None` without a limit.
+    pub(crate) fn remaining(self, started: Instant) -> Option<Duration> {
+        match self {
+            Self::Forever => None,
+            Self::AtMost(limit) => Some(limit.saturating_sub(started.elapsed())),
+            Self::No => Some(Duration::ZERO),
+        }
+    }
+
+    /// The error of a wait that started then and has timed out.
+    pub(crate) fn timed_out(
+        self,
+        started: Instant,
+        resource: String,
+        source: Option<diesel::result::Error>,
+    ) -> Error {
+        Error::LockTimeout {
+            resource,
+            waited: started.elapsed(),
+            limit: match self {
+                Self::AtMost(limit) => Some(limit),
+                Self::Forever | Self::No => None,
+            },
+            source,
+        }
+    }
 }
 
 /// Whether the row of the lock in the table `diesel_locks_objects` is kept after the transaction. The default is
