@@ -224,15 +224,22 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [`Error::InvalidName`]; [`Error::BrokenClientLibrary`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
+    /// # use std::time::Duration;
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    ///
     /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
     ///
+    /// fn print_holders(conn: &mut SqliteConnection) -> Result<(), diesel_locks::Error> {
+    ///     for slot in conn.held_slots(&COLLATE)? {
+    ///         println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
+    ///     }
+    ///     Ok(())
+    /// }
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
     /// # let slot = conn.acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(9)), Wait::No)?;
-    /// for slot in conn.held_slots(&COLLATE)? {
-    ///     println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
-    /// }
+    /// # print_holders(&mut conn)?;
     /// # assert_eq!(conn.held_slots("collate-logs")?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
@@ -267,17 +274,32 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// - [`Error::SeveralWriters`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
-    /// const QUEUE: Semaphore = Semaphore::from_static("queue", 1);
+    /// use diesel::prelude::*;
+    /// use diesel_locks::Slot;
+    /// use diesel_locks::prelude::*;
     ///
+    /// diesel::table! { files (path) { path -> Text, hour -> Integer } }
+    ///
+    /// /// Stores the file if the slot still belongs to its token. Otherwise fails with `Error::SlotLost`, and writes nothing.
+    /// fn store(conn: &mut SqliteConnection, slot: &Slot, path: &str, hour: i32) -> QueryResult<()> {
+    ///     conn.run_transaction(TransactionOptions::new(), |conn| {
+    ///         conn.pin_slot(slot)?;
+    ///         diesel::insert_into(files::table)
+    ///             .values((files::path.eq(path), files::hour.eq(hour)))
+    ///             .execute(conn)?;
+    ///         Ok(())
+    ///     })
+    /// }
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
-    /// let slot = conn.acquire_slot(&QUEUE, LeaseOptions::new(Duration::from_secs(30)), Wait::No)?;
-    /// // .. a while later, perhaps too late:
-    /// conn.run_transaction(TransactionOptions::new(), |conn| -> Result<(), diesel_locks::Error> {
-    ///     conn.pin_slot(&slot)?;
-    ///     Ok(()) // write
-    /// })?;
+    /// # diesel::sql_query("CREATE TABLE files (path TEXT PRIMARY KEY, hour INTEGER NOT NULL)").execute(&mut conn)?;
+    /// # let lease = LeaseOptions::new(std::time::Duration::from_secs(30));
+    /// # let slot = conn.acquire_slot(&Semaphore::from_static("collate-logs", 10), lease, Wait::No)?;
+    /// # store(&mut conn, &slot, "a.log", 7)?;
+    /// # conn.release_slot(&slot)?;
+    /// # let error = store(&mut conn, &slot, "b.log", 7).unwrap_err();
+    /// # assert!(diesel_locks::Error::find(&error).is_some_and(|error| error.is_slot_lost()));
+    /// # assert_eq!(files::table.count().get_result::<i64>(&mut conn)?, 1);
     /// # Ok(()) }
     /// ```
     fn pin_slot(&mut self, slot: &Slot) -> Result<(), Error> {

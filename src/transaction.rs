@@ -64,7 +64,7 @@ pub trait TransactionExt: TransactionBackend {
     ///
     /// The isolation level and the access mode apply to this transaction only. They need no round trip of their own and leave
     /// nothing in the session of a pooled connection. Object locks, slots and sequences can be used inside. Object locks and
-    /// slots need READ COMMITTED on PostgreSQL, MySQL and MariaDB.
+    /// slots need READ COMMITTED on PostgreSQL, MySQL and MariaDB, and no level on SQLite, which does not have it.
     ///
     /// On SQLite the transaction is `BEGIN IMMEDIATE`, which waits for other writers (`busy_timeout`), so that no later
     /// statement fails because another connection writes. With [`read_only`](TransactionOptions::read_only) it is `BEGIN`, which
@@ -82,7 +82,8 @@ pub trait TransactionExt: TransactionBackend {
     ///
     /// - [`Error::AlreadyInTransaction`] in an open transaction: its isolation level is set, and its earlier statements can't
     ///   be retried. Diesel's `transaction` opens a savepoint.
-    /// - [`Error::Unsupported`] for an isolation level or mode that the engine does not have; nothing was sent.
+    /// - [`Error::Unsupported`] for an isolation level or mode that the engine does not have; nothing was sent. SQLite has
+    ///   SERIALIZABLE only: leave the level out there.
     /// - [`Error::InvalidRetry`] for a policy without an attempt; nothing was sent.
     /// - [`Error::TransactionAborted`] if `f` returned `Ok` although its transaction had ended, and if it returned a retryable
     ///   error although `f` had ended the transaction: its writes may be committed. The second case is not detected after a
