@@ -1,6 +1,7 @@
-//! The migrations that make the tables, for an application that runs them with its own;
-//! [`migrate`](crate::migrate) runs them by itself, and
-//! [`write_to`] writes them into a folder for the Diesel CLI.
+//! The migrations that create the tables.
+//!
+//! [`migrate`](crate::migrate) runs them. An application that embeds its own migrations can run these constants with them,
+//! and [`write_to`] writes the files into a folder for the Diesel CLI.
 
 pub(crate) mod run;
 pub(crate) mod write;
@@ -28,7 +29,7 @@ pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
-/// The version of the next migration, which has run; `None` when all have.
+/// Runs the next pending migration and returns its version; `None` if none is pending.
 #[cfg(feature = "mysql")]
 pub(crate) fn run_next<C, DB>(
     conn: &mut C,

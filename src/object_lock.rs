@@ -100,7 +100,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ///     }
     /// }
     ///
-    /// /// Registers a document, or a newer version of it, although others do the same at the same time.
+    /// /// Stores a document, or a newer version of it. Several threads may call this for one document at the same time.
     /// fn register(conn: &mut SqliteConnection, id: &str, version: i32) -> QueryResult<bool> {
     ///     conn.with_object_lock(&ObjectId::new("Document", id), |conn| {
     ///         let known: Option<i32> =
@@ -119,8 +119,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// let mut conn = SqliteConnection::establish(":memory:")?;
     /// diesel_locks::migrate(&mut conn)?;
     /// # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn)?;
-    /// assert!(register(&mut conn, "DK0015966592", 2)?);
-    /// assert!(!register(&mut conn, "DK0015966592", 1)?);
+    /// assert!(register(&mut conn, "contract-17", 2)?);
+    /// assert!(!register(&mut conn, "contract-17", 1)?);
     /// # Ok(())
     /// # }
     /// ```
@@ -259,9 +259,9 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// on PostgreSQL. On SQLite it does not; on MySQL and MariaDB it may.
     ///
     /// Call it before the transaction reads, in a transaction at READ COMMITTED that this crate has started. In Diesel's
-    /// `transaction` it fails at MySQL's default level with [`Error::UnsuitableIsolation`], and on SQLite if the transaction
-    /// has read while another connection writes or before it wrote. On MySQL and MariaDB Diesel's `transaction` works if the
-    /// session is at READ COMMITTED; on SQLite use `immediate_transaction`.
+    /// `transaction` it fails with [`Error::UnsuitableIsolation`] at MySQL's default level, and on SQLite if the transaction
+    /// has read and another connection is writing or has written since. On MySQL and MariaDB Diesel's `transaction` works if
+    /// the session is at READ COMMITTED; on SQLite use `immediate_transaction`.
     ///
     /// Whether the transaction is usable after an error depends on the [`Wait`](crate::Wait) and the engine: see
     /// [Blocking](crate::operation::blocking#the-transaction-after-an-error).
@@ -272,8 +272,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// [`Error::UnsuitableIsolation`], [`Error::Deadlock`], [`Error::SeveralWriters`], [`Error::InvalidObjectId`],
     /// [`Error::TooManyIds`], [`Error::InvalidWait`], and the [common errors](crate::Error#common-errors).
     ///
-    /// This works on PostgreSQL, MySQL and MariaDB. SQLite has no READ COMMITTED (`Error::Unsupported`): leave the level out
-    /// there. [`with_object_lock`](Self::with_object_lock) outside a transaction works on every engine.
+    /// The example runs on PostgreSQL, MySQL and MariaDB. SQLite has no READ COMMITTED ([`Error::Unsupported`]): leave the
+    /// level out there. [`with_object_lock`](Self::with_object_lock) outside a transaction works on every engine.
     ///
     /// ```
     /// use diesel_locks::prelude::*;

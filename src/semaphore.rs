@@ -93,7 +93,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// - about 30 ms, when other sessions have locked all free slots. A slot that stays locked counts as held by a
     ///   transaction.
-    /// - 10 ms more, when as many threads of this process as there are permits query the database.
+    /// - 10 ms more, when as many threads of this process query the database as the semaphore has permits.
     /// - 2 s, when slots of this semaphore are missing while another session adds or removes slots.
     /// - On SQLite, when a slot is free and another connection writes: 5 s or `busy_timeout`, whichever is longer. Then it
     ///   fails with [`Error::LockTimeout`].

@@ -85,10 +85,11 @@ pub trait TransactionExt: TransactionBackend {
     /// - [`Error::Unsupported`] for an isolation level or mode that the engine does not have; nothing was sent. SQLite has
     ///   SERIALIZABLE only: leave the level out there.
     /// - [`Error::InvalidRetry`] for a policy without an attempt; nothing was sent.
-    /// - [`Error::TransactionAborted`] if `f` returned `Ok` although its transaction had ended, and if it returned a retryable
-    ///   error although `f` had ended the transaction: its writes may be committed. The second case is not detected after a
-    ///   deadlock or a serialization failure on MySQL and MariaDB, which end the transaction, or after an error that aborted
-    ///   another transaction on PostgreSQL: these are retried.
+    /// - [`Error::TransactionAborted`] if `f` returned `Ok` although its transaction had ended.
+    /// - [`Error::TransactionAborted`] if `f` ended its transaction itself (by COMMIT as text, for example), and then returned a
+    ///   retryable error: its writes may be committed. Not detected, and retried: on MySQL and MariaDB after a deadlock or a
+    ///   serialization failure, which end a transaction too; on PostgreSQL if the error aborted another transaction that `f`
+    ///   had started.
     /// - The error of `f`; the writes are rolled back.
     /// - The error of BEGIN or COMMIT as an [`Error`]. If the connection is lost during COMMIT, the outcome is unknown: the
     ///   error is [`Error::OutcomeUnknown`] on MySQL and MariaDB, [`Error::Database`] on PostgreSQL, and it is never retried.

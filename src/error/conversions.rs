@@ -7,12 +7,15 @@ impl Error {
     /// wraps it ([`QueryBuilderError`](diesel::result::Error::QueryBuilderError), which `?` makes in a function that
     /// returns `QueryResult`).
     ///
-    /// Returns `None` for an error of Diesel that this crate did not return. Returns `None` also for the variants that
-    /// become Diesel's own error: [`Deadlock`](Error::Deadlock), [`SerializationFailure`](Error::SerializationFailure),
-    /// [`OutcomeUnknown`](Error::OutcomeUnknown), [`StatementTimeout`](Error::StatementTimeout) and
-    /// [`Database`](Error::Database). To recognise these in a [`diesel::result::Error`], convert it with
-    /// `Error::from(error)`. And for an error that contains this one without having it as its source: with `thiserror`, give
-    /// the variant a text of its own instead of `#[error(transparent)]`.
+    /// Returns `None` for:
+    ///
+    /// - An error of Diesel that this crate did not return.
+    /// - The variants that become Diesel's own error: [`Deadlock`](Error::Deadlock),
+    ///   [`SerializationFailure`](Error::SerializationFailure), [`OutcomeUnknown`](Error::OutcomeUnknown),
+    ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). To recognise these in a
+    ///   [`diesel::result::Error`], convert it with `Error::from(error)`.
+    /// - An error that contains this one and does not return it as its source, such as a variant with
+    ///   `#[error(transparent)]` of `thiserror`: give the variant a text of its own.
     ///
     /// ```
     /// use diesel_locks::Error;

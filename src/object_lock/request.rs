@@ -6,9 +6,8 @@ use crate::{Error, ObjectId};
 
 /// How long to wait for a lock or a slot that is held. The default is [`Wait::Forever`].
 ///
-/// Methods that lock or acquire wait, except those with `try_` and `SlotRenewer::run`. Those with `try_` take no other `Wait`
-/// than [`Wait::No`].
-/// [Blocking](crate::operation::blocking) lists all methods.
+/// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::run`. Methods with `try_`
+/// reject a request with another `Wait` than [`Wait::No`]. [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Waits until the lock or a slot is free. The default.
@@ -126,8 +125,8 @@ impl LockRequest {
         Self::all([id])
     }
 
-    /// Creates a request for several objects, which acquires all locks or none. Every method that takes a request takes
-    /// it, also [`lock_object`](crate::ObjectLockExt::lock_object).
+    /// Creates a request for several objects, which acquires all locks or none. All methods that take a request accept it,
+    /// [`lock_object`](crate::ObjectLockExt::lock_object) too.
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),

@@ -22,7 +22,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 ///
 /// A guard is lost when its lease ends before a renewal is confirmed: the database was out of reach, the
 /// pool had no connection for too long, the process was paused, or the slot was released by force. A lost
-/// guard stays lost. The end of the lease is measured by the local monotonic clock, from before the last
+/// guard stays lost. The end of the lease is measured by the local monotonic clock, from the moment before the last
 /// confirmed statement was sent. So a guard is lost before another holder is granted the slot, also while a
 /// renewal hangs in a connection that does not answer. [`is_held`](Self::is_held) then returns false,
 /// callbacks of [`on_lost`](Self::on_lost) are called, and the receiver of [`lost`](Self::lost) receives.

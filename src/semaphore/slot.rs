@@ -40,7 +40,8 @@ impl Slot {
         &self.semaphore
     }
 
-    /// The number of the slot, from 1 to the number of permits. No two unexpired leases have the same number; a holder that has lost its slot may not know it.
+    /// The number of the slot, from 1 to the number of permits. No two unexpired leases have the same number; a holder that
+    /// has lost its slot may not know it.
     pub fn number(&self) -> u32 {
         self.number
     }

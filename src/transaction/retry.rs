@@ -8,10 +8,11 @@ use crate::{Error, backoff};
 
 /// When and how often a transaction that the database aborted is retried.
 ///
-/// Retried are deadlocks, serialization failures (at COMMIT too), SQLite's `database is locked`, and, with
-/// [`retry_lock_timeouts`](Self::retry_lock_timeouts), lock time-outs. No other error of the database is retried, no error
-/// of the application, and no COMMIT with an unknown outcome ([`Error::OutcomeUnknown`]). [`Error`](crate::Error#time-outs-and-retries)
-/// has a table of what is retried and which errors [`is_retryable`](Error::is_retryable) names.
+/// A transaction is retried after a deadlock, after a serialization failure (at COMMIT too), after SQLite's `database is
+/// locked`, and, with [`retry_lock_timeouts`](Self::retry_lock_timeouts), after a lock time-out. It is not retried after
+/// another error of the database, after an error of the application, or after a COMMIT with an unknown outcome
+/// ([`Error::OutcomeUnknown`]). [`Error`](crate::Error#time-outs-and-retries) has a table of what is retried and which errors
+/// [`is_retryable`](Error::is_retryable) names.
 ///
 /// Before a retry the method sleeps for a random time between zero and a limit, which starts at 10 ms and doubles with each
 /// retry up to 1 s ("full jitter"), so that conflicting transactions do not retry at the same time.
