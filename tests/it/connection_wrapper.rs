@@ -100,6 +100,8 @@ macro_rules! bodies {
                     closure_whose_transaction_has_ended_fails,
                     closure_that_has_committed_is_not_retried,
                     methods_in_an_aborted_transaction_have_no_effect,
+                },
+                depth::{
                     a_panic_in_a_nested_transaction_rolls_back_all,
                     ok_at_another_depth_is_an_error_and_rolls_back,
                 },

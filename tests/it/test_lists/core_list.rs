@@ -216,6 +216,8 @@ macro_rules! core_tests {
                     statements_after_the_end_of_a_transaction_are_not_committed,
                     closure_that_has_committed_is_not_retried,
                     methods_in_an_aborted_transaction_have_no_effect,
+                },
+                depth::{
                     a_panic_in_a_nested_transaction_rolls_back_all,
                     a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock,
                     ok_at_another_depth_is_an_error_and_rolls_back,

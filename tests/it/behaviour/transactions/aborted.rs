@@ -1,6 +1,5 @@
-//! Transactions that end before their closure does, and closures that leave others open.
+//! Transactions that end before their closure does.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use diesel::Connection;
@@ -10,19 +9,18 @@ use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
 
 use crate::behaviour::slots::{acquire, one_hour};
 use crate::support::Backend;
-use crate::support::threads::{begin, commit, roll_back};
 
 /// How a transaction ends before its closure does.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The database gives it up.
-    GivenUp,
+    /// The database aborts it.
+    Aborted,
     /// Statements that an application sends.
     Sent(&'static [&'static str]),
 }
 
 const ENDS: [End; 5] = [
-    End::GivenUp,
+    End::Aborted,
     End::Sent(&["ROLLBACK"]),
     End::Sent(&["ROLLBACK; BEGIN"]),
     End::Sent(&["COMMIT"]),
@@ -32,7 +30,7 @@ const ENDS: [End; 5] = [
 impl End {
     fn come<B: Backend>(self, conn: &mut B::Conn, database: &B) {
         match self {
-            Self::GivenUp => B::abort_transaction(conn, database.connect()),
+            Self::Aborted => B::abort_transaction(conn, database.connect()),
             Self::Sent(statements) => {
                 for statement in statements {
                     conn.batch_execute(statement).expect(statement);
@@ -46,11 +44,11 @@ impl End {
     }
 }
 
-fn pair() -> Semaphore {
+pub(super) fn pair() -> Semaphore {
     Semaphore::new("pair", 2)
 }
 
-/// In which object locks can be had.
+/// Options with which object locks can be acquired in the transaction.
 fn fresh_reads<B: Backend>() -> TransactionOptions {
     TransactionOptions::new().isolation(if B::ONE_WRITER {
         IsolationLevel::Serializable
@@ -60,10 +58,10 @@ fn fresh_reads<B: Backend>() -> TransactionOptions {
 }
 
 /// A method that runs a closure.
-type Runner<C> = fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Result<(), Error>;
+pub(super) type Runner<C> = fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Result<(), Error>;
 
-/// All of them, in transactions of their own.
-fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
+/// All methods that run a closure in a transaction of their own.
+pub(super) fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
     [
         ("run_transaction", |conn, work| {
             conn.run_transaction(fresh_reads::<B>(), work)
@@ -92,8 +90,8 @@ fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
     ]
 }
 
-/// What the connection does from now on is committed, and nothing is locked.
-fn assert_usable<B: Backend>(conn: &mut B::Conn, database: &B) {
+/// What the connection does afterwards is committed, and nothing is locked.
+pub(super) fn assert_usable<B: Backend>(conn: &mut B::Conn, database: &B) {
     let before = B::counter(&mut database.connect(), 9);
     B::count_up(conn, 9);
     assert_eq!(B::counter(&mut database.connect(), 9), before + 1);
@@ -112,13 +110,13 @@ fn assert_usable<B: Backend>(conn: &mut B::Conn, database: &B) {
     }
 }
 
-fn assert_aborted<T: std::fmt::Debug>(result: Result<T, Error>, what: impl std::fmt::Debug) {
+pub(super) fn assert_aborted<T: std::fmt::Debug>(result: Result<T, Error>, what: impl std::fmt::Debug) {
     let error = result.expect_err("not committed as a whole");
     assert!(error.is_transaction_aborted(), "{what:?}: {error:?}");
     assert!(!error.is_retryable());
 }
 
-fn prepared<B: Backend>() -> (B, B::Conn) {
+pub(super) fn prepared<B: Backend>() -> (B, B::Conn) {
     let database = B::new();
     let mut conn = database.connect();
     conn.register_semaphores([pair()]).expect("register");
@@ -182,8 +180,8 @@ pub(crate) fn statements_after_the_end_of_a_transaction_are_not_committed<B: Bac
     }
 }
 
-/// What it did would be done twice. On InnoDB the server itself ends transactions with the other errors that are
-/// tried again.
+/// A retry would repeat what is committed. On InnoDB the server itself ends the transaction with the other errors that are
+/// retried.
 pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
     let ends: &[&[&str]] = if B::ONE_WRITER {
@@ -221,11 +219,11 @@ pub(crate) fn closure_that_has_committed_is_not_retried<B: Backend>() {
 fn victim() -> diesel::result::Error {
     diesel::result::Error::DatabaseError(
         diesel::result::DatabaseErrorKind::SerializationFailure,
-        Box::new("as told".to_owned()),
+        Box::new("serialization failure".to_owned()),
     )
 }
 
-/// A method that locks or draws, and what it is.
+/// A method that locks or draws.
 type Method<C> = fn(&mut C) -> Result<(), Error>;
 
 fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
@@ -259,13 +257,13 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
             conn.try_with_object_lock(kept(), |_| Ok(())).map(|_| ())
         }),
         ("next_number", |conn| {
-            conn.next_number(&Sequence::new("begun")).map(|_| ())
+            conn.next_number(&Sequence::new("started")).map(|_| ())
         }),
         ("next_number, new", |conn| {
             conn.next_number(&Sequence::new("new")).map(|_| ())
         }),
         ("next_numbers", |conn| {
-            conn.next_numbers(&Sequence::new("begun"), 7).map(|_| ())
+            conn.next_numbers(&Sequence::new("started"), 7).map(|_| ())
         }),
         ("try_acquire_slot", |conn| {
             conn.try_acquire_slot(&pair(), one_hour()).map(|_| ())
@@ -285,7 +283,7 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
 
 pub(crate) fn methods_in_an_aborted_transaction_have_no_effect<B: Backend>() {
     let (database, mut conn) = prepared::<B>();
-    let started = Sequence::new("begun");
+    let started = Sequence::new("started");
     for _ in 0..3 {
         conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&started))
             .expect("free");
@@ -343,154 +341,4 @@ pub(crate) fn methods_in_an_aborted_transaction_have_no_effect<B: Backend>() {
 
     assert_eq!(B::tables(&mut database.connect()), before);
     assert_usable(&mut conn, &database);
-}
-
-/// A closure that leaves transactions of Diesel's open.
-type Leaves<C> = fn(&mut C);
-
-fn nested_panics<B: Backend>() -> [(&'static str, Leaves<B::Conn>); 3] {
-    fn in_one<B: Backend>(conn: &mut B::Conn) {
-        let _ = conn.transaction(|conn| -> Result<(), Error> {
-            B::count_up(conn, 1);
-            std::panic::panic_any("nested");
-        });
-    }
-    fn in_two<B: Backend>(conn: &mut B::Conn) {
-        let _ = conn.transaction(|conn| -> Result<(), Error> {
-            in_one::<B>(conn);
-            Ok(())
-        });
-    }
-    fn in_a_lock<B: Backend>(conn: &mut B::Conn) {
-        let _ = conn.with_object_lock("b", |conn| -> Result<(), Error> {
-            in_two::<B>(conn);
-            Ok(())
-        });
-    }
-    [
-        ("in one", in_one::<B>),
-        ("in two", in_two::<B>),
-        ("in a lock", in_a_lock::<B>),
-    ]
-}
-
-fn caught(work: impl FnOnce()) {
-    let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it goes on");
-    assert_eq!(panic.downcast_ref(), Some(&"nested"));
-}
-
-pub(crate) fn a_panic_in_a_nested_transaction_rolls_back_all<B: Backend>() {
-    let (database, mut conn) = prepared::<B>();
-    for (runner, run) in runners::<B>() {
-        for (_, panics) in nested_panics::<B>() {
-            caught(|| {
-                let _ = run(&mut conn, &mut |conn| {
-                    B::count_up(conn, 0);
-                    panics(conn);
-                    Ok(())
-                });
-            });
-            for id in [0, 1] {
-                assert_eq!(B::counter(&mut database.connect(), id), 0, "{runner}");
-            }
-            assert_usable(&mut conn, &database);
-        }
-    }
-}
-
-/// In a transaction of the application's, which goes on.
-pub(crate) fn a_panic_under_a_lock_in_a_transaction_rolls_back_to_the_lock<B: Backend>() {
-    let (database, mut conn) = prepared::<B>();
-    for (rounds, (_, panics)) in (1..).zip(nested_panics::<B>()) {
-        B::in_transaction(&mut conn, |conn| {
-            B::count_up(conn, 0);
-            caught(|| {
-                let _ = conn.with_object_lock("a", |conn| {
-                    B::count_up(conn, 2);
-                    panics(conn);
-                    Ok::<_, Error>(())
-                });
-            });
-            caught(|| {
-                let _ = conn.with_slot(&pair(), Wait::Forever, |conn| {
-                    B::count_up(conn, 2);
-                    panics(conn);
-                    Ok::<_, Error>(())
-                });
-            });
-            Ok(())
-        })
-        .expect("the transaction goes on");
-        let counters = [0, 1, 2].map(|id| B::counter(&mut database.connect(), id));
-        assert_eq!(counters, [rounds, 0, 0]);
-        assert_usable(&mut conn, &database);
-    }
-}
-
-pub(crate) fn ok_at_another_depth_is_an_error_and_rolls_back<B: Backend>() {
-    let (database, mut conn) = prepared::<B>();
-    for (runner, run) in runners::<B>() {
-        for (_, panics) in nested_panics::<B>() {
-            let result = run(&mut conn, &mut |conn| {
-                B::count_up(conn, 0);
-                caught(|| panics(conn));
-                // One that panicked in with_object_lock has been rolled back, and counts are as before.
-                begin(conn);
-                Ok(())
-            });
-            assert_aborted(result, runner);
-            assert_eq!(B::counter(&mut database.connect(), 0), 0, "{runner}");
-            assert_usable(&mut conn, &database);
-        }
-        // Ended by Diesel's means.
-        let result = run(&mut conn, &mut |conn| {
-            roll_back(conn);
-            Ok(())
-        });
-        assert_aborted(result, runner);
-        assert_usable(&mut conn, &database);
-    }
-    let result = B::in_transaction(&mut conn, |conn| {
-        B::count_up(conn, 0);
-        let result = conn.with_object_lock("a", |conn| {
-            B::count_up(conn, 1);
-            begin(conn);
-            Ok::<_, Error>(())
-        });
-        assert_aborted(result, "a savepoint");
-        let result = conn.with_object_lock("a", |conn| {
-            commit(conn);
-            Ok::<_, Error>(())
-        });
-        assert_aborted(result, "a savepoint that was released");
-        Ok(())
-    });
-    result.expect("the transaction goes on");
-    assert_eq!(B::counter(&mut database.connect(), 0), 1);
-    assert_eq!(B::counter(&mut database.connect(), 1), 0);
-    assert_usable(&mut conn, &database);
-}
-
-pub(crate) fn an_error_at_another_depth_rolls_back_all<B: Backend>() {
-    let (database, mut conn) = prepared::<B>();
-    for (runner, run) in runners::<B>() {
-        let result = run(&mut conn, &mut |conn| {
-            B::count_up(conn, 0);
-            begin(conn);
-            begin(conn);
-            B::count_up(conn, 1);
-            Err(diesel::result::Error::NotFound.into())
-        });
-        assert!(
-            matches!(
-                result,
-                Err(Error::Database(diesel::result::Error::NotFound))
-            ),
-            "{runner}: {result:?}"
-        );
-        for id in [0, 1] {
-            assert_eq!(B::counter(&mut database.connect(), id), 0, "{runner}");
-        }
-        assert_usable(&mut conn, &database);
-    }
 }
