@@ -1,28 +1,27 @@
-//! Transactions in which something went wrong and was ignored, and those whose closures panicked.
+//! Transactions with an ignored fault, and transactions whose closures panicked.
 
 use torture_checker::Violation::{
     GhostCommits, LeftLocks, LostCommits, OverlappingHolders, UnexpectedErrors, UnreportedLosses,
 };
 use torture_history::{
-    ErrorKind, FaultKind, InjectedFault, Outcome, Row, TransactionMethod, workload_spec,
+    ErrorKind, FaultKind, InjectedFault, Op, Outcome, Row, TransactionMethod, workload_spec,
 };
 
 use crate::history_builder::operations::{BEFORE, GRANTED, OUTSIDE};
-use crate::history_builder::{failed, panicking};
+use crate::history_builder::{HistoryBuilder, failed, panicking};
 use crate::valid_history::valid_history;
 
 const AFTER: Row = Row::Step(workload_spec::STEP_AFTER);
 
+/// An operation that locks an object, and ignores this fault in its transaction.
+fn ignoring(builder: &mut HistoryBuilder, process: u32, injected: InjectedFault, is_lost: bool) -> Op {
+    builder.goes_wrong(process, TransactionMethod::Locked, injected, is_lost, 1000)
+}
+
 #[test]
 fn a_lost_transaction_that_is_reported_as_lost() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Deadlock,
-        true,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Deadlock, true);
     builder.requested(op, Some(ErrorKind::Aborted), 1010);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.assert_no_violations();
@@ -40,7 +39,7 @@ fn a_lost_transaction_that_is_reported_as_done() {
     ] {
         for rows in [&[][..], &BEFORE, &[AFTER]] {
             let mut builder = valid_history();
-            let op = builder.goes_wrong(1, TransactionMethod::Locked, injected, is_lost, 1000);
+            let op = ignoring(&mut builder, 1, injected, is_lost);
             builder.end(op, Outcome::Done, Some(1010), 1020);
             builder.keep(op, rows);
             builder.finds(&[(UnreportedLosses, 1)]);
@@ -94,13 +93,7 @@ fn a_grant_in_one_more_transaction() {
     }
     let mut builder = valid_history();
     builder.limits.one_more_transaction = true;
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Commit,
-        true,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Commit, true);
     builder.requested(op, None, 1010);
     builder.end(op, Outcome::Done, Some(1010), 1020);
     builder.finds(&[(UnreportedLosses, 1)]);
@@ -109,13 +102,7 @@ fn a_grant_in_one_more_transaction() {
 #[test]
 fn a_grant_before_the_transaction_was_lost() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Duplicate,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Duplicate, false);
     builder.requested(op, None, 1010);
     builder.fault_ignored(op, true, 1011);
     builder.requested(op, Some(ErrorKind::Aborted), 1012);
@@ -127,13 +114,7 @@ fn a_grant_before_the_transaction_was_lost() {
 fn write_before_a_lost_transaction_is_present() {
     for row in BEFORE {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(
-            1,
-            TransactionMethod::Locked,
-            InjectedFault::Deadlock,
-            true,
-            1000,
-        );
+        let op = ignoring(&mut builder, 1, InjectedFault::Deadlock, true);
         builder.end(op, Outcome::RolledBack, None, 1020);
         builder.keep(op, &[row]);
         builder.finds(&[(GhostCommits, 1)]);
@@ -143,13 +124,7 @@ fn write_before_a_lost_transaction_is_present() {
 #[test]
 fn write_committed_by_the_closure_is_present() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Commit,
-        true,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Commit, true);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.keep(op, &BEFORE);
     builder.assert_no_violations();
@@ -160,13 +135,7 @@ fn write_committed_by_the_closure_is_present() {
 #[test]
 fn a_transaction_that_was_left_open_leaves_nothing() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::LeftOpen,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::LeftOpen, false);
     builder.requested(op, None, 1010);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.assert_no_violations();
@@ -179,13 +148,7 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
     let rows = [&BEFORE[..], &[AFTER]].concat();
     for missing in 0..rows.len() {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(
-            1,
-            TransactionMethod::Locked,
-            InjectedFault::Duplicate,
-            false,
-            1000,
-        );
+        let op = ignoring(&mut builder, 1, InjectedFault::Duplicate, false);
         builder.end(op, Outcome::Done, Some(1010), 1020);
         let mut some = rows.clone();
         some.remove(missing);
@@ -194,36 +157,18 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
     }
     for there in [&rows[..], &[]] {
         let mut builder = valid_history();
-        let op = builder.goes_wrong(
-            11,
-            TransactionMethod::Locked,
-            InjectedFault::Duplicate,
-            false,
-            1000,
-        );
+        let op = ignoring(&mut builder, 11, InjectedFault::Duplicate, false);
         builder.kill(11);
         builder.keep(op, there);
         builder.assert_no_violations();
     }
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        11,
-        TransactionMethod::Locked,
-        InjectedFault::Duplicate,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 11, InjectedFault::Duplicate, false);
     builder.kill(11);
     builder.keep(op, &[AFTER]);
     builder.finds(&[(LostCommits, 1)]);
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Duplicate,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Duplicate, false);
     builder.end(op, Outcome::RolledBack, None, 1020);
     builder.keep(op, &rows);
     builder.finds(&[(GhostCommits, 1)]);
@@ -232,24 +177,12 @@ fn a_transaction_that_went_on_is_there_in_full_or_not_at_all() {
 #[test]
 fn a_transaction_that_went_on_is_told_that_it_was_gone() {
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Duplicate,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Duplicate, false);
     builder.end(op, failed(ErrorKind::Aborted), None, 1020);
     builder.finds(&[(UnexpectedErrors, 1)]);
 
     let mut builder = valid_history();
-    let op = builder.goes_wrong(
-        1,
-        TransactionMethod::Locked,
-        InjectedFault::Duplicate,
-        false,
-        1000,
-    );
+    let op = ignoring(&mut builder, 1, InjectedFault::Duplicate, false);
     builder.requested(op, Some(ErrorKind::Aborted), 1010);
     builder.end(op, Outcome::RolledBack, None, 1020);
     builder.finds(&[(UnexpectedErrors, 1)]);
