@@ -94,7 +94,7 @@ pub(crate) trait Store: SemaphoreExt + TransactionExt + 'static {
 macro_rules! store {
     (
         $module:ident, $connection:ty, $name:literal,
-        tables: $tables:literal,
+        tables: $tables:expr,
         configure_session: [$($configure_session:literal),*] $(,)?
     ) => {
         mod $module {
@@ -112,7 +112,7 @@ macro_rules! store {
                 const NAME: &'static str = $name;
 
                 fn create_tables(&mut self) -> QueryResult<()> {
-                    self.batch_execute(include_str!($tables))?;
+                    self.batch_execute($tables)?;
                     diesel::delete(collate_files::table).execute(self)?;
                     diesel::delete(collate_hours::table).execute(self)?;
                     diesel::delete(collate_lists::table).execute(self)?;
@@ -282,23 +282,24 @@ macro_rules! store {
     };
 }
 
-// A process that is stopped while it writes makes all others wait until it continues.
+// In WAL mode readers and the writer do not block each other; the mode is stored in the file. A process that is stopped while
+// it writes makes all others wait until it continues.
 store!(
     sqlite, SqliteConnection, "sqlite",
-    tables: "store/sqlite.sql",
+    tables: concat!("PRAGMA journal_mode = WAL; ", include_str!("store/postgres_sqlite.sql")),
     configure_session: ["PRAGMA busy_timeout = 60000", "PRAGMA synchronous = NORMAL"],
 );
 
 #[cfg(feature = "postgres")]
 store!(
     postgres, PgConnection, "postgres",
-    tables: "store/postgres.sql",
+    tables: include_str!("store/postgres_sqlite.sql"),
     configure_session: [],
 );
 
 #[cfg(feature = "mysql")]
 store!(
     mysql, MysqlConnection, "mysql",
-    tables: "store/mysql.sql",
+    tables: include_str!("store/mysql.sql"),
     configure_session: [],
 );
