@@ -12,6 +12,7 @@ pub(crate) mod leader;
 pub(crate) mod lists;
 pub(crate) mod lock_pool;
 pub(crate) mod lock_pool_slots;
+pub(crate) mod locked_tables;
 pub(crate) mod multi_lock;
 pub(crate) mod nesting;
 pub(crate) mod properties;

@@ -40,43 +40,10 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 let mut holder = database.connect();
                 // When it returns, the table is locked.
                 holder.batch_execute(hold).expect(hold);
-                let waiter = {
-                    let lock = lock.clone();
-                    spawn(move || {
-                        Mysql::set_session_limits(&mut conn);
-                        let before = Mysql::session_limits(&mut conn);
-                        let started = Instant::now();
-                        let result = if inside {
-                            Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
-                        } else {
-                            conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                        };
-                        let took = started.elapsed();
-                        assert_eq!(Mysql::session_limits(&mut conn), before);
-                        (conn, result, took)
-                    })
-                };
-                let (mut conn, result, took) = result_of(&waiter);
-                let wanted = lock.clone().wait(Wait::No);
-                let attempt = spawn(move || {
-                    let result = if inside {
-                        let lock = |conn: &mut MysqlConnection| conn.try_lock_object(&wanted);
-                        Mysql::in_transaction(&mut conn, lock)
-                    } else {
-                        let tried = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
-                        tried.map(|done| done.is_some())
-                    };
-                    (conn, result)
-                });
-                let (mut conn, tried) = result_of(&attempt);
-                assert!(!tried.expect("an answer"));
-                let error = result.expect_err("the table is locked");
-                assert!(
-                    error.is_timeout(),
-                    "{hold}, {ids}, {retention:?}: {error:?}"
-                );
-                assert!(took >= limit, "{took:?} is too early");
-                // One who waits for ever is noticed by `result_of`; this is one second more than is promised.
+                Mysql::set_session_limits(&mut conn);
+                let (mut conn, took) =
+                    behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(conn, &lock, limit, inside);
+                // A wait without end is detected by `result_of`. This is one second more than is promised.
                 let most = limit + Duration::from_secs(4);
                 assert!(
                     took <= most,
@@ -123,9 +90,9 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
             // When it returns, the tables are locked.
             holder.batch_execute(hold).expect(hold);
             let waiter = spawn(move || {
-                let ended = behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<
-                    Mysql,
-                >(&mut conn, &semaphore, limit, inside);
+                let ended = behaviour::locked_tables::slot_tries_and_waits_end::<Mysql>(
+                    &mut conn, &semaphore, limit, inside,
+                );
                 (conn, ended)
             });
             let (mut conn, ended) = result_of(&waiter);

@@ -1,7 +1,7 @@
 //! Waits that end in time, and the limits of the session.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
@@ -35,38 +35,8 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 &mut holder,
                 "LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE",
             );
-            let waiter = {
-                let lock = lock.clone();
-                spawn(move || {
-                    let before = Postgres::session_limits(&mut conn);
-                    let started = Instant::now();
-                    let result = if inside {
-                        Postgres::in_transaction(&mut conn, |conn| conn.lock_object(&lock))
-                    } else {
-                        conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
-                    };
-                    let took = started.elapsed();
-                    assert_eq!(Postgres::session_limits(&mut conn), before);
-                    (conn, result, took)
-                })
-            };
-            let (mut conn, result, took) = result_of(&waiter);
-            let error = result.expect_err("the table is locked");
-            assert!(error.is_timeout(), "{retention:?}: {error:?}");
-            assert!(took >= limit, "{took:?} is too early");
-            let wanted = lock.clone().wait(Wait::No);
-            let attempt = spawn(move || {
-                let result = if inside {
-                    let lock = |conn: &mut PgConnection| conn.try_lock_object(&wanted);
-                    Postgres::in_transaction(&mut conn, lock)
-                } else {
-                    let done = conn.try_with_object_lock(&wanted, |_| Ok::<_, Error>(()));
-                    done.map(|done| done.is_some())
-                };
-                (conn, result)
-            });
-            let (mut conn, locked) = result_of(&attempt);
-            assert!(!locked.expect("an answer"));
+            let (mut conn, _) =
+                behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(conn, &lock, limit, inside);
             Postgres::sql(&mut holder, "ROLLBACK");
             conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                 .expect("free again");
@@ -89,7 +59,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
             "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE",
         );
         let waiter = spawn(move || {
-            behaviour::waiting::slot_tries_and_waits_end_while_a_table_is_locked::<Postgres>(
+            behaviour::locked_tables::slot_tries_and_waits_end::<Postgres>(
                 &mut conn, &semaphore, limit, inside,
             );
             conn
@@ -102,7 +72,7 @@ fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
     }
 }
 
-/// What sets limits, locks, and sets them back is ended.
+/// The message that sets limits, locks and restores the limits is cancelled.
 #[test]
 fn limits_are_restored_when_the_statement_is_cancelled() {
     for retention in [Retention::Kept, Retention::Transient] {
