@@ -1,6 +1,6 @@
 //! The time that connections spend in COMMIT.
 //!
-//! Whoever writes waits there for the disk, with a lock or without, for milliseconds that vary by more
+//! A transaction that writes waits there for the disk, with a lock or without, for milliseconds that vary by more
 //! than a lock takes. What the lock adds to a writing closure shows in the rest of the cycle.
 
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Uncontended: rounds of each variant, and how long one is.
     pub(crate) rounds: usize,
     pub(crate) round: Duration,
-    /// The same for eight connections on one id.
+    /// Rounds for eight connections on one id, and how long one is.
     pub(crate) contended_rounds: usize,
     pub(crate) contended_round: Duration,
     /// Cycles under an old snapshot, by variant.

@@ -57,7 +57,7 @@ pub(crate) fn figure<const N: usize>(
 }
 
 /// Each round begins with another variant, and every second one goes backwards: what a variant leaves to
-/// be done behind it (a flush, a vacuum) does not always meet the same one.
+/// be done behind it (a flush, a vacuum) does not always fall into the time of one other variant.
 pub(crate) fn order(variants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..variants).map(move |step| {
         let step = if round.is_multiple_of(2) {

@@ -17,7 +17,7 @@ pub(crate) enum Design {
     Tokens,
     /// The slot table of version 4: a transaction that locks a free row and skips locked ones, and updates it.
     Rows,
-    /// Solid Queue's: one row per semaphore, counted down and up. Nobody knows who holds what.
+    /// Solid Queue's: one row per semaphore, counted down and up. It does not record the holders.
     Counter,
     /// `ShedLock`'s upsert: one permit.
     Upsert,

@@ -21,7 +21,7 @@ pub(crate) trait Statement: 'static {
     const MYSQL: &'static str;
 }
 
-/// The same on both, or first PostgreSQL's.
+/// One statement for both servers, or that of PostgreSQL and that of MySQL.
 macro_rules! statements {
     ($($name:ident = $postgres:literal $(, $mysql:literal)?;)*) => {$(
         pub(crate) struct $name;

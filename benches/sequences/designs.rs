@@ -12,7 +12,7 @@ pub(crate) enum Design {
     Ours,
     /// One statement that changes the row and returns the number.
     UpdateReturning,
-    /// The same, where the row may be missing.
+    /// One statement that inserts or changes the row and returns the number.
     UpsertReturning,
     /// A read that locks, then a change.
     ForUpdate,

@@ -64,15 +64,15 @@ impl Nodes {
     }
 }
 
-/// A database on all nodes. It stays: on Group Replication a DROP beside what another member still has to apply ends the
-/// whole group.
+/// A database on all nodes. It stays: on Group Replication a DROP beside what another member still has to apply ends
+/// the whole group.
 pub(crate) struct Database {
     pub(crate) nodes: Nodes,
     name: String,
 }
 
 impl Database {
-    /// The same with this crate's tables, which all nodes have.
+    /// A database with the tables of this crate, on all nodes.
     pub(crate) fn migrated(nodes: &Nodes) -> Self {
         let database = nodes.database();
         // Several primaries of Group Replication: all writes of this connection's kind go to one.

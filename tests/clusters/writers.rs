@@ -211,8 +211,8 @@ fn all_nodes_migrate_at_once(nodes: &Nodes) {
     }
 }
 
-/// Both have changed the row. The second to commit is told at COMMIT, by text alone: 1213 on Galera, 3101 or 1180 on
-/// Group Replication.
+/// Both have changed the row. The second to commit gets an error at COMMIT, which is classified by its text: 1213 on
+/// Galera, 3101 or 1180 on Group Replication.
 fn commit_that_lost_is_tried_again(nodes: &Nodes) {
     let database = nodes.database();
     let mut first = database.on(0);

@@ -1,7 +1,7 @@
 //! The client library of MySQL and MariaDB, which Diesel uses.
 //!
-//! libmariadb 3.3.19 and 3.4.9 hand out empty texts to Diesel up to 2.3.14. Here a library that is right is made
-//! to do the same, by one that is loaded before it.
+//! libmariadb 3.3.19 and 3.4.9 return empty texts to Diesel up to 2.3.14. This test loads a library before the correct
+//! one, which makes that one return empty texts too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

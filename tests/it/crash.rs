@@ -14,7 +14,7 @@ use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 
 /// The URL of the server, and the program: by the variables `<name>_CRASH_URL`, `<name>_CRASH_COMMAND`.
-/// Whoever has no such servers says so with `DIESEL_LOCKS_TEST_WITHOUT_CRASHES`.
+/// Without such servers set `DIESEL_LOCKS_TEST_WITHOUT_CRASHES`.
 fn server(name: &str) -> Option<(String, String)> {
     if std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_CRASHES").is_some() {
         return None;

@@ -184,7 +184,7 @@ fn said(error: &Error) -> String {
     texts.join(": ")
 }
 
-/// The owner of the tables migrates; the application's user is refused, and told so.
+/// The owner of the tables can migrate, and the application's user gets an error.
 fn only_the_owner_migrates<W: Wrapper>(owner: impl FnOnce(&W::Inner) -> W)
 where
     WrappedBackend<W>: Backend,

@@ -62,7 +62,7 @@ fn unresponsive_database_does_not_delay_other_renewers() {
     behaviour::slots::renewers::unresponsive_database_does_not_delay_other_renewers::<Postgres>();
 }
 
-/// Errors in the server's language are told apart all the same.
+/// Errors are classified in the server's language too.
 #[test]
 fn german_error_messages_are_classified() {
     if knows_no_german() {
@@ -147,7 +147,7 @@ fn with_object_lock_reads_fresh_at_any_level_of_the_session() {
     }
 }
 
-/// At a higher level than READ COMMITTED who waits for another's migration would not see it afterwards.
+/// Above READ COMMITTED a session that has waited for another's migration would not see it.
 #[test]
 fn concurrent_migrations_succeed_at_any_default_level() {
     for level in ["repeatable read", "serializable"] {

@@ -116,7 +116,7 @@ fn a_deferred_transaction_that_locks_first_reads_fresh() {
     assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
 }
 
-/// Connections with a cache in common are told so at once, by another error and without the busy handler.
+/// Connections that share a cache get another error, at once and without the busy handler.
 #[test]
 fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
     let database = Sqlite::new();

@@ -27,7 +27,7 @@ pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> 
     command
 }
 
-/// Keeps from the command what the outer cargo told this program about its own package.
+/// Removes the variables with which the outer cargo describes the package of this program.
 pub(crate) fn forget_own_package(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let own =

@@ -29,9 +29,9 @@ impl Clock {
         command
             .env("LD_PRELOAD", &self.library)
             .env("FAKETIME_TIMESTAMP_FILE", &self.file)
-            // For how many seconds the server goes on with what it has read; without, it reads all the time.
+            // The seconds for which the server uses what it has read. Without it, the server reads at every call.
             .env("FAKETIME_CACHE_DURATION", "1")
-            // Time that is waited for is not the clock's.
+            // Waits are measured by the monotonic clock.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 }

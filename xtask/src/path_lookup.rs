@@ -111,7 +111,7 @@ pub(crate) fn oracle_mysql() -> Option<MysqlServer> {
     (!is_mariadb).then_some(MysqlServer::Mysql { server, base: None })
 }
 
-/// The library by which a program can be told another time.
+/// The library that gives a program another time.
 ///
 /// The one for programs with threads: with the other one, a thread that looks at the clock while another one reads the
 /// file sees a time that is off by a second.

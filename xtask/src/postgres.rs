@@ -37,7 +37,7 @@ pub(crate) fn start(
     start_program(&programs, run_dir, cleanup, role)
 }
 
-/// The same with the programs of this directory.
+/// Starts a server with the programs of this directory.
 pub(crate) fn start_program(
     programs: &Path,
     run_dir: &RunDir,

@@ -114,7 +114,7 @@ impl Release {
         cache().join(self.name())
     }
 
-    /// Whether it can be had from packages.
+    /// Whether packages of it are available.
     pub(crate) fn is_available(self) -> bool {
         self.directory().exists()
             || (path_lookup::find("apt-get").is_some() && Path::new(KEYS).exists())

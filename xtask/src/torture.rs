@@ -181,7 +181,7 @@ fn add_server_options(command: &mut Command, server: Option<&Server>, clock: Opt
     let Some(clock) = clock else {
         return;
     };
-    // A server that is not ours has a clock that is not ours.
+    // The clock of a server that is not private can't be set.
     if server.is_none_or(|server| server.kill.is_some()) {
         command.arg("--clock").arg(&clock.file);
     }

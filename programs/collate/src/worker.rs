@@ -66,7 +66,7 @@ fn pause() {
     thread::sleep(Duration::from_millis(rand::rng().random_range(PAUSE_MS)));
 }
 
-/// Takes a list. Each slot starts its search at another list, so that workers rarely compete for the same one.
+/// Takes a list. Each slot starts its search at another list, so that workers rarely compete for one list.
 fn next_list<C: Store>(slot: &mut LeasedSlot<'_, C>) -> Result<Option<List>> {
     let fence = slot.fence();
     let mut lists = slot.conn.queued(fence, CHOICE)?;

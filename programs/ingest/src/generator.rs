@@ -1,5 +1,5 @@
-//! Generates documents from the seed, the number of documents and the number of ids alone, so that every process
-//! generates the same ones, and a second run can finish the first.
+//! Generates documents from the seed, the number of documents and the number of ids alone, so that all processes
+//! generate equal documents, and a second run can finish the first.
 
 use std::fmt::Write;
 

@@ -70,7 +70,7 @@ pub(crate) fn read_only_connection_is_a_typed_error<B: Backend>() {
     assert_eq!(B::counter(&mut conn, 0), 0, "the connection stays usable");
 }
 
-/// One that has read before the lock, at a level at which it goes on seeing what it saw.
+/// The transaction has read before the lock, at a level with one snapshot.
 pub(crate) fn a_stale_transaction_is_refused<B: Backend>() {
     let database = B::new();
     for retention in [Retention::Transient, Retention::Kept] {

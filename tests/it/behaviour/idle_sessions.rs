@@ -73,8 +73,8 @@ fn sleeper<B: Backend>(
     (wake, sleeps)
 }
 
-/// Who waits for what the neighbour has, waits as long as asked for; all others do not notice. With one
-/// writer, all who write wait.
+/// A waiter for what the idle session holds waits as long as its request says, and no other session is delayed. With
+/// one writer, all writers wait.
 pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
     let database = Arc::new(B::new());
     let mut conn = database.connect();
@@ -101,7 +101,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
         } else {
             let others = others.clone();
             let name = ours.clone();
-            // On a thread: who waits for the sleeper waits for the end of this test.
+            // On a thread, because a session that waits for the idle one would otherwise block this test.
             let resume = spawn(move || {
                 timeout_holds_through_a_stalled_connection(|wait| {
                     conn.acquire_slot(&single_slot(), one_hour(), wait)

@@ -79,7 +79,7 @@ fn granted<T>(result: Option<T>, what: &str) -> Result<T, TestCaseError> {
     result.ok_or_else(|| TestCaseError::fail(format!("not free: {what}")))
 }
 
-/// Refusals in an open transaction, which goes on to write and to commit.
+/// Refusals in an open transaction, which then writes and commits.
 fn refused_in_a_transaction<B: Backend>(
     conn: &mut B::Conn,
     refuse: impl FnOnce(&mut B::Conn) -> TestCaseResult,

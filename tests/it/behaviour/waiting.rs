@@ -123,13 +123,13 @@ pub(crate) fn transaction_survives_a_timeout<B: Backend>() {
     }
 }
 
-/// Each holder lets go soon, and another gets it: the time asked for is for all of them together.
+/// Each holder soon releases the lock, and another acquires it: the limit applies to all of them together.
 pub(crate) fn timeout_holds_while_the_lock_changes_hands<B: Backend>() {
     timeout_holds_through_a_stalled_connection::<B>(6, [20, 100], 3, GRACE);
 }
 
-/// Each holder has it for less than the shortest limit of a single wait: who is unlucky often must not wait on. Not through
-/// a pooler, where they would wait for its sessions.
+/// Each holder holds the lock for less than the shortest limit of a single wait, and a waiter that misses it often must
+/// still time out. Not through a pooler, where the waiters would wait for its sessions.
 pub(crate) fn timeout_holds_while_the_lock_changes_hands_quickly<B: Backend>() {
     timeout_holds_through_a_stalled_connection::<B>(60, [5, 1], 10, GRACE * 2);
 }

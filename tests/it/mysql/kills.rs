@@ -146,7 +146,7 @@ fn statements(script: &str) -> Vec<String> {
     statements.map(str::to_owned).collect()
 }
 
-/// All columns and indices of the crate's tables.
+/// All columns and indexes of the tables of this crate.
 fn tables(conn: &mut MysqlConnection) -> String {
     Mysql::sql(conn, "SET SESSION group_concat_max_len = 100000");
     let columns = words(

@@ -144,8 +144,8 @@ fn wait_outlasts_innodb_lock_wait_timeout(database: &Arc<Mysql>) {
     }
 }
 
-/// A purge reads all rows first, and a limit of the session's may end that in the middle. The statement, sent again, would
-/// wait for ever.
+/// A purge reads all rows first, and a limit of the session may end that statement. If it were sent again, it would
+/// wait forever.
 #[test]
 fn purge_does_not_hang_after_a_statement_timeout() {
     let database = Mysql::new();

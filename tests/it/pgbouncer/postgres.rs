@@ -68,7 +68,7 @@ mod two_server_connections {
     }
 }
 
-/// What one session of the server's has beside what every session has.
+/// The state of a server session that differs from that of a new one.
 fn leftovers(conn: &mut PgConnection) -> String {
     words(
         conn,
@@ -194,12 +194,12 @@ fn named_prepared_statement_may_run_another_statement() {
     assert_eq!(answer, Ok(7), "what we have asked for");
 }
 
-/// The number of the server's session.
+/// The number of the server session.
 fn pid(conn: &mut PgConnection) -> i64 {
     Postgres::number(conn, "SELECT pg_backend_pid()")
 }
 
-/// Who waits at the pooler has not asked the server yet, and the time of a wait is the server's.
+/// A request that waits at the pooler has not reached the server, which measures the limit of the wait.
 #[test]
 fn exhausted_pool_blocks_new_requests() {
     let database = Postgres::new();

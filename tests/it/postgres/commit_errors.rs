@@ -31,7 +31,7 @@ fn error_before_commit_is_returned_unchanged() {
     let error = result.expect_err("as told");
     assert!(matches!(error, Error::Database(_)), "{error:?}");
     assert_eq!(Postgres::counter(&mut conn, 0), before, "rolled back");
-    // The same with another transaction in the place of ours.
+    // A statement has replaced this crate's transaction with another one.
     for statements in ["ROLLBACK", "ROLLBACK; BEGIN"] {
         let result = conn.run_transaction(TransactionOptions::new(), |conn| {
             conn.batch_execute(statements)?;

@@ -217,8 +217,8 @@ fn no_advisory_lock_outlives_its_request() {
     assert_eq!(kept_held(&mut conn), "");
 }
 
-/// Whoever waits has read a key. When that comes free the row may be gone, or be another with another
-/// key, which somebody holds.
+/// A waiter has read a key. When its lock is released, the row may be deleted, or a new row with another key may be
+/// locked.
 #[test]
 fn waiter_waits_for_the_new_row_after_a_purge() {
     for wanted in [Retention::Transient, Retention::Kept] {
@@ -332,8 +332,7 @@ fn two_concurrent_purges_lose_no_update() {
     assert_eq!(kept_held(&mut conn), "");
 }
 
-/// The numbers start over after 2^32 rows; of two ids that then have the same one, each excludes the
-/// other, and nobody waits for ever.
+/// The keys start over after 2^32 rows. Two ids with one key exclude each other, and no waiter waits forever.
 #[test]
 fn two_rows_with_the_same_key_share_a_lock() {
     let database = Arc::new(Postgres::new());

@@ -97,7 +97,7 @@ fn server_timeout_ends_an_idle_transaction() {
     );
 }
 
-/// Nobody who waits gets an error from the server, which would stand in its log.
+/// A wait causes no error on the server, which would write it to its log.
 #[test]
 fn waiting_writes_nothing_to_the_server_log() {
     let database = Arc::new(Postgres::new());

@@ -37,10 +37,10 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     const ENGINE: &'static str = Self::NAME;
     /// One writer for the whole database: different ids wait for each other, and nothing can deadlock.
     const ONE_WRITER: bool;
-    /// Whether rolling back to a savepoint frees a transient lock taken after it. `None`: on InnoDB it
-    /// depends on whether an earlier row of the id has been cleared away already.
+    /// Whether rolling back to a savepoint releases a transient lock acquired after it. `None`: on InnoDB that depends
+    /// on whether an earlier row of the id has been purged.
     const SAVEPOINT_FREES_TRANSIENT: Option<bool>;
-    /// The same for a kept lock, in a transaction that has written before.
+    /// Whether that releases a kept lock, in a transaction that has written before.
     const SAVEPOINT_FREES_KEPT: Option<bool>;
 
     /// At the end of a SELECT: locks its rows for all but other readers of this kind.
@@ -68,7 +68,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         let _ = conn;
     }
 
-    /// Whether a connection can be had.
+    /// Whether a connection can be established.
     fn is_reachable(url: &str) -> bool {
         <Self::Conn as diesel::Connection>::establish(url).is_ok()
     }
@@ -127,7 +127,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// The rows of `diesel_locks_slots`.
     fn slots(conn: &mut Self::Conn) -> Slots;
 
-    /// The rows of all tables of the crate's.
+    /// The rows of all tables of this crate.
     fn tables(conn: &mut Self::Conn) -> Tables;
 
     /// Begins a transaction in which `lock_object` works, runs `work`, commits.
@@ -161,7 +161,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// The session's own limits on waiting, as text.
     fn session_limits(conn: &mut Self::Conn) -> String;
 
-    /// With what else this crate's transactions change in the session and set back.
+    /// The limits, and what else transactions of this crate change in the session and restore.
     fn session(conn: &mut Self::Conn) -> String {
         Self::session_limits(conn)
     }
@@ -178,7 +178,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Sets the session's default isolation level as high as it goes.
     fn serializable(conn: &mut Self::Conn);
 
-    /// Reverts the last migration of the crate's.
+    /// Reverts the last migration of this crate.
     fn revert_last_migration(conn: &mut Self::Conn);
 
     /// Reverts all of them.
@@ -225,7 +225,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         Self::pool_with(url, size, Duration::from_secs(10), first)
     }
 
-    /// The same, whose `get` waits so long.
+    /// A pool whose `get` waits this long.
     fn pool_with(
         url: &str,
         size: u32,

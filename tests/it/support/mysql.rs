@@ -223,7 +223,7 @@ impl Backend for Mysql {
         result
     }
 
-    /// A deadlock with one who has done more, so that the victim is certain.
+    /// A deadlock with a transaction that has changed more rows, so that InnoDB aborts this one.
     fn abort_transaction(conn: &mut MysqlConnection, mut other: MysqlConnection) {
         let lock = |id| format!("SELECT n FROM counters WHERE id = {id} FOR UPDATE");
         Self::number(conn, &lock(2));

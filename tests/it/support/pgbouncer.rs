@@ -149,7 +149,7 @@ fn start(directory: &Path, configuration: &str) -> Child {
         .expect("a shell")
 }
 
-/// Everybody comes in, as the user of the server's URL.
+/// Every client may connect, as the user in the server's URL.
 fn configuration(server: &str, port: u16, pool: u32, settings: &str) -> String {
     let (_, rest) = server.split_once("://").expect("a URL");
     let (authority, database) = rest.split_once('/').expect("a database");
@@ -183,7 +183,7 @@ fn configuration(server: &str, port: u16, pool: u32, settings: &str) -> String {
     )
 }
 
-/// Whether it is 1.21 or newer. Then it is told not to, so that the tests mean the same with every version.
+/// Whether it is 1.21 or newer. The tests then disable it, so that all versions behave alike.
 fn tells_prepared_statements_apart() -> bool {
     let output = Command::new(program()).arg("--version").output();
     let output = output.expect("it says its version").stdout;

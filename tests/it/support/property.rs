@@ -58,7 +58,7 @@ pub(crate) struct Sessions<B: Backend> {
     pub(crate) other: B::Conn,
 }
 
-/// The same on one database, whose tables are empty at the beginning of each case.
+/// Checks a property on one database, whose tables are empty at the beginning of each case.
 pub(crate) fn check_property_on<B: Backend, S: Strategy>(
     cases: u32,
     inputs: &S,

@@ -25,7 +25,7 @@ pub(crate) fn roll_back<C: Connection>(conn: &mut C) {
     C::TransactionManager::rollback_transaction(conn).expect("rollback");
 }
 
-/// A thread that holds a lock until it is told to release it.
+/// A thread that holds a lock until [`release`](Self::release) is called.
 pub(crate) struct Holder {
     release: Sender<()>,
     thread: JoinHandle<()>,
@@ -37,7 +37,7 @@ impl Holder {
         Self::with_outcome::<B>(database, lock, Ok(()))
     }
 
-    /// The same, with the outcome of the closure.
+    /// [`acquire`](Self::acquire) with the outcome of the closure.
     pub(crate) fn with_outcome<B: Backend>(
         database: &Arc<B>,
         lock: impl Into<HeldLock>,

@@ -23,7 +23,7 @@ pub(crate) trait Wrapper: Sized + Send + Sync + 'static {
     /// How many sessions can wait in the server at the same time: others wait on the way.
     const SESSIONS: i64 = i64::MAX;
 
-    /// Ends all sessions of the database's.
+    /// Ends all sessions of the database.
     fn disconnect_sessions(&self, database: &Self::Inner) {
         database.disconnect_sessions();
     }

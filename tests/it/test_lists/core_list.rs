@@ -95,7 +95,7 @@ macro_rules! core_tests {
                 fences::{
                     expired_lease_is_lost_when_a_transaction_holds_the_slot,
                 fences_grow_and_never_repeat,
-                fences_survive_purge_and_a_clock_that_was_set_back,
+                fences_survive_purge_and_a_clock_that_jumps_backwards,
                 fences_grow_between_slots_after_the_clock_was_set_back,
                 fences_grow_over_a_slot_above_the_permits,
                 fences_grow_over_a_slot_that_was_purged,

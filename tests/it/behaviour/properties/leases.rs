@@ -142,7 +142,7 @@ pub(crate) fn property_purge_age<B: Backend>() {
             prop_assert_eq!(B::tables(other), after);
             return Ok(());
         }
-        // The clock goes on meanwhile.
+        // Time passes meanwhile.
         let purged = result?;
         if age < asked && asked.saturating_sub(age) < Duration::from_secs(60) {
             prop_assert!(purged <= 1);

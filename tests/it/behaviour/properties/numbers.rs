@@ -145,7 +145,8 @@ pub(crate) fn property_sequence_name<B: Backend>() {
     );
 }
 
-/// Three draws, which differ in where they would start: the numbers that arithmetic without limits gives, or an error when there are none.
+/// Three draws, which differ in where they would start: the numbers that arithmetic without limits gives, or an error
+/// when there are none.
 pub(crate) fn property_drawn_numbers<B: Backend>() {
     let counts = || prop_oneof![0..5_u32, numbers_around(vec![0, u32::MAX])];
     let starts = || {
@@ -174,7 +175,7 @@ pub(crate) fn property_drawn_numbers<B: Backend>() {
             let drawn = in_own_transaction::<B, _>(one, |one| {
                 let drawn = one.next_numbers(&sequence, count);
                 outcome = is_right(&drawn, &some, first, last, count);
-                // The transaction goes on, whatever came of it.
+                // The transaction continues, whatever the outcome.
                 one.next_number(&bystander)?;
                 Ok(drawn.ok())
             })?;

@@ -20,8 +20,8 @@ fn deadlock() -> Error {
     }
 }
 
-/// Runs a transaction that fails so many times, and then no more: how often it was tried, and what came of it.
-/// Each attempt is told its number, and no failed one leaves anything behind.
+/// Runs a transaction that fails this many times and then succeeds. Returns the number of attempts and the result.
+/// Checks that each attempt gets its number, and that a failed one leaves nothing behind.
 fn run<B: Backend>(
     Sessions { one, other }: &mut Sessions<B>,
     retry: RetryPolicy,
@@ -88,8 +88,7 @@ fn extreme_retry_policies_run_or_are_refused<B: Backend>() {
             let retry = RetryPolicy::max_attempts(attempts)
                 .max_elapsed(within)
                 .backoff(first, longest);
-            // Fails as often as it may be tried, or succeeds at once; never so often that it would have to sleep
-            // for as long as it was told to.
+            // Fails in all attempts if the pauses are short, and otherwise succeeds at once.
             let sleeps = first.min(longest) > Duration::from_millis(1) && within > Duration::ZERO;
             let failures = if sleeps { 0 } else { MANY };
             let (tried, result) = run(sessions, retry, failures)?;
@@ -107,7 +106,7 @@ fn extreme_retry_policies_run_or_are_refused<B: Backend>() {
             prop_assert!(tried <= attempts);
             if tried <= failures {
                 prop_assert!(refused(result)?.is_deadlock());
-                // It gave up before the last attempt only if the time was up.
+                // There were fewer attempts than allowed only if the time was up.
                 prop_assert!(
                     tried == attempts || within < Duration::from_secs(10),
                     "{} tried",

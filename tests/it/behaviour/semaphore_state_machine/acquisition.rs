@@ -127,7 +127,7 @@ impl<B: Backend> System<B> {
         self.note_hold(on, semaphore, &held.unwrap_or(open), undone);
     }
 
-    /// Whoever had a lease on the held slot that has ended has lost it.
+    /// The holder of an expired lease on the held slot has lost it.
     fn note_hold(&mut self, on: usize, semaphore: usize, held: &BTreeSet<i32>, undone: bool) {
         let (before, seen) = (self.model.view(on), B::slots(self.conn(on)));
         let cleared: Vec<_> = seen

@@ -32,7 +32,7 @@ impl<B: Backend> System<B> {
         let rows = B::slots(self.sessions.witness());
         for number in missing {
             let key = key(semaphore, number);
-            // That of a slot that was granted at once is checked by whoever was granted it.
+            // The row of a slot that was granted at once is checked with its grant.
             let seen = rows.get(&key).unwrap_or_else(|| panic!("no row {key:?}"));
             let new = SlotRow {
                 token: None,

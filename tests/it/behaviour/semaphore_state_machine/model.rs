@@ -177,7 +177,7 @@ impl Model {
         [on].into_iter().chain(0..SESSIONS).find(can)
     }
 
-    /// The same for all rows of the semaphore.
+    /// A session that can change all rows of the semaphore without waiting for another.
     pub(super) fn session_able_to_change_all(&self, semaphore: usize, on: usize) -> Option<usize> {
         let of = |key: &&Key| key.0 == NAMES[semaphore];
         let can = |on: &usize| {

@@ -14,14 +14,14 @@ pub(super) const SESSIONS: usize = 3;
 /// How many semaphores there are.
 pub(super) const SEMAPHORES: usize = 2;
 
-/// How a slot is asked for by somebody who does not want to wait.
+/// How a slot is requested without waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// By the methods that `try_`.
+    /// By a method with `try_`.
     Try,
-    /// By those that wait, told not to.
+    /// By a method that waits, with `Wait::No`.
     WaitNo,
-    /// By those that wait, for no time.
+    /// By a method that waits, with a limit of zero.
     WaitZero,
 }
 

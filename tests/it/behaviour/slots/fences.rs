@@ -35,8 +35,8 @@ pub(crate) fn fences_grow_and_never_repeat<B: Backend>() {
     }
 }
 
-/// The clock of the database is set back while the rows are gone.
-pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
+/// The database's clock jumps backwards while there are no rows.
+pub(crate) fn fences_survive_purge_and_a_clock_that_jumps_backwards<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let slot = acquire::<B>(&mut conn, &single_slot());
@@ -54,7 +54,7 @@ pub(crate) fn fences_survive_purge_and_a_clock_that_was_set_back<B: Backend>() {
     assert!(other.fence() > fence, "new rows begin above");
 }
 
-/// What the row looks like when the clock has been set back since the grant of the slot.
+/// Makes the row look as if the clock had jumped backwards after the grant of the slot.
 fn grant_at<B: Backend>(conn: &mut B::Conn, unit: i64, semaphore: &Semaphore, number: u32) -> i64 {
     let fence = unit << 17 | i64::from(number);
     let name = semaphore.name();

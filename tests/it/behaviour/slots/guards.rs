@@ -137,7 +137,7 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
         assert!(started.elapsed() < LONG, "callbacks are called");
         std::thread::yield_now();
     }
-    // Who asks late is told at once.
+    // A receiver that is created afterwards receives at once.
     assert_eq!(guard.lost().try_recv(), Ok(()));
     drop(guard);
     assert_eq!(called.load(Ordering::SeqCst), 2, "once each");

@@ -91,7 +91,7 @@ pub(crate) fn releasing_twice_or_with_a_forged_token_changes_nothing<B: Backend>
     // Two slots, one held.
     let again = acquire::<B>(&mut conn, &two);
     assert!(is_full::<B>(&mut conn, &two));
-    // Another process goes on with the parts.
+    // Another process continues with the parts.
     let mut handed_on = Slot::from_parts("two", again.number(), again.token(), again.fence());
     conn.renew_slot(&mut handed_on, HOUR).expect("ours");
     conn.release_slot(handed_on).expect("ours");

@@ -104,7 +104,8 @@ pub(crate) fn fewer_permits_count_renewing_transactions<B: Backend>() {
     B::in_transaction(&mut conn, |conn| {
         conn.renew_slot(&mut high, super::HOUR)?;
         let tried = other.try_acquire_slot(&of(1), one_hour());
-        // From the commit on there would be two. Where there is one writer, who asks does not get through to it.
+        // There would be two holders after the commit. With one writer, the request waits for the transaction and times
+        // out.
         if B::ONE_WRITER {
             let error = tried.expect_err("somebody writes");
             assert!(error.is_timeout(), "{error:?}");
@@ -202,7 +203,7 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
             let error = result.expect_err("unusable");
             assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
         }
-        // Nobody has handed such a slot on; the transaction goes on all the same.
+        // Such a slot can't have been granted. The transaction stays usable.
         let mut forged = Slot::from_parts(name, 1, uuid::Uuid::nil(), 0);
         B::in_transaction(&mut conn, |conn| {
             for result in [

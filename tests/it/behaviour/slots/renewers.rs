@@ -71,7 +71,7 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
     for guard in guards {
         assert!(guard.release().expect_err("released").is_slot_lost());
     }
-    // The renewer goes on.
+    // The renewer continues to work.
     let next = guarded::<B>(&ours, &many, &one_hour());
     assert!(next.is_held());
     next.release().expect("ours");

@@ -162,11 +162,11 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
     for _ in 0..3 {
         let _ = acquire::<B>(&mut long, &all[1]);
     }
-    // Shorter than anybody's patience.
+    // Shorter than any limit of the test.
     B::set_short_lock_timeout(&mut conn);
     let purged = conn.purge_slots(Duration::ZERO);
     if B::ONE_WRITER {
-        // Who writes is waited for by whoever wants to.
+        // With one writer the purge waits for the other writer, and times out.
         let error = purged.expect_err("somebody writes");
         assert!(error.is_timeout(), "{error:?}");
         roll_back(&mut long);
@@ -179,7 +179,7 @@ pub(crate) fn purge_waits_for_no_open_transaction<B: Backend>() {
     assert_eq!(slots::<B>(&mut conn), 3);
 }
 
-/// Who stands still in the middle of adding or removing slots keeps nobody beyond the time asked for.
+/// A session that stalls while it adds or removes slots delays no request beyond its limit.
 pub(crate) fn acquire_timeout_holds_while_a_resize_is_stalled<B: Backend>() {
     let database = Arc::new(B::new());
     let mut still = database.connect();

@@ -30,7 +30,7 @@ fn sees_what_is_committed<B: Backend>(
 
 pub(crate) fn isolation_level_applies_to_one_transaction<B: Backend>() {
     if B::ONE_WRITER {
-        // One level; whoever writes keeps others from writing.
+        // There is one level, and one writer.
         let database = B::new();
         let mut conn = database.connect();
         let transaction = TransactionOptions::new().isolation(IsolationLevel::Serializable);
@@ -132,7 +132,7 @@ pub(crate) fn read_only_transaction_writes_nothing_and_restores_the_session<B: B
     let mut conn = database.connect();
     let mut other = database.connect();
     let read_only = TransactionOptions::new().read_only();
-    // It does not wait for whoever writes.
+    // It does not wait for a writer.
     other
         .run_transaction(TransactionOptions::new(), |other| {
             B::count_up(other, 0);

@@ -274,7 +274,7 @@ pub(crate) fn lock_timeouts_are_retried_on_request<B: Backend>() {
         let mut attempts = 0;
         let result = conn.run_transaction(transaction, |conn| {
             attempts += 1;
-            // On SQLite whoever holds a lock keeps the transaction from beginning.
+            // On SQLite the transaction can't begin while another one holds a lock.
             if B::ONE_WRITER {
                 return Err(Error::LockTimeout {
                     resource: "a".to_owned(),

@@ -78,8 +78,8 @@ pub(crate) fn shared_readers_that_update_deadlock<B: Backend>() {
     }
 }
 
-/// Transactions of SQLite's that begin by reading. The second is not told to wait: what it has read
-/// would be old.
+/// Two transactions on SQLite that read first. The second is refused at once, because what it has read would be
+/// outdated after a wait.
 fn late_reader_is_refused_at_once<B: Backend>() {
     let database = B::new();
     let [mut first, mut second] = [database.connect(), database.connect()];
