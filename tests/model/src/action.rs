@@ -12,7 +12,7 @@ pub enum Action {
     Tick,
     /// The database's clock is set forward, beyond the end of all leases.
     SetForward,
-    /// It is set back by a tick; leases that have ended may go on.
+    /// It jumps backwards by a tick: an expired lease may become unexpired.
     SetBack {
         /// Whether they do.
         ended_go_on: bool,

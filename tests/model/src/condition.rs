@@ -192,13 +192,13 @@ pub const POSSIBILITIES: [Possibility; 11] = [
             })
         },
     ),
-    // Only when the clock is set back.
+    // Only if the clock jumps backwards.
     ("a lease lasts longer than it was to", |_, state| {
         state.database.rows.iter().any(|row| row.left > LEASE)
     }),
 ];
 
-/// Whether the slot was granted to another since, who has it.
+/// Whether the slot was granted to another process since, which holds it.
 fn taken_over(state: &State, number: usize, token: u8) -> bool {
     let row = &state.database.rows[number];
     row.is_held() && row.owned && row.newest > token

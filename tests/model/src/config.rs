@@ -19,8 +19,8 @@ pub struct Config {
     pub processes: usize,
     /// Holders write, with their fences.
     pub writes: bool,
-    /// Fences of different slots are compared, and the clock is no help: it may have been set back before each
-    /// grant. Otherwise only those of one slot are, which look at no other slot.
+    /// Compares the fences of different slots, with a clock that may have jumped backwards before each grant. Otherwise
+    /// only the fences of one slot are compared, which do not depend on other slots.
     pub fences: bool,
     /// What the database's clock does beside running.
     pub clock: Clock,
@@ -54,7 +54,7 @@ impl Config {
         ..Self::SLOTS
     };
 
-    /// The same with one thing done wrong.
+    /// This configuration with a deliberate mistake.
     #[must_use]
     pub const fn with(self, mutant: Mutant) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Config {
         }
     }
 
-    /// The same with another clock and so many processes.
+    /// This configuration with another clock and number of processes.
     #[must_use]
     pub const fn at(self, clock: Clock, processes: usize) -> Self {
         Self {
@@ -97,7 +97,7 @@ pub enum Clock {
     Steady,
     /// It is also set forward, beyond the end of all leases, as often as you like.
     SetForward,
-    /// It is also set back, by a tick, as often as you like.
+    /// It also jumps backwards, by a tick, any number of times.
     SetBack,
 }
 
@@ -127,9 +127,9 @@ pub enum Mutant {
     ProcessClock,
     /// `semaphore/fence.rs`, `next`: the clock alone.
     FenceByClock,
-    /// `semaphore/fence.rs`, `next`: one more than the slot's own fence, or the clock, which was set back.
+    /// `semaphore/fence.rs`, `next`: one more than the slot's own fence, or the clock, which has jumped backwards.
     FenceOfOwnSlot,
-    /// `engine/slot_resize.rs`, `slots_to_delete`: deleted rows leave no fence behind, and the clock is set back.
+    /// `engine/slot_resize.rs`, `slots_to_delete`: deleted rows leave no fence behind, and the clock jumps backwards.
     PurgeForgetsFences,
     /// Every `expires_us <= now`: a slot is free only after its release, even if its lease has expired.
     ExpiryIgnored,

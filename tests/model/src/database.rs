@@ -282,8 +282,8 @@ impl Database {
         }
     }
 
-    /// The clock is set back by a tick: leases last longer. One that has ended may go on, if it ended within
-    /// that tick.
+    /// The clock jumps backwards by a tick: leases last longer. A lease that expired within that tick may become
+    /// unexpired.
     pub fn set_back(&mut self, ended_go_on: bool) -> bool {
         let mut revived = false;
         for row in self.rows.iter_mut().filter(|row| row.present && row.owned) {

@@ -37,7 +37,7 @@ pub enum Renewal {
     Sent(u8),
     /// Executed; what is left of the new lease if it is counted from before it was sent.
     Done(u8),
-    /// Executed: the slot is not ours.
+    /// Executed: the process does not hold the slot.
     Refused,
 }
 

@@ -31,7 +31,7 @@ pub struct Write {
 pub struct State {
     /// The slots.
     pub database: Database,
-    /// Who wants them, in no order.
+    /// The processes that request slots, in no order.
     pub processes: [Process; MOST_PROCESSES],
     /// What the holders of the slot [`WRITTEN`] write to.
     pub resource: Resource,

@@ -11,7 +11,7 @@ const OF_LOWERING: [&str; 2] = [
     "the number is lowered while a slot above it is held",
     "a late renewal above a lowered number makes one holder more",
 ];
-/// Whether a clock is set back shows in nothing else that is asked for.
+/// The only situation that shows whether a clock jumps backwards.
 const OF_SETTING_BACK: &str = "a lease lasts longer than it was to";
 
 /// States, steps between them, depth.

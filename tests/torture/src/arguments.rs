@@ -50,7 +50,7 @@ pub(crate) struct Run {
     /// A program that kills the server, which is started again by somebody else.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) kill_server: Option<PathBuf>,
-    /// The file by which libfaketime is told how far the database's clock is off; PostgreSQL needs none.
+    /// The file from which libfaketime reads the offset of the database's clock; PostgreSQL needs none.
     #[arg(long, value_name = "FILE")]
     pub(crate) clock: Option<PathBuf>,
     /// libfaketime, for SQLite: there the workers have the database's clock.

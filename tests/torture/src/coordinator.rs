@@ -30,7 +30,7 @@ use crate::worker_pool::{FakeClock, WorkerPool};
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
-    // A worker that stands still would outlive this process.
+    // A stopped worker would outlive this process.
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))?;

@@ -121,7 +121,7 @@ impl Drop for Database {
         // The workers have ended, but the server may not have noticed of all of them.
         let drop = match self.engine {
             Engine::Postgres => format!("DROP DATABASE {name} WITH (FORCE)"),
-            // Whoever has used a table in an open transaction holds it up: for a year, if nobody says less.
+            // A transaction that has used a table blocks DROP, by default for a year.
             _ => format!("SET SESSION lock_wait_timeout = 10; DROP DATABASE {name}"),
         };
         if let Err(error) = execute(self.engine, server, &drop) {

@@ -1,4 +1,4 @@
-//! What a worker process is told.
+//! The job of a worker process.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 
-/// What a worker process is told, in a line of JSON on its standard input. It works until that ends.
+/// The job of a worker process, a line of JSON on its standard input. It works until that ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) engine: Engine,

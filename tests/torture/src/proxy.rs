@@ -39,7 +39,7 @@ impl Proxy {
         // It ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A connection that can't be had, on either side, is one that is refused.
+                // A connection that can't be established, on either side, is refused.
                 let _ = accepting.accept(client, server);
             }
         });

@@ -10,8 +10,8 @@ pub(crate) enum Sabotage {
     NoLock,
     /// Resources take every fence.
     NoFence,
-    /// Slots are leased, or held by transactions, as if there were one permit more. SQLite has one writer, so there only
-    /// leases show it.
+    /// Slots are leased, or held by transactions, as if there were one permit more. SQLite has one writer, so there
+    /// only leases show it.
     OverCapacity,
     /// Numbers are drawn in a transaction of their own.
     LeakySequence,
@@ -23,6 +23,6 @@ pub(crate) enum Sabotage {
     LossAsSuccess,
     /// After a panic only the innermost transaction is rolled back.
     LockAfterPanic,
-    /// Fences grow within each slot, and not from slot to slot, as if the clock had been set back between them.
+    /// Fences grow within each slot, and not from slot to slot, as if the clock had jumped backwards between them.
     FencePerSlot,
 }

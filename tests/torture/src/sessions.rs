@@ -1,4 +1,5 @@
-//! What the engines differ in, of statements about sessions and not about data. Raw SQL: none of it is about a table of the application's.
+//! What the engines differ in, of statements about sessions and not about data. Raw SQL: none of it is about a table of
+//! the application's.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -63,7 +64,7 @@ impl Sessions for PgConnection {
     }
 
     fn begin_holding_locks(&mut self) -> QueryResult<()> {
-        // Without it, it waits for as long as somebody else stands still.
+        // Without a limit it would wait as long as a stopped process holds the lock.
         self.batch_execute("SET lock_timeout = '10s'; BEGIN")?;
         for row in wanted_rows() {
             diesel::sql_query("SELECT 1 FROM torture_counters WHERE id = $1 FOR UPDATE")

@@ -1,4 +1,4 @@
-//! The application's tables, and its statements, the same for all engines, in Diesel's DSL.
+//! The application's tables, and its statements for all engines, in Diesel's DSL.
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
@@ -283,8 +283,9 @@ macro_rules! store {
     };
 }
 
-// The server gives up on a client that it does not hear of, and frees what that held: `idle_in_transaction_session_timeout`
-// when it waits for the next statement, `tcp_*` when it waits for an acknowledgement.
+// The server gives up on a client that it does not hear of, and frees what that held:
+// `idle_in_transaction_session_timeout` when it waits for the next statement, `tcp_*` when it waits for an
+// acknowledgement.
 store!(
     PgConnection,
     for_update,

@@ -38,8 +38,9 @@ use operation::Operation;
 use pool::pool;
 use workload::Workload;
 
-/// The process. However it ends, it ends without the exit handlers of C libraries: those of OpenSSL and Kerberos destroy
-/// what another thread of the pool may be using to open a connection to PostgreSQL, and the process would crash.
+/// The process. However it ends, it ends without the exit handlers of C libraries: those of OpenSSL and Kerberos
+/// destroy what another thread of the pool may be using to open a connection to PostgreSQL, and the process would
+/// crash.
 pub(crate) fn main() -> ! {
     // Whatever panics is a finding, and is not to be taken for something that hangs.
     let tell = panic::take_hook();
@@ -89,7 +90,7 @@ fn work<C: Store>(job: Job) -> Result<()> {
             })
         })
         .collect();
-    // Whoever started it closes it, by intent or by its own end.
+    // The coordinator closes it, on purpose or when it ends.
     let _ = stdin().lock().read_to_end(&mut Vec::new());
     context.is_over.store(true, Ordering::SeqCst);
     for thread in threads {

@@ -185,7 +185,7 @@ impl Inner {
             command
                 .env("LD_PRELOAD", &clock.library)
                 .env("FAKETIME_TIMESTAMP_FILE", &clock.file)
-                // One machine has one clock: nobody goes on with what was read before.
+                // The processes of one machine have one clock, so none uses a value that was read before.
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(kill(&mut alive).expect("it is killed"), Ok(()));
 
         let mut ended = shell("exit 3");
-        // It is over, and its status is still there for whoever waits for it.
+        // It has ended, and its status has not been collected.
         let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&ended)), exited).expect("its end");
         let killed = kill(&mut ended).expect("its status");

@@ -1,10 +1,10 @@
 //! From when until when the holder of a leased slot believed that it holds it.
 //!
-//! A lease is counted by the database's clock, from the grant. Its holder counts by the monotonic clock, from before
-//! it asked; so it stops believing before the lease ends, as long as the two clocks go at the same pace. When the
-//! database's clock jumps ahead (also when it had been set back and is set right), leases end early by as much, and the
-//! database may give the slot to another at once: that is what fences are for, and no violation. So a belief is cut at
-//! the first jump after the operation began.
+//! A lease is counted by the database's clock, from the grant. Its holder counts by the monotonic clock, from before it
+//! asked; so it stops believing before the lease ends, as long as the two clocks go at the same pace. When the
+//! database's clock jumps ahead (also when it is corrected after a jump backwards), leases end early by as much, and
+//! the database may give the slot to another at once: that is what fences are for, and no violation. So a belief is cut
+//! at the first jump after the operation began.
 
 use torture_history::{Moment, SlotHeld, Task};
 

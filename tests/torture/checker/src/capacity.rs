@@ -11,7 +11,7 @@ use crate::operation::Operation;
 use crate::run::Run;
 use crate::{Limits, Violation};
 
-/// Somebody who holds a slot, or believes so.
+/// A holder of a slot, or a process that believes that it is one.
 struct Holding<'r, 'a> {
     from: Moment,
     until: Moment,

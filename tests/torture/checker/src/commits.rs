@@ -1,4 +1,4 @@
-//! What took place, by the rows that operations left; and whether that is what their workers were told.
+//! What took place, by the rows that operations left, and whether that was reported to their workers.
 
 use torture_history::{InjectedFault, Op, Outcome, Request, Row, Task, workload_spec};
 

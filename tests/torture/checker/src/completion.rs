@@ -25,7 +25,7 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         }
     }
     for (number, process) in &run.processes {
-        // One that was in an operation is told of there.
+        // A process that was in an operation is reported with the operation.
         if !process.stopped && !limits.killed.contains(number) && !open.contains(number) {
             findings.add(Violation::Hung, || {
                 let Process { worker, pid, .. } = process;

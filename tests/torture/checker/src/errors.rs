@@ -17,7 +17,7 @@ enum Expected {
     WhenCut,
     /// When the run's limits on statements are low.
     WhenLimited,
-    /// The same, of the statements that come after what it asked for was had.
+    /// Like `WhenLimited`, for statements after the requested lock was acquired.
     WhenLimitedInside,
     /// When its transaction could not be committed as a whole.
     AfterInjectedFault,
@@ -63,13 +63,13 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         {
             Expected::Always
         }
-        // A pool is empty while new connections are refused, and its patience ends while its process stands still.
+        // A pool is empty while new connections are refused, and its time-out passes while its process is stopped.
         (ErrorKind::Connection | ErrorKind::Pool, _) => Expected::WhenCut,
         _ => Expected::Never,
     }
 }
 
-/// Whether a task may be refused: when it does not wait. Whoever waits for some time is told that it is over.
+/// Whether a task may be refused: if it does not wait. A wait with a limit times out instead.
 fn may_be_refused(task: &Task) -> bool {
     task.wait_limit() == Some(WaitLimit::No)
 }
@@ -77,7 +77,7 @@ fn may_be_refused(task: &Task) -> bool {
 /// Looks for errors that nothing explains.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     let expectations = Expectations {
-        // A process that goes on finds that the server has ended its transactions.
+        // A process that continues finds that the server has ended its transactions.
         cuts: FaultWindows::of(run, &[], |kind| kind.cuts().then_some(RECOVERY_TIME)),
         has_server: evidence.has_server,
         statements_are_limited: limits.statements_are_limited,

@@ -1,7 +1,7 @@
 //! Leases that were lost although nothing could end them, and those that were believed in beyond their end.
 //!
 //! A lease that is renewed in the background is lost when its process, its connections, the server or the clock fail
-//! for long enough. When none of them did, it has to be there until it is given back. One that is not renewed can't
+//! for long enough. When none of them did, it has to be held until it is released. One that is not renewed can't
 //! have ended before its length has passed since it, or its last renewal, was asked for, unless the clock jumped ahead,
 //! whatever else failed.
 
@@ -34,7 +34,7 @@ fn disturbs(kind: FaultKind, tolerance: Duration) -> Option<Duration> {
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     let tolerance = limits.jump_tolerance;
     let jumps = ClockJumps::of(run, tolerance);
-    // SQLite has one writer: when that stands still, nobody can renew.
+    // SQLite has one writer: while that is stopped, no other process can renew.
     let everybodys: &[FaultKind] = if evidence.has_server {
         &[]
     } else {

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `operation.rs`, `run.rs` | the records of each operation, joined |
 //! | `evidence.rs`, `evidence/` | what the database says |
-//! | `commits.rs` | what took place, and whether that is what the worker was told |
+//! | `commits.rs` | what took place, and whether that was reported to the worker |
 //! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
 //! | `counters.rs`, `order.rs`, `sequences.rs`, `contiguity.rs` | numbers that must be 1 to n, in the order of time |
 //! | `holders.rs`, `believed_holds.rs`, `capacity.rs`, `fences.rs` | who held what, when |

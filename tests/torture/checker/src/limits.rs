@@ -14,7 +14,7 @@ pub struct Limits {
     /// Whether limits on statements (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`) are so low that they
     /// may end some.
     pub statements_are_limited: bool,
-    /// Whether what follows a COMMIT or ROLLBACK that was sent as text, in a closure of the crate's, is in one more
+    /// Whether what follows a COMMIT or ROLLBACK that was sent as text, in a closure of this crate, is in one more
     /// transaction, which the crate rolls back at the end (InnoDB, without autocommit): locks and numbers in it are.
     pub one_more_transaction: bool,
     /// How far from its moments in the log a jump of the clock may have taken place.

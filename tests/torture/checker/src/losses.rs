@@ -10,8 +10,8 @@ use crate::operation::Operation;
 use crate::run::Run;
 use crate::{Limits, Violation};
 
-/// Looks for what was granted in a transaction that was gone, for those that were told that it is done, and for locks
-/// that others could not have after a panic.
+/// Looks for what was granted in a transaction that had ended, for ended transactions that were reported as done, and
+/// for locks that other sessions could not acquire after a panic.
 pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     let fault_windows = FaultWindows::of(run, &[], |kind| match kind {
         FaultKind::Snapshot | FaultKind::ClockBack => None,
@@ -59,8 +59,8 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     }
 }
 
-/// Whether its transaction was ended by a statement, and not by the server, in a closure of the crate's. What is
-/// written there with what was granted must not be there: see `commits.rs`.
+/// Whether its transaction was ended by a statement, and not by the server, in a closure of this crate. What is
+/// written there with what was granted must not be committed: see `commits.rs`.
 fn is_in_one_more(operation: &Operation<'_>) -> bool {
     matches!(
         operation.task,

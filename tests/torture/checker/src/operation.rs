@@ -81,7 +81,7 @@ impl Operation<'_> {
         self.entered()?.slot
     }
 
-    /// Whether it was told that all of it took place.
+    /// Its end, if it was reported as done.
     pub(crate) fn done(&self) -> Option<End<'_>> {
         self.end.filter(|end| *end.outcome == Outcome::Done)
     }
@@ -120,7 +120,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Time goes one way, and who is done had what it needed.
+    /// Checks that times do not decrease, and that an operation that is done held what it requested.
     pub(crate) fn verify(&self) -> Result<()> {
         for renewed in &self.renewed {
             let (requested, at) = (renewed.requested, renewed.at);

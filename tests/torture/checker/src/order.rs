@@ -1,6 +1,6 @@
 //! Numbers follow time: who began after another had ended has the larger number.
 //!
-//! Where a number was written twice they can't: the larger ones were lost, which is told as that.
+//! Where a number was written twice they can't: the larger ones were lost, which is reported as a lost update.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ fn check_one(
                 format!("{what}: {earlier} has {larger}, {later} came after it and has {number}")
             });
         }
-        // Who was not told that it is done may have been committed later than it ended.
+        // An operation that was not reported as done may have been committed after its end.
         if let Some(end) = operation.done()
             && first_end.is_none_or(|first| end.at < first.0)
         {

@@ -20,7 +20,7 @@ pub(crate) struct Process {
     pub(crate) from: Moment,
     /// Its last record: it was alive.
     pub(crate) until: Moment,
-    /// Whether it was told to stop, and did.
+    /// Whether it stopped on request.
     pub(crate) stopped: bool,
 }
 

@@ -13,29 +13,28 @@ use crate::{Evidence, Limits, Violation};
 
 /// Databases count in whole milliseconds.
 const STEP: Duration = Duration::from_millis(1);
-/// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it has
-/// one, so that most of this is for a machine of few processors, which has other threads to run.
+/// How much later a wait may end in calm time: before it the pool may take so long for a connection. In calm time it
+/// has one, so that most of this is for a machine of few processors, which has other threads to run.
 const SLACK: Duration = workload_spec::POOL_TIMEOUT;
 
 /// For how long after a fault a wait may end late.
 fn disturbs(kind: FaultKind) -> Option<Duration> {
     match kind {
-        // Nobody waits for a session that only reads. Clients count by a clock that nobody sets; a server that does not
-        // is set back by less than the slack.
+        // No session waits for one that only reads. Clients measure by a clock that no fault sets. The clock of a
+        // server that measures by the system's clock jumps by less than the slack.
         FaultKind::Snapshot | FaultKind::ClockAhead | FaultKind::ClockBack => None,
-        // Others may stand still with what it waits for: that is what the limit is for.
+        // Other processes may be stopped while they hold what it waits for: the limit is for this case.
         kind if kind.cuts() => Some(RECOVERY_TIME),
         _ => Some(Duration::ZERO),
     }
 }
 
-/// Looks at all waits that had a limit. `TimedOut` is told of what the crate waits for, and that it does once in an
-/// operation.
+/// Looks at all waits that had a limit. `TimedOut` is the error of the crate's own wait, of which an operation has one.
 pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, findings: &mut Findings) {
     // Servers count waits by the clock that can be set: one that jumps ahead ends them.
     let jumps = ClockJumps::of(run, limits.jump_tolerance);
     let fault_windows = FaultWindows::of(run, &[], disturbs);
-    // SQLite has one writer. To be granted a lease, or to make a slot that was purged, one waits for whoever writes.
+    // SQLite has one writer. The grant of a lease, and the creation of a purged slot, wait for it.
     let of_slots = if evidence.has_server {
         &[][..]
     } else {
@@ -78,7 +77,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
 struct Waited {
     limit: Duration,
     timed_out: bool,
-    /// When it had what it asked for, or was told that it has not.
+    /// When it was granted what it requested, or got an error.
     until: Moment,
 }
 

@@ -10,7 +10,7 @@ use crate::Moment;
 pub enum FaultKind {
     /// A worker process is killed, and started again.
     Kill,
-    /// A worker process is stopped for longer than a lease, and goes on.
+    /// A worker process is stopped for longer than a lease, and continues.
     Pause,
     /// Connections are reset.
     Reset,
@@ -73,7 +73,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether connections are lost by it, or can't be had.
+    /// Whether it breaks connections, or prevents new ones.
     pub fn cuts(self) -> bool {
         matches!(
             self,

@@ -34,7 +34,7 @@ impl Writer {
         line.push(b'\n');
         let mut file = match self.0.lock() {
             Ok(file) => file,
-            // Whoever panicked had not written a part of a line.
+            // A thread that panicked has not written a part of a line.
             Err(poisoned) => poisoned.into_inner(),
         };
         Ok(file.write_all(&line)?)

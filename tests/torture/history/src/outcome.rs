@@ -20,7 +20,7 @@ pub enum Outcome {
     },
 }
 
-/// What the database said when a slot was renewed or given back.
+/// The database's answer when a slot was renewed or released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Release {
     /// The lease had not ended.
@@ -46,7 +46,7 @@ pub enum ErrorKind {
     Held,
     /// It was not free within the time asked for.
     TimedOut,
-    /// A limit of the session's ended a statement.
+    /// A limit of the session ended a statement.
     StatementTimedOut,
     /// The victim of a deadlock.
     Deadlock,

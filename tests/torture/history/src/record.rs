@@ -105,7 +105,8 @@ pub enum Record {
         /// When, after the answer.
         at: Moment,
     },
-    /// Something went wrong in its transaction, and it goes on. Before a statement that ends the transaction by intent.
+    /// A fault in its transaction is ignored, and it continues. Written before a statement that ends the transaction on
+    /// purpose.
     FaultIgnored {
         /// Which operation.
         op: Op,
@@ -137,7 +138,7 @@ pub enum Record {
         /// When.
         at: Moment,
     },
-    /// The last line of a process that was told to stop.
+    /// The last line of a process that has stopped on request.
     Stopped {
         /// When.
         at: Moment,

@@ -35,7 +35,7 @@ pub enum InjectedFault {
     LockTimeout,
     /// It inserts a row that is there.
     Duplicate,
-    /// The same, with `INSERT OR ROLLBACK` (SQLite).
+    /// A duplicate key with `INSERT OR ROLLBACK` (SQLite).
     DuplicateOrRollback,
     /// It sends COMMIT as text.
     Commit,
@@ -105,7 +105,7 @@ pub enum Task {
     },
     /// Remove what nobody holds: kept rows of locks, and free slots.
     Purge,
-    /// Lock an object, ignore an error of the database's, go on, and return `Ok` or another error.
+    /// Lock an object, ignore an error of the database, continue, and return `Ok` or another error.
     IgnoreFault {
         /// How the transaction is run.
         method: TransactionMethod,

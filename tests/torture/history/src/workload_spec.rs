@@ -11,7 +11,7 @@ pub const SILENT_CLIENT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Objects that are locked before their counter is changed: counters 0 to this.
 pub const LOCKED_COUNTERS: u32 = 6;
 
-/// Counters of accounts, which transactions change after reading them with a lock of the database's.
+/// Counters of accounts, which transactions change after reading them with a row lock of the database.
 pub const ACCOUNTS: std::ops::Range<u32> = 100..104;
 
 /// Counters of slots that are pinned in the transaction that changes the counter: slot 1 has the first, and so on.

@@ -43,7 +43,7 @@ pub(super) fn black_hole(context: &RunContext, rng: &mut NemesisRng) -> Hit {
     proxy.silence(true);
     context.sleep(rng.time(1000..LONGEST_SILENCE_MS));
     match rng.number(0..3) {
-        // Who waits for an answer gets none, ever. Diesel's connections to MySQL can't be told to give up.
+        // A client that waits for an answer never gets one. Diesel's connections to MySQL have no time-out for that.
         0 if context.engine == Engine::Postgres => proxy.abandon(),
         1 => proxy.reset(|| true),
         _ => {}
@@ -62,7 +62,7 @@ pub(super) fn delay(context: &RunContext, rng: &mut NemesisRng) -> Hit {
     Hit::one(worker)
 }
 
-/// Who has a connection keeps it; nobody gets a new one. Some are reset, so that they need one.
+/// Open connections stay open, and new ones are refused. Some are reset, so that new ones are needed.
 pub(super) fn refuse(context: &RunContext, rng: &mut NemesisRng) -> Hit {
     let worker = rng.number(0..context.proxies.len());
     let proxy = &context.proxies[worker];

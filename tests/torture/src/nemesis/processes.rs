@@ -1,4 +1,4 @@
-//! Processes that are killed, and processes that stand still.
+//! Processes that are killed, and processes that are stopped.
 
 use anyhow::Result;
 use torture_history::workload_spec;

@@ -20,13 +20,13 @@ pub(super) struct Link {
 struct Ends {
     client: TcpStream,
     server: TcpStream,
-    /// Neither end is told of the end in the ordinary way.
+    /// Neither end gets a regular end of the connection.
     is_reset: AtomicBool,
-    /// Neither end is told anything any more.
+    /// Neither end gets anything any more.
     is_abandoned: AtomicBool,
 }
 
-/// How an end that is closed is told: at once, by RST.
+/// How an end is closed: at once, by RST.
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
 /// Closes a connection by RST.
@@ -41,8 +41,9 @@ impl Link {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
         }
-        // That the server was killed may have been told into silence, and is not told twice. Asked again, the system
-        // says so; the silence itself is shorter than it takes to give up.
+        // A black hole may have dropped the packet by which the killed server's system closed the connection, and that
+        // is not sent again. A keepalive makes the system answer. The black hole itself is shorter than the keepalive's
+        // time-out.
         let asking = TcpKeepalive::new()
             .with_time(Duration::from_secs(2))
             .with_interval(Duration::from_secs(2))

@@ -13,10 +13,11 @@ use crate::store::Store;
 
 /// More rows than the other session writes: InnoDB ends the one that has changed less.
 const ROWS: std::ops::Range<u32> = 1000..1040;
-/// The other session is to wait first: PostgreSQL looks for a deadlock when one has waited for some time, and ends that.
+/// The other session is to wait first: PostgreSQL looks for a deadlock when one has waited for some time, and ends
+/// that.
 const AHEAD: Duration = Duration::from_millis(30);
 
-/// A second session. One that does not wait itself goes on until this is dropped.
+/// A second session. If it does not wait itself, it continues until this is dropped.
 pub(crate) struct ContendingSession {
     has_row: Receiver<()>,
     _until: Sender<()>,

@@ -43,7 +43,7 @@ pub(crate) fn transaction<C: Store>(context: &WorkerContext<C>) -> TransactionOp
     }
 }
 
-/// Locks, writes, ignores an error, goes on, and returns `Ok`, most of the time.
+/// Locks, writes, ignores an error, continues, and usually returns `Ok`.
 pub(crate) fn ignore_fault<C: Store>(
     context: &WorkerContext<C>,
     operation: &Operation,
@@ -173,7 +173,7 @@ impl Closure<'_, '_> {
             self.plan.injected,
             InjectedFault::Commit | InjectedFault::Rollback
         ) {
-            // Before: whoever is killed after it has ended its transaction.
+            // Before the statement, because the process may be killed after it.
             self.operation.fault_ignored(None, true)?;
         }
         let gone_wrong = if self.plan.nested {

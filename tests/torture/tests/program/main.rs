@@ -1,5 +1,5 @@
-//! The program as a whole. The check must be able to fail: a worker that is broken in one way is found to violate exactly
-//! what that breaks.
+//! The program as a whole. The check must be able to fail: a worker that is broken in one way is found to violate
+//! exactly what that breaks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -119,7 +119,7 @@ fn ended(command: &mut Command, limit: Duration, directory: &Path) -> Ended {
     }
 }
 
-/// How a process ends within this time; one that does not is told to end, and killed.
+/// The status of a process that ends within this time. Otherwise it is asked to end, and killed.
 fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let within = |child: &mut Child, limit| {
         let begun = Instant::now();
@@ -190,7 +190,7 @@ fn nothing_is_found(variable: Option<&str>, faults: &str) {
     panic!("not all of {faults} took place");
 }
 
-/// A worker that is told to stop at once, while its pool opens connections, ends as it should and does not crash.
+/// A worker that is asked to stop while its pool opens connections ends with its exit code and does not crash.
 fn a_worker_stops(engine: &str, variable: Option<&str>) {
     for process in 1..=10 {
         let directory = TempDir::new().expect("a directory");

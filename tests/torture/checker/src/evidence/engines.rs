@@ -43,7 +43,8 @@ struct Key {
     number: i32,
 }
 
-/// `$text`: a column of the crate's, as text. `$locked`: whether the engine locks rows; if not, it has one writer.
+/// `$text`: a column of a table of this crate, as text. `$locked`: whether the engine locks rows; if not, it has one
+/// writer.
 macro_rules! read_evidence {
     ($conn:ty, $text:literal, $now:literal, $locked:ident) => {
         impl ReadEvidence for $conn {
@@ -93,7 +94,7 @@ macro_rules! read_evidence {
     };
 }
 
-/// Rows that can't be had now are locked by somebody. Outside of a transaction the statement keeps none.
+/// Rows that can't be locked now are locked by another session. Outside a transaction the statement keeps no lock.
 macro_rules! locked_rows {
     ($conn:ident, $evidence:ident, $text:literal) => {
         let free = texts(

@@ -1,4 +1,4 @@
-//! What is in the database and what the workers were told.
+//! What is in the database, and what was reported to the workers.
 
 use torture_checker::Violation::{GhostCommits, LostCommits};
 use torture_checker::{LedgerRow, SlotUse};

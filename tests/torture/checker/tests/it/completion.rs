@@ -46,7 +46,7 @@ fn an_operation_without_an_end_in_a_process_that_stopped() {
     let mut builder = valid_history();
     builder.begin(1, locking(&[3]), 1000);
     builder.finds(&[(Hung, 1)]);
-    // Whoever was killed once it had stopped did not take it along.
+    // A process that was killed after it had stopped did not end the operation.
     builder.limits.killed.insert(1);
     builder.finds(&[(Hung, 1)]);
 }
@@ -73,7 +73,7 @@ fn a_process_that_vanished_between_operations() {
 fn an_operation_that_hung_until_its_process_was_killed() {
     let mut builder = valid_history();
     builder.begin(11, locking(&[3]), 1000);
-    // Another thread goes on.
+    // Another thread continues.
     builder.lock(11, &[4], [11_000, 11_001, 11_002, 11_003]);
     builder.kill(11);
     builder.finds(&[(Hung, 1)]);

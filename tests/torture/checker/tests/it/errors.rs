@@ -154,7 +154,7 @@ fn errors_of_a_release() {
         };
         KINDS.into_iter().filter(is_expected).collect()
     };
-    // Those two are told in other words.
+    // These two are reported by other errors.
     assert_eq!(expected_at_release(|_| ()), [SlotLost, Fenced]);
     assert_eq!(
         expected_at_release(|builder| builder.fault(FaultKind::Reset, Some(1), 20_001, 20_002)),

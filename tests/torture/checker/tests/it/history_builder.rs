@@ -282,7 +282,7 @@ impl HistoryBuilder {
         resources.find(|row| i64::from(row.id) == id).unwrap()
     }
 
-    /// A sequence's row, made by whoever draws first.
+    /// The row of a sequence, inserted by the first draw.
     pub(crate) fn sequence(&mut self, sequence: u32) -> &mut Sequence {
         let scope = sequence.to_string();
         let rows = &mut self.evidence.sequences;

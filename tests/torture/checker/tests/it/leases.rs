@@ -17,7 +17,7 @@ fn renewed() -> Task {
     }
 }
 
-/// Worker 1 leases the leader's slot at 20 s and is at it for four leases; it has written when the slot is given back.
+/// Worker 1 leases the leader's slot at 20 s, works for four leases, and has written when it releases the slot.
 fn long(builder: &mut HistoryBuilder, is_held: bool, release: Release) -> Op {
     let op = builder.begin(1, renewed(), 20_000);
     builder.enter(op, Some((1, 900)), 20_001);

@@ -59,7 +59,7 @@ impl HistoryBuilder {
         op
     }
 
-    /// It renews its lease: when it asks, and when it is told.
+    /// It renews its lease, with the times of the request and of the answer.
     pub(crate) fn renew(&mut self, op: Op, expired: bool, [requested, told]: [u64; 2]) {
         self.record(
             op.process(),
@@ -203,7 +203,7 @@ impl HistoryBuilder {
         op
     }
 
-    /// Something goes wrong, the transaction goes on, and is committed.
+    /// A fault is ignored, and the transaction continues and is committed.
     pub(crate) fn survives(&mut self, process: u32, ms: u64) -> Op {
         let op = self.goes_wrong(
             process,
