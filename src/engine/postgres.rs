@@ -11,10 +11,7 @@ use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::transaction::backend::{SessionChange, TransactionBackend};
-use crate::{
-    Error, TransactionOptions, Wait, migrations, transaction::depth,
-    transaction::run,
-};
+use crate::{Error, TransactionOptions, Wait, migrations, transaction::depth, transaction::run};
 
 mod held_locks;
 mod lists;

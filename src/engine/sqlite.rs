@@ -49,7 +49,10 @@ impl TransactionBackend for SqliteConnection {
         match transaction.isolation {
             None | Some(IsolationLevel::Serializable) => {}
             Some(level) => {
-                return unsupported(level.sql(), "leave the isolation level out, or set IsolationLevel::Serializable, its only level");
+                return unsupported(
+                    level.sql(),
+                    "leave the isolation level out, or set IsolationLevel::Serializable, its only level",
+                );
             }
         }
         if transaction.deferrable {

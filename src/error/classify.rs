@@ -3,10 +3,10 @@
 mod class;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
-#[cfg(feature = "postgres")]
-mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod patterns;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod privileges;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;

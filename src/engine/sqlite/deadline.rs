@@ -37,8 +37,10 @@ impl<'a> Deadline<'a> {
 
     /// The name of the lock for errors.
     pub(super) fn resource(&self) -> String {
-        self.request
-            .map_or_else(|| "the write lock of the database".to_owned(), Request::resource)
+        self.request.map_or_else(
+            || "the write lock of the database".to_owned(),
+            Request::resource,
+        )
     }
 
     pub(super) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {

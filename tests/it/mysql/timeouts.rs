@@ -41,8 +41,9 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 // When it returns, the table is locked.
                 holder.batch_execute(hold).expect(hold);
                 Mysql::set_session_limits(&mut conn);
-                let (mut conn, took) =
-                    behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(conn, &lock, limit, inside);
+                let (mut conn, took) = behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(
+                    conn, &lock, limit, inside,
+                );
                 // A wait without end is detected by `result_of`. This is one second more than is promised.
                 let most = limit + Duration::from_secs(4);
                 assert!(

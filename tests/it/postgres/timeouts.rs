@@ -35,8 +35,9 @@ fn waits_and_tries_end_while_the_table_is_locked() {
                 &mut holder,
                 "LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE",
             );
-            let (mut conn, _) =
-                behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(conn, &lock, limit, inside);
+            let (mut conn, _) = behaviour::locked_tables::lock_waits_and_tries_end::<Postgres>(
+                conn, &lock, limit, inside,
+            );
             Postgres::sql(&mut holder, "ROLLBACK");
             conn.with_object_lock(&lock, |_| Ok::<_, Error>(()))
                 .expect("free again");

@@ -58,7 +58,8 @@ fn fresh_reads<B: Backend>() -> TransactionOptions {
 }
 
 /// A method that runs a closure.
-pub(super) type Runner<C> = fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Result<(), Error>;
+pub(super) type Runner<C> =
+    fn(&mut C, &mut dyn FnMut(&mut C) -> Result<(), Error>) -> Result<(), Error>;
 
 /// All methods that run a closure in a transaction of their own.
 pub(super) fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
@@ -110,7 +111,10 @@ pub(super) fn assert_usable<B: Backend>(conn: &mut B::Conn, database: &B) {
     }
 }
 
-pub(super) fn assert_aborted<T: std::fmt::Debug>(result: Result<T, Error>, what: impl std::fmt::Debug) {
+pub(super) fn assert_aborted<T: std::fmt::Debug>(
+    result: Result<T, Error>,
+    what: impl std::fmt::Debug,
+) {
     let error = result.expect_err("not committed as a whole");
     assert!(error.is_transaction_aborted(), "{what:?}: {error:?}");
     assert!(!error.is_retryable());

@@ -14,7 +14,12 @@ use crate::valid_history::valid_history;
 const AFTER: Row = Row::Step(workload_spec::STEP_AFTER);
 
 /// An operation that locks an object, and ignores this fault in its transaction.
-fn ignoring(builder: &mut HistoryBuilder, process: u32, injected: InjectedFault, is_lost: bool) -> Op {
+fn ignoring(
+    builder: &mut HistoryBuilder,
+    process: u32,
+    injected: InjectedFault,
+    is_lost: bool,
+) -> Op {
     builder.goes_wrong(process, TransactionMethod::Locked, injected, is_lost, 1000)
 }
 
