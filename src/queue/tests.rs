@@ -424,6 +424,22 @@ fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
 
 #[cfg(feature = "r2d2")]
 #[test]
+fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
+    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
+    let mut first = queues.join("slots", 1, |_| true);
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    let mut second = queues.join("slots", 1, |_| true);
+    let started = Instant::now();
+    let limit = Duration::from_millis(300);
+    assert_eq!(
+        second.wait(Some(started + limit)),
+        Turn::Query { notified: None }
+    );
+    assert!(started.elapsed() >= limit, "it had no other turn");
+}
+
+#[cfg(feature = "r2d2")]
+#[test]
 fn waiter_outside_the_queues_is_stopped() {
     let queues = queues();
     let mut ticket = queues.independent("slots");

@@ -85,7 +85,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
                 Position::Queued { number }
             }
         };
-        ticket.identify_at = Some(identify_at);
+        // In an exclusive queue the name tells what is waited for.
+        ticket.identify_at = (!self.exclusive).then_some(identify_at);
         drop(all);
         ticket
     }
