@@ -449,3 +449,21 @@ fn waiter_outside_the_queues_is_stopped() {
     assert_eq!(turn, Turn::Query { notified: None });
     assert_eq!(asked.into_inner(), 1, "asked before the pause");
 }
+
+#[test]
+fn waiters_do_not_query_after_a_refused_first_query() {
+    let queues = queues();
+    let mut first = queues.join("slots", 1, |_| true);
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    let mut second = queues.join("slots", 1, |_| true);
+    second.identify_at = None;
+    first.set_target(Some(0));
+    first.record_refusal();
+    let started = Instant::now();
+    let limit = Duration::from_millis(100);
+    assert_eq!(
+        second.wait(Some(started + limit)),
+        Turn::Query { notified: None }
+    );
+    assert!(started.elapsed() >= limit, "the first one polls for both");
+}

@@ -297,6 +297,17 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 }
             }
         };
+        let mut followers = BTreeMap::new();
+        if target.is_some() && !self.queues.ambiguous.load(Ordering::SeqCst) {
+            // Later waiters would be refused too. They follow, and identify their targets later. Before the next first
+            // query may start, which would be theirs.
+            let queue = queues.queue_for(None);
+            let all = std::mem::take(&mut queue.waiters);
+            (queue.waiters, followers) = all
+                .into_iter()
+                .partition(|(_, waiter)| waiter.once || waiter.state != State::Sleeping);
+            queues.by_target.retain(|queue| !queue.waiters.is_empty());
+        }
         if std::mem::take(&mut self.notified)
             && let Some(queue) = queues.queue_of(number)
         {
@@ -312,16 +323,6 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             return;
         };
         self.position = Position::Queued { number };
-        let mut followers = BTreeMap::new();
-        if !self.queues.ambiguous.load(Ordering::SeqCst) {
-            // Later waiters would be refused too. They follow, and identify their targets later.
-            let queue = queues.queue_for(None);
-            let all = std::mem::take(&mut queue.waiters);
-            (queue.waiters, followers) = all
-                .into_iter()
-                .partition(|(_, waiter)| waiter.once || waiter.state != State::Sleeping);
-            queues.by_target.retain(|queue| !queue.waiters.is_empty());
-        }
         let queue = queues.queue_for(Some(target));
         queue.missed += missed;
         let mut waiter = Waiter::new(false);
