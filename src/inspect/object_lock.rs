@@ -50,6 +50,10 @@ pub struct LockSession {
 }
 
 /// A time of the database, and the time that has passed since, at `now_us`. Both are microseconds since 1970 UTC.
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "mysql")),
+    allow(dead_code, reason = "SQLite shows no locks")
+)]
 pub(crate) fn since(
     time_us: Option<i64>,
     now_us: i64,
@@ -61,6 +65,10 @@ pub(crate) fn since(
     )
 }
 
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "mysql")),
+    allow(dead_code, reason = "SQLite shows no locks")
+)]
 impl LockWaiter {
     pub(crate) fn new(session: LockSession, since_us: Option<i64>, now_us: i64) -> Self {
         let (waiting_since, waited) = since(since_us, now_us);
