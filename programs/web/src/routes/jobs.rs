@@ -47,7 +47,10 @@ pub(super) async fn start<C: Store>(
             let semaphore = Semaphore::new(&name, app.settings.permits);
             let holder = options.holder.unwrap_or_else(|| app.instance.clone());
             let lease = LeaseOptions::new(app.settings.lease).holder(holder);
-            let guard = app.renewer.try_acquire(&semaphore, &lease)?;
+            let guard = app
+                .renewer
+                .stopped_by(&call.stop)
+                .try_acquire(&semaphore, &lease)?;
             drop(call.wait);
             let guard = guard.ok_or_else(|| {
                 let permits = app.settings.permits;

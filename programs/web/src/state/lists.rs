@@ -1,9 +1,26 @@
 //! What the database says about semaphores, locks and sequences.
 
-use diesel_locks::Error;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use super::snapshot::{ObjectLocks, Semaphore, Sequence};
+use diesel_locks::chrono::{DateTime, Utc};
+use diesel_locks::{
+    Error, HeldObjectLock, HeldSlot, InspectExt, ListOptions, LockSession, SemaphoreInfo,
+};
+
+use super::snapshot::{
+    Holding, ObjectLock, ObjectLocks, Semaphore, Sequence, Slot, SlotState, Waiter,
+};
 use crate::store::Store;
+
+/// The server reads all its locks for a list of them.
+const LOCKS_PAUSE: Duration = Duration::from_secs(1);
+
+/// The object locks that are shown at most.
+const MAX_LOCKS: u32 = 50;
+
+/// Free slots with larger numbers are not shown.
+const MAX_FREE: u32 = 64;
 
 /// What a snapshot needs of the database.
 #[derive(Default)]
@@ -12,13 +29,124 @@ pub(super) struct Lists {
     pub(super) semaphores: Vec<Semaphore>,
     pub(super) object_locks: ObjectLocks,
     pub(super) sequences: Vec<Sequence>,
+    locks_read: Option<Instant>,
 }
 
 impl Lists {
-    pub(super) fn read<C: Store>(conn: &mut C) -> Result<Self, Error> {
-        Ok(Self {
-            now_us: conn.now_us()?,
-            ..Self::default()
-        })
+    /// Reads the lists again; those of object locks once a second. After an error the rest is unchanged.
+    pub(super) fn read<C: Store>(&mut self, conn: &mut C, engine: &str) -> Result<(), Error> {
+        self.now_us = conn.now_us()?;
+        let semaphores = conn.semaphores(&ListOptions::new())?;
+        let held = conn.all_held_slots(&ListOptions::new().limit(ListOptions::MAX_LIMIT))?;
+        self.semaphores = with_slots(&semaphores, held);
+        let sequences = conn.sequences(&ListOptions::new())?;
+        self.sequences = sequences
+            .into_iter()
+            .map(|sequence| Sequence {
+                name: sequence.name,
+                key: sequence.key,
+                last_number: sequence.last_number.to_string(),
+            })
+            .collect();
+        let is_due = |read: Instant| read.elapsed() >= LOCKS_PAUSE;
+        if self.locks_read.is_none_or(is_due) {
+            self.object_locks = object_locks(conn, engine)?;
+            self.locks_read = Some(Instant::now());
+        }
+        Ok(())
     }
+}
+
+fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<HeldSlot>) -> Vec<Semaphore> {
+    let mut by_name: HashMap<String, Vec<HeldSlot>> = HashMap::new();
+    for slot in held {
+        by_name
+            .entry(slot.semaphore.clone())
+            .or_default()
+            .push(slot);
+    }
+    let with_slots = semaphores.iter().map(|semaphore| {
+        let permits = semaphore.permits.unwrap_or(semaphore.slots);
+        let held = by_name.remove(&semaphore.name).unwrap_or_default();
+        let mut held: HashMap<u32, HeldSlot> =
+            held.into_iter().map(|slot| (slot.number, slot)).collect();
+        let free = (1..=semaphore.slots.min(MAX_FREE)).filter(|number| !held.contains_key(number));
+        let mut numbers: Vec<u32> = free.chain(held.keys().copied()).collect();
+        numbers.sort_unstable();
+        let slots = numbers.into_iter().map(|number| Slot {
+            number,
+            state: held.remove(&number).map_or(SlotState::Free, holding),
+        });
+        Semaphore {
+            name: semaphore.name.clone(),
+            permits,
+            slots: slots.collect(),
+        }
+    });
+    with_slots.collect()
+}
+
+fn holding(slot: HeldSlot) -> SlotState {
+    SlotState::Held(Holding {
+        holder: slot.holder.unwrap_or_default(),
+        acquired_us: slot.acquired_at.timestamp_micros(),
+        expires_us: slot.expires_at.timestamp_micros(),
+        fence: slot.fence.to_string(),
+    })
+}
+
+fn object_locks<C: Store>(conn: &mut C, engine: &str) -> Result<ObjectLocks, Error> {
+    match conn.held_object_locks(MAX_LOCKS) {
+        Ok(locks) => Ok(ObjectLocks {
+            shown: true,
+            note: note(engine).to_owned(),
+            locks: locks.into_iter().map(object_lock).collect(),
+        }),
+        Err(error @ (Error::LocksNotShown { .. } | Error::InsufficientPrivilege { .. })) => {
+            Ok(ObjectLocks {
+                shown: false,
+                note: error.to_string(),
+                locks: Vec::new(),
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What the engine shows. Requests of this service wait without a session: no engine shows them as waiters.
+fn note(engine: &str) -> &'static str {
+    if engine.starts_with("PostgreSQL") {
+        "A lock is shown with its id if a session waits for it, or its row is kept."
+    } else if engine.starts_with("MariaDB") {
+        "Only locks for which sessions wait are shown, and of those that wait for an object mostly the first."
+    } else {
+        "All held locks are shown."
+    }
+}
+
+fn object_lock(lock: HeldObjectLock) -> ObjectLock {
+    let waiters = lock.waiters.into_iter().map(|waiter| Waiter {
+        session: session(&waiter.session),
+        since_us: micros(waiter.waiting_since),
+    });
+    ObjectLock {
+        label: lock
+            .id
+            .clone()
+            .unwrap_or_else(|| "an object whose id is not shown".to_owned()),
+        id: lock.id,
+        session: session(&lock.holder),
+        since_us: micros(lock.holder.started_at),
+        waiters: waiters.collect(),
+    }
+}
+
+fn session(session: &LockSession) -> String {
+    session
+        .id
+        .map_or_else(|| "prepared transaction".to_owned(), |id| id.to_string())
+}
+
+fn micros(time: Option<DateTime<Utc>>) -> Option<i64> {
+    time.map(|time| time.timestamp_micros())
 }

@@ -39,11 +39,11 @@ struct Publisher {
 impl Publisher {
     fn next<C: Store>(&mut self, app: &App<C>, engine: &str) -> String {
         let conn = app.operator.get().map_err(diesel_locks::Error::from);
-        let lists = conn.and_then(|mut conn| Lists::read(&mut *conn));
-        let error = match lists {
-            Ok(lists) => {
-                self.handovers.update(lists.now_us, &lists.semaphores);
-                self.lists = lists;
+        let read = conn.and_then(|mut conn| self.lists.read(&mut *conn, engine));
+        let error = match read {
+            Ok(()) => {
+                self.handovers
+                    .update(self.lists.now_us, &self.lists.semaphores);
                 self.read = Some(Instant::now());
                 None
             }

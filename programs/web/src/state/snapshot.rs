@@ -38,7 +38,6 @@ pub(super) struct Slot {
 
 #[derive(Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-#[allow(dead_code, reason = "until the crate lists semaphores")]
 pub(super) enum SlotState {
     Free,
     Held(Holding),
