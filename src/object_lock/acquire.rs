@@ -112,6 +112,7 @@ impl Request {
         }
     }
 
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }
