@@ -33,6 +33,7 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
         postgres: Some(Source::Private),
         mysql: vec![Source::Private],
         faketime: false,
+        browser: false,
     })?;
     let tests = || {
         cargo([

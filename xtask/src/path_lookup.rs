@@ -111,6 +111,18 @@ pub(crate) fn oracle_mysql() -> Option<MysqlServer> {
     (!is_mariadb).then_some(MysqlServer::Mysql { server, base: None })
 }
 
+/// Whether there is a browser with its driver: in the `PATH`, or in the variables that the tests of the program `web`
+/// read.
+pub(crate) fn has_browser() -> bool {
+    let has = |variable: &str, names: &[&str]| {
+        env::var_os(variable).is_some() || names.iter().any(|name| find(name).is_some())
+    };
+    has(
+        "CHROMIUM",
+        &["chromium", "chromium-browser", "google-chrome"],
+    ) && has("CHROMEDRIVER", &["chromedriver"])
+}
+
 /// The library that gives a program another time.
 ///
 /// The one for programs with threads: with the other one, a thread that looks at the clock while another one reads the

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) mysql: Vec<Source>,
     /// Whether a clock is to be set.
     pub(crate) faketime: bool,
+    /// Whether a page is to be opened in a browser.
+    pub(crate) browser: bool,
 }
 
 impl Plan {
@@ -65,12 +67,15 @@ impl Plan {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
             faketime: false,
+            // Tests of one engine are those of the library.
+            browser: arguments.only.is_empty(),
         }
     }
 
     /// The servers for a command that can use one of each kind only: a server that is named replaces the private one.
     pub(crate) fn requested_single(arguments: &ServerArguments) -> Self {
         let mut plan = Self::requested(arguments);
+        plan.browser = false;
         if let Some(given) = plan
             .mysql
             .iter()

@@ -22,6 +22,8 @@ pub(crate) enum Requirement {
     PkgConfig,
     /// What sets a server's clock; without it none is set.
     Faketime,
+    /// The tests of the program `web` open its page in it.
+    Browser,
 }
 
 impl Requirement {
@@ -41,6 +43,7 @@ impl Requirement {
             }
             Self::PkgConfig => "pkg-config",
             Self::Faketime => "a library that sets a program's clock (libfaketime)",
+            Self::Browser => "Chromium and its WebDriver (chromium, chromedriver)",
         }
     }
 
@@ -59,6 +62,9 @@ impl Requirement {
             Self::MysqlClient => &["libmariadb-dev"],
             Self::PkgConfig => &["pkg-config"],
             Self::Faketime => &["libfaketime"],
+            // Ubuntu's packages of that name install a snap, which containers can't run.
+            Self::Browser if ubuntu() => &[],
+            Self::Browser => &["chromium", "chromium-driver"],
         }
     }
 
@@ -113,6 +119,9 @@ pub(crate) fn missing(plan: &Plan) -> Vec<Requirement> {
     }
     if plan.faketime {
         require(Requirement::Faketime, path_lookup::faketime().is_some());
+    }
+    if plan.browser {
+        require(Requirement::Browser, path_lookup::has_browser());
     }
     let pkg_config = path_lookup::find("pkg-config").is_some();
     let answers = |program: &str, arguments: &[&str]| {

@@ -54,14 +54,25 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
     }
     // It is done without.
     missing_requirements.retain(|requirement| *requirement != Requirement::Faketime);
-    // Nothing else could stand in for it, and only some tests need it.
-    if let Some(position) = missing_requirements
-        .iter()
-        .position(|requirement| *requirement == Requirement::PgBouncer)
-    {
-        missing_requirements.remove(position);
-        println!("xtask: no PgBouncer, without which some tests will fail: {reason}");
-        println!("xtask: (Debian or Ubuntu, as root: apt-get install pgbouncer)");
+    // Nothing else could stand in for them, and only some tests need them.
+    for (needed, name, remedy) in [
+        (
+            Requirement::PgBouncer,
+            "PgBouncer",
+            "Debian or Ubuntu, as root: apt-get install pgbouncer",
+        ),
+        (
+            Requirement::Browser,
+            "Chromium with chromedriver",
+            "Debian, as root: apt-get install chromium chromium-driver; Ubuntu: snap install chromium; elsewhere set \
+             CHROMIUM and CHROMEDRIVER to the paths of both",
+        ),
+    ] {
+        if missing_requirements.contains(&needed) {
+            missing_requirements.retain(|requirement| *requirement != needed);
+            println!("xtask: no {name}, without which some tests will fail: {reason}");
+            println!("xtask: ({remedy})");
+        }
     }
     if missing_requirements.is_empty() {
         return Ok(plan);
@@ -100,6 +111,7 @@ pub(crate) fn prepare_build() -> Result<()> {
         postgres: None,
         mysql: Vec::new(),
         faketime: false,
+        browser: false,
     };
     let mut missing_requirements = missing(&nothing);
     if let (false, Some(root)) = (missing_requirements.is_empty(), root()) {

@@ -161,6 +161,7 @@ fn plan(backend: Backend) -> Plan {
             Vec::new()
         },
         faketime: backend != Backend::Postgres,
+        browser: false,
     }
 }
 
