@@ -72,11 +72,11 @@ fn one_round<C: PooledEngine>(
     let round = options.round * 2;
     let before = database.conn.counted()?;
     let pool = pool::<C>(&database.url()?, options.pool)?;
-    let (held, is_held) = channel();
+    let (start, started) = channel();
     let mut conn = database.connect()?;
     let holder = thread::spawn(move || {
         let hold = |_: &mut C| {
-            let _ = held.send(());
+            let _ = start.send(());
             sleep(round);
             Ok::<_, diesel_locks::Error>(())
         };
@@ -85,7 +85,7 @@ fn one_round<C: PooledEngine>(
             Kind::Slot => conn.with_slot(&ONE, Wait::Forever, hold),
         }
     });
-    is_held.recv().context("the holder failed")?;
+    started.recv().context("the holder failed")?;
     let seen = run(&pool, kind, way, threads, round)?;
     holder.join().expect("the thread has not panicked")?;
     drop(pool);

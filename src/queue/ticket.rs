@@ -49,8 +49,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     identifying: bool,
     /// The pause before the next query, if it is not that which follows from the number of refusals.
     next_pause: Option<Duration>,
-    /// Whether it does not poll while the query of another waiter of its queue is running.
-    is_serial: bool,
+    /// Its pause while the query of another waiter of its queue is running, if that is longer than usual.
+    pause_beside_query: Option<Duration>,
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
@@ -124,7 +124,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             notified: false,
             identifying: false,
             next_pause: None,
-            is_serial: self.exclusive,
+            pause_beside_query: self.exclusive.then_some(SERIAL_POLL_INTERVAL),
         }
     }
 }
@@ -134,7 +134,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// after a second, so that few of them wait for connections.
     #[cfg(feature = "r2d2")]
     pub(crate) fn serial(mut self) -> Self {
-        self.is_serial = true;
+        self.pause_beside_query = Some(SERIAL_POLL_INTERVAL);
         self
     }
 
@@ -183,9 +183,11 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             // Those who wait to query for the first time wait for the first queries.
             let first_queries = immediate && queue.target.is_none();
             let mut others = queue.waiters.values();
-            let querying = self.is_serial
-                && is_first
-                && (first_queries || others.any(|waiter| waiter.state == State::Querying));
+            let longer = self.pause_beside_query.filter(|_| {
+                let querying = others.any(|waiter| waiter.state == State::Querying);
+                is_first && (first_queries || querying)
+            });
+            let querying = longer.is_some();
             let waiter = queue
                 .waiters
                 .get_mut(&number)
@@ -202,11 +204,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 // Another's query may have started or ended since the time was set.
                 let unchanged = poll_at.filter(|(_, beside_query)| *beside_query == querying);
                 unchanged.or_else(|| {
-                    let pause = if querying {
-                        SERIAL_POLL_INTERVAL
-                    } else {
-                        self.pause()
-                    };
+                    let pause = longer.unwrap_or_else(|| self.pause());
                     Some((now + pause, querying))
                 })
             } else {

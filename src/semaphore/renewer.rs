@@ -94,7 +94,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// is to end.
     ///
     /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) and [`run`](Self::run) of the handle then return
-    /// [`Error::Stopped`], within 50 ms of the stop, and the time of one attempt if one is running. A slot that is granted
+    /// [`Error::Stopped`], within 50 ms of the stop, and the time of one attempt if one is running (on SQLite up to 5 s, while
+    /// another connection writes and a slot is free). A slot that is granted
     /// meanwhile is released. A stop has no effect on guards that were returned before, nor on a closure that
     /// [`run`](Self::run) has called: let them check [`StopToken::is_stopped`].
     ///
