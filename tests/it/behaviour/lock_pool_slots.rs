@@ -296,7 +296,7 @@ pub(crate) fn slot_in_a_test_transaction_is_a_savepoint<B: Backend>() {
     let unsuitable = matches!(run, Err(Error::UnsuitableIsolation { .. }));
     assert!(run.is_ok() || unsuitable, "{run:?}");
     let mut conn = locks.pool().get().expect("a connection");
-    let counted = if unsuitable { 0 } else { 1 };
+    let counted = i64::from(!unsuitable);
     assert_eq!(B::counter(&mut conn, 0), counted);
     // The test transaction is still open: another session sees nothing of it, and the slot is held.
     let mut other = database.connect();
