@@ -54,9 +54,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     shutdown_seconds: u64,
 
-    /// Token that a request must have to release the slots of others [default: the variable OPERATOR_TOKEN; none if it
-    /// is not set]
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        help = "Token that a request must have to release the slots of others [default: the variable OPERATOR_TOKEN; \
+                none if it is not set]"
+    )]
     operator_token: Option<String>,
 }
 

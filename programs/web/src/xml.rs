@@ -39,19 +39,12 @@ pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
                 }
                 depth += 1;
             }
-            Event::Empty(tag) => {
-                if depth == 0 {
-                    root = Some(attribute(&tag)?);
-                }
-            }
+            Event::Empty(tag) if depth == 0 => root = Some(attribute(&tag)?),
             Event::End(_) => depth = depth.saturating_sub(1),
             Event::Text(text) if depth == 0 && !text.trim_ascii().is_empty() => {
                 return Err(malformed("text outside of the root element"));
             }
-            Event::CData(_) if depth == 0 => {
-                return Err(malformed("text outside of the root element"));
-            }
-            Event::GeneralRef(_) if depth == 0 => {
+            Event::CData(_) | Event::GeneralRef(_) if depth == 0 => {
                 return Err(malformed("text outside of the root element"));
             }
             Event::GeneralRef(reference)

@@ -57,7 +57,7 @@ impl Handovers {
     pub(super) fn list(&self) -> Vec<Handover> {
         let held = self.held.values().map(|(_, handover)| handover);
         let mut all: Vec<Handover> = self.ended.iter().chain(held).cloned().collect();
-        all.sort_by(|a, b| (a.from_us, a.slot).cmp(&(b.from_us, b.slot)));
+        all.sort_by_key(|handover| (handover.from_us, handover.slot));
         all
     }
 }

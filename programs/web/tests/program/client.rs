@@ -86,7 +86,7 @@ pub(crate) fn send(
         body.len()
     );
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("\r\n");
     let request = [head.as_bytes(), body].concat();

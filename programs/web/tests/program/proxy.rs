@@ -23,10 +23,10 @@ impl Proxy {
         let server = authority.rsplit('@').next().expect("a host").to_owned();
         let by_way = url.replacen(&server, &format!("127.0.0.1:{port}"), 1);
         let proxy = Self::default();
-        let served = proxy.clone();
+        let accepting = proxy.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                served.serve(&client, &server);
+                accepting.serve(&client, &server);
             }
         });
         (proxy, by_way)

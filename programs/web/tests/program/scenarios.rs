@@ -1,5 +1,10 @@
 //! What the tests show, on any engine.
 
+#![allow(
+    clippy::extra_unused_type_parameters,
+    reason = "each is called with the type of its engine's connection"
+)]
+
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod database_down;
 mod load;

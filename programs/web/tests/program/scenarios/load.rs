@@ -25,7 +25,7 @@ fn at_once(clients: usize, request: impl Fn(usize) -> Answer + Sync) -> Vec<Answ
                 })
             })
             .collect();
-        let answers = clients.into_iter().map(|client| client.join());
+        let answers = clients.into_iter().map(thread::ScopedJoinHandle::join);
         answers.map(|answer| answer.expect("a client")).collect()
     })
 }

@@ -45,6 +45,17 @@ pub(crate) fn the_wait_for_a_lock_ends<C: ObjectLockExt + Connection>(url: &str)
     holder.release();
 }
 
+/// Method, path, headers and body; status, and a part of the problem's detail.
+type Case<'a> = (
+    &'a str,
+    &'a str,
+    &'a [(&'a str, &'a str)],
+    &'a str,
+    u16,
+    &'a str,
+);
+
+#[allow(clippy::too_many_lines, reason = "one table")]
 pub(crate) fn errors_are_problems<C>(url: &str) {
     let instance = Instance::start(url, &["--max-body", "1000"]);
     let json: &[(&str, &str)] = &[("Content-Type", "application/json")];
@@ -52,7 +63,7 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
     let large = document(1).replace("<line>", &format!("<line>{}", "x".repeat(2000)));
     let changed = document(1);
     let poor = r#"{"from":1,"to":2,"amount":1001}"#;
-    let cases: &[(&str, &str, &[(&str, &str)], &str, u16, &str)] = &[
+    let cases: &[Case<'_>] = &[
         ("GET", "/nowhere", &[], "", 404, "/nowhere"),
         ("DELETE", "/documents/a", &[], "", 405, "/documents/a"),
         (
