@@ -62,7 +62,7 @@
 /// server notices after two hours. Set keepalives and time-outs on the server: `tcp_keepalives_idle` and
 /// `idle_in_transaction_session_timeout` on PostgreSQL, `wait_timeout` and the system's `tcp_keepalive_time` on MySQL and
 /// MariaDB. [Time-outs that an application must
-/// set](https://github.com/diesel-locks/diesel-locks/blob/main/docs/torture.md#time-outs-that-an-application-must-set) lists
+/// set](https://github.com/diesel-locks/diesel-locks/blob/main/docs/web-service.md#network-time-outs) lists
 /// values for both sides. A leased slot does not depend on the connection: it is free when its lease expires.
 ///
 /// [`with_object_lock`]: crate::ObjectLockExt::with_object_lock
