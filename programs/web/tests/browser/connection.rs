@@ -1,5 +1,6 @@
 //! What the page shows while it gets no data.
 
+use diesel::connection::SimpleConnection;
 use diesel_locks::Semaphore;
 use program_test_support::processes::signal;
 use rustix::process::Signal;
@@ -36,6 +37,23 @@ fn page_says_that_it_reconnects_and_recovers() {
         .expect("released");
     page.hold(&COLLATE, "node-2");
     page.wait_for_holder("collate", 1, "node-2");
+}
+
+#[test]
+fn database_that_does_not_answer_is_not_a_lost_connection() {
+    let mut page = Page::on_sqlite(&[]);
+    page.hold(&COLLATE, "node-1");
+    page.wait_for_holder("collate", 1, "node-1");
+    let away = "ALTER TABLE diesel_locks_sequences RENAME TO away";
+    page.conn.batch_execute(away).expect("renamed");
+    page.wait_for_state("Database down");
+    assert!(page.shows("#stale"));
+    page.wait_for_holder("collate", 1, "node-1");
+    let back = "ALTER TABLE away RENAME TO diesel_locks_sequences";
+    page.conn.batch_execute(back).expect("renamed");
+    page.wait_for_state("Live");
+    assert!(!page.shows("#stale"));
+    page.assert_console_is_empty();
 }
 
 #[test]

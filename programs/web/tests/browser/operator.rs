@@ -3,6 +3,7 @@
 use diesel_locks::Semaphore;
 use serde_json::json;
 
+use super::http;
 use super::page::{Page, row};
 
 const COLLATE: Semaphore = Semaphore::from_static("collate", 2);
@@ -115,6 +116,24 @@ fn dialog_releases_nobody_but_the_holder_that_it_names() {
     page.browser.press(ESCAPE);
     assert_eq!(page.held("collate"), 1);
     page.assert_console_is_empty();
+}
+
+#[test]
+fn slot_is_released_by_the_fence_of_its_grant_only() {
+    let mut page = Page::on_sqlite(&[]);
+    let slot = page.acquire(&COLLATE, "node-1");
+    let fence = slot.fence();
+    let path = "/admin/semaphores/collate/slots/1/release";
+    let release = |page: &Page<_>, query: &str| {
+        let answer = http::send(page.service.address, "POST", &format!("{path}{query}"), "");
+        answer.expect("an answer").status
+    };
+    assert_eq!(release(&page, ""), 400);
+    assert_eq!(release(&page, &format!("?fence={}", fence - 1)), 409);
+    assert_eq!(page.held("collate"), 1);
+    assert_eq!(release(&page, &format!("?fence={fence}")), 200);
+    assert_eq!(page.held("collate"), 0);
+    assert_eq!(release(&page, &format!("?fence={fence}")), 409);
 }
 
 #[test]

@@ -47,7 +47,6 @@ pub(crate) fn save<C: Connection + SemaphoreExt + ObjectLockExt>(page: &Page<C>,
             scope.spawn(|| store_by_turns(address, &ended));
         }
         scope.spawn(|| scan_by_turns::<C>(url, &ended));
-        let start = Instant::now();
         let mut jobs = [
             ("collate-logs", COLLATE.iter().cycle().peekable()),
             ("nightly-report", REPORT.iter().cycle().peekable()),
