@@ -33,6 +33,9 @@ use deadline::Deadline;
 /// The time that a statement of a deferred transaction spends in SQLite's busy handler per attempt.
 const BUSY_STEP: Duration = Duration::from_millis(10);
 
+/// The number of attempts after which a deferred transaction counts as one that has not read.
+const MIN_BUSY_ATTEMPTS: u32 = 3;
+
 /// The first pause between two attempts to begin, and the longest.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
@@ -270,7 +273,8 @@ fn wait_for_writer(
 /// A transaction that has already read gets `SQLITE_BUSY` at once, without the busy handler, while another connection
 /// writes or if one has written since: waiting would not make its snapshot newer. A transaction that has not read yet
 /// gets `SQLITE_BUSY` after the busy handler has waited for `step`. The message is the same ("database is locked"), so
-/// only the elapsed time tells which case it is.
+/// only the elapsed time tells which case it is: a statement counts as having waited if [`MIN_BUSY_ATTEMPTS`] in a row
+/// took as long.
 ///
 /// Connections that share a cache get `SQLITE_LOCKED`, always at once. What one of them has read, no other can change
 /// before its transaction ends, so this waits.
@@ -301,6 +305,10 @@ fn upgrade_to_writer(
                      run_transaction or immediate_transaction, or lock before the first read"
                         .to_owned(),
             });
+        }
+        // On a busy machine a statement that has not waited may take as long.
+        if attempt + 1 < MIN_BUSY_ATTEMPTS {
+            continue;
         }
         if deadline.wait == Wait::No {
             return Ok(LockOutcome::Unavailable);
