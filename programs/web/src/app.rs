@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
-use diesel_locks::{LockPool, SlotRenewer, StopToken, Wait};
+use diesel_locks::{LockPool, Shutdown, SlotRenewer, StopToken, Wait};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task;
 
@@ -25,8 +25,8 @@ pub(crate) struct App<C: Store> {
     pub(crate) renewer: SlotRenewer<C>,
     /// For health checks, the page and the operator.
     pub(crate) operator: Pool<ConnectionManager<C>>,
-    /// Stopped when the process is asked to end.
-    pub(crate) shutdown: StopToken,
+    /// Ends waits, jobs and transactions when the process is asked to end.
+    pub(crate) shutdown: Shutdown,
     /// The requests that use the database, or wait for it.
     places: Arc<Semaphore>,
     /// Held while a health check asks the database.
@@ -67,11 +67,12 @@ impl<C: Store> App<C> {
         arguments: &Arguments,
     ) -> Self {
         let max_waiting = arguments.max_waiting;
+        let shutdown = Shutdown::new();
         Self {
-            locks: LockPool::new(pools.requests),
-            renewer: SlotRenewer::new(pools.renewer),
+            locks: shutdown.add_lock_pool(&LockPool::new(pools.requests)),
+            renewer: shutdown.add_renewer(&SlotRenewer::new(pools.renewer)),
             operator: pools.operator,
-            shutdown: StopToken::new(),
+            shutdown,
             places: Arc::new(Semaphore::new(max_waiting as usize)),
             health: Arc::default(),
             waits: Waits::default(),
@@ -109,7 +110,7 @@ impl<C: Store> App<C> {
                 format!("{most} requests use the database or wait for it; more are not accepted"),
             ));
         };
-        let stop = self.shutdown.child();
+        let stop = self.shutdown.stop_token().child();
         let _hang_up = stop.stop_on_drop();
         let call = Call {
             stop: stop.clone(),

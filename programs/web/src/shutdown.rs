@@ -15,9 +15,6 @@ use tokio::time::{self, Instant};
 use crate::app::App;
 use crate::store::Store;
 
-/// How often the end of jobs is looked for.
-const STEP: Duration = Duration::from_millis(10);
-
 /// Serves until SIGTERM or SIGINT, and then ends within `limit`: accepts no more requests, ends all waits, lets closures
 /// and jobs end, and releases all slots. Returns whether all had ended in time.
 pub(crate) async fn serve<C: Store>(
@@ -39,28 +36,32 @@ pub(crate) async fn serve<C: Store>(
     asked.await;
     let deadline = Instant::now() + limit;
     let _ = stop_accepting.send(());
-    // Waits end, jobs end after their step, and so do the streams of events.
-    app.shutdown.stop();
-    let ended = time::timeout_at(deadline, async {
+    // Ends all waits, waits for transactions and jobs, and releases what is still held at the time limit. The streams of
+    // events end with the token.
+    let shutdown = app.shutdown.clone();
+    let ended = task::spawn_blocking(move || shutdown.shut_down(limit));
+    let requests = time::timeout_at(deadline, async {
         let _ = server.await;
         app.closures_ended().await;
-        while app.jobs.running() > 0 {
-            time::sleep(STEP).await;
-        }
     });
-    let in_time = ended.await.is_ok();
-    if !in_time {
+    let requests_ended = requests.await.is_ok();
+    if !requests_ended {
+        eprintln!("web: requests have not ended within {} s", limit.as_secs());
+    }
+    let left = time::timeout_at(deadline + RELEASE_TIMEOUT, ended).await;
+    let all_ended = matches!(&left, Ok(Ok(left)) if left.is_empty());
+    if let Ok(Ok(left)) = &left
+        && !left.is_empty()
+    {
         eprintln!(
-            "web: requests or jobs have not ended within {} s",
-            limit.as_secs()
+            "web: not ended in time: {} transactions, {} jobs or calls; {} slots were released",
+            left.transactions,
+            left.guards,
+            left.slots.len()
         );
     }
-    // Other instances need not wait until the leases end.
-    let renewer = app.renewer.clone();
-    let released = task::spawn_blocking(move || renewer.release_all());
-    let _ = time::timeout(RELEASE_TIMEOUT, released).await;
-    Ok(in_time)
+    Ok(requests_ended && all_ended)
 }
 
-/// How long the release of all slots may take: the time-out of the renewer's pool, and a statement.
+/// How long the release of the slots that are left may take: the time-out of the renewer's pool, and a statement.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -68,7 +68,8 @@ pub(super) async fn start<C: Store>(
                 "fence": guard.fence().to_string(),
             });
             let _entered = runtime.enter();
-            app.jobs.start(guard, duration, app.shutdown.clone());
+            app.jobs
+                .start(guard, duration, app.shutdown.stop_token().clone());
             Ok(answer)
         })
         .await?;

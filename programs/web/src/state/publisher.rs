@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Makes a snapshot every 300 ms on the calling thread, until the process is to end.
 pub(crate) fn run<C: Store>(app: &App<C>, engine: &str, snapshots: &watch::Sender<Arc<Snapshot>>) {
     let mut publisher = Publisher::default();
-    while !app.shutdown.is_stopped() {
+    while !app.shutdown.stop_token().is_stopped() {
         let json = publisher.next(app, engine);
         snapshots.send_replace(Arc::new(Snapshot { json }));
         thread::sleep(PAUSE);
