@@ -75,6 +75,10 @@ impl Waiting {
         matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
     }
 
+    #[cfg_attr(
+        not(feature = "r2d2"),
+        expect(clippy::unused_self, reason = "only a wait on a pool can be stopped")
+    )]
     fn is_stopped(&self) -> bool {
         #[cfg(feature = "r2d2")]
         let stopped = self.stop.as_ref().is_some_and(StopToken::is_stopped);
@@ -84,6 +88,14 @@ impl Waiting {
     }
 
     /// Fails with [`Error::Stopped`] when the wait is stopped.
+    #[cfg_attr(
+        not(feature = "r2d2"),
+        expect(
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "only a wait on a pool can be stopped"
+        )
+    )]
     pub(crate) fn check_stop(&self) -> Result<(), Error> {
         #[cfg(feature = "r2d2")]
         if self.is_stopped() {
