@@ -1,4 +1,5 @@
-//! A job that a timer starts on every node, and that one node runs.
+//! A job that the application's own timer starts on every node, and that one node runs. Without a timer of its own the
+//! application calls `SlotRenewer::run_on_timer`.
 //!
 //! `cargo run --example job_on_one_node`
 
@@ -40,13 +41,18 @@ fn timer_fires(
     let lease = LeaseOptions::new(Duration::from_secs(120))
         .hold_at_least(Duration::from_secs(60))
         .holder(node);
-    let report = renewer.run(&NIGHTLY_REPORT, &lease, |slot| {
-        let mut pages = 0;
-        while slot.is_held() && pages < 42 {
-            pages += 1; // a step of the work
-        }
-        Ok::<_, diesel_locks::Error>(pages)
-    })?;
+    let report = renewer.run(
+        &NIGHTLY_REPORT,
+        &lease,
+        |guard| -> diesel_locks::Result<_> {
+            let mut pages = 0;
+            while pages < 42 {
+                guard.ensure_held()?; // no report of some of the pages
+                pages += 1; // a step of the work
+            }
+            Ok(pages)
+        },
+    )?;
     match report {
         Some(pages) => println!("{node}: made the report, {pages} pages"),
         None => println!("{node}: another node makes the report, or has made it"),

@@ -14,11 +14,10 @@ use crate::{Error, HeldObjectLock, HeldSlot, ListOptions, SemaphoreInfo, Sequenc
 ///
 /// It is not in the [`prelude`](crate::prelude): import it where it is used.
 ///
-/// The methods only read. They do not wait for locks, and no session waits for them, in or out of an open transaction. There
-/// are two exceptions, and [`held_object_locks`](Self::held_object_locks) is subject to neither. While another session has
-/// locked a whole table (`LOCK TABLES`, `ALTER TABLE`), a method that lists its rows waits as any query does: up to
-/// `lock_timeout` on PostgreSQL, `lock_wait_timeout` on MySQL and MariaDB. In an open transaction at SERIALIZABLE, MySQL and
-/// MariaDB lock the rows that any query reads.
+/// The methods only read, in or out of an open transaction. [`held_object_locks`](Self::held_object_locks) never waits, and no
+/// session waits for it. The other methods read tables of this crate as any query does. They wait only while another session
+/// has locked a whole table (`LOCK TABLES`, `ALTER TABLE`): up to `lock_timeout` on PostgreSQL, `lock_wait_timeout` on MySQL
+/// and MariaDB. In an open transaction at SERIALIZABLE, MySQL and MariaDB lock the rows that they read.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",

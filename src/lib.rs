@@ -68,12 +68,13 @@
 //!
 //! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
-//! let collated = renewer.run(&COLLATE, &lease, |slot| {
+//! let collated = renewer.run(&COLLATE, &lease, |guard| -> diesel_locks::Result<_> {
 //!     let mut files = 0;
-//!     while slot.is_held() && files < 3 {
+//!     while files < 3 {
+//!         guard.ensure_held()?; // returns an error if the lease is lost
 //!         files += 1; // a step of the work, one of at most ten at a time
 //!     }
-//!     Ok::<_, diesel_locks::Error>(files)
+//!     Ok(files)
 //! })?;
 //! assert_eq!(collated, Some(3)); // `None`: all ten slots are held
 //! # Ok(())

@@ -26,12 +26,12 @@ mod slots;
 /// Requests for the same objects wait in a queue of the process, first come, first served. The first one asks the
 /// database, without waiting there: after pauses of 10 to 100 ms, and when a holder of this `LockPool` releases the lock.
 /// It borrows a connection for each attempt. While an attempt takes longer than a second, the next request makes one too.
-/// So 1,000 requests that wait for 10 objects mostly use no connection, and for a few milliseconds at a time up to 10. At
-/// most a twentieth of the time a released lock is left to other processes for up to 100 ms. On SQLite, where one
+/// So 1,000 requests that wait for 10 objects mostly use no connection, and for a few milliseconds at a time up to 10. Now
+/// and then a released lock is left to other processes for up to 100 ms, at most 5 % of the time. On SQLite, where one
 /// transaction excludes all others, all requests wait in one queue.
 ///
-/// Requests for different sets of objects wait in different queues, also if the sets overlap. Only a request for one
-/// object is woken by the release of a set.
+/// Requests for different sets of objects wait in different queues, also if the sets overlap. The
+/// release of a set wakes requests for the same set and for one of its objects; the others poll.
 ///
 /// A lock that is held by another process, or by a connection that was used without this `LockPool`, is acquired up to
 /// 100 ms after its release; sessions that wait in the database get it earlier. The order of requests holds within the
@@ -149,7 +149,8 @@ impl<C: R2D2Connection + 'static> LockPool<C> {
         self.shared.connections.pool()
     }
 
-    /// Returns a handle to the same queues whose waits end when `stop` is stopped.
+    /// Returns a handle to the same queues whose waits end when `stop` is stopped. The token replaces that of this handle: to
+    /// keep both, pass a [child](StopToken::child) of the old one.
     #[must_use]
     pub fn stopped_by(&self, stop: &StopToken) -> Self {
         Self {

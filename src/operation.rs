@@ -2,9 +2,9 @@
 
 /// When each method blocks, for how long, and what is usable afterwards.
 ///
-/// All methods block the calling thread, and each needs its connection while it waits: a pool needs a connection for each
-/// waiter besides those for the work. With the feature `r2d2`, a `LockPool` waits for object locks and slots of
-/// transactions without a connection. In async code call the methods in `spawn_blocking` or its like. Dropping a
+/// All methods block the calling thread. Methods of a connection occupy it while they wait: a pool needs a connection for
+/// each waiter besides those for the work. With the feature `r2d2`, a `LockPool` waits for object locks and slots of
+/// transactions without a connection, and a `SlotRenewer` for leased slots. In async code call the methods in `spawn_blocking` or its like. Dropping a
 /// `SlotGuard` blocks for up to 200 ms.
 ///
 /// "SQLite's limit" below is 5 s or the connection's `busy_timeout`, whichever is longer. "the session's limit" is
@@ -26,11 +26,12 @@
 /// | [`next_number`], [`next_numbers`] | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | [`StatementTimeout`] | waits for any other writer up to `busy_timeout` (0 in Diesel) |
 /// | [`run_transaction`] | the pauses between attempts | [`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed), 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
 /// | [`migrate`] | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | [`StatementTimeout`] | waits for other writers without limit |
-/// | `SlotRenewer::try_acquire`, `acquire`, `run`; `SlotGuard::release` | a connection of the pool, then as the method without a renewer | the pool's `connection_timeout`, 30 s by default, and the limit of that method | `Pool`, `Stopped` | as the method without a renewer |
+/// | `SlotGuard::release` | a connection of the pool, then as [`release_slot`] | the pool's `connection_timeout`, and the session's limit | `Pool`, [`StatementTimeout`] | as [`release_slot`] |
+/// | `SlotRenewer::try_acquire`, `acquire`, `run` | a connection of the pool, then as the method without a renewer | the pool's `connection_timeout`, 30 s by default, and the limit of that method | `Pool`, `Stopped` | as the method without a renewer |
 /// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | their `StopToken`, and the closure | `Ok`; the closure's error | as `SlotRenewer::acquire` |
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection | what had not ended | the release waits for other writers up to SQLite's limit |
 /// | `SlotRenewer::release_all` | a connection of the pool | the pool's `connection_timeout` | the number of released slots | waits for other writers up to SQLite's limit |
-/// | `LockPool::with_object_lock` | a connection of the pool for each attempt, and the locks | [`Wait`] of the request, the pool's `connection_timeout` by default | [`LockTimeout`], `Pool`, `Stopped` | waits for any other writer |
+/// | `LockPool::with_object_lock` | a connection of the pool for each attempt, and the locks | [`Wait`] of the request, the pool's `connection_timeout` by default | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`]; `Pool`, `Stopped` | waits for any other writer |
 /// | `LockPool::with_slot` | a connection of the pool for each attempt, and a slot | the argument [`Wait`] | [`LockTimeout`], [`Unavailable`], `Pool`, `Stopped` | any other writer holds all slots |
 /// | `LockPool::try_with_slot` | a connection of the pool, then as [`try_with_slot`] | the pool's `connection_timeout`, and about 2 s | `None`, `Pool`, `Stopped` | any other writer holds all slots |
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot | 200 ms | | |

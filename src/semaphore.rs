@@ -44,7 +44,7 @@ use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 /// | waits | [`acquire_slot`](Self::acquire_slot) | [`with_slot`](Self::with_slot) |
 /// | held | until it is released or its lease expires; outlives transactions, connections and processes | until the transaction ends, also when its process dies |
 /// | for | work that is too long for one transaction | one short transaction |
-/// | can be lost | yes; the holder is not notified: see [`Slot::fence`] and [`pin_slot`](Self::pin_slot) | no |
+/// | can be lost | yes; a `SlotGuard` is notified, a [`Slot`] is not: see [`Slot::fence`] and [`pin_slot`](Self::pin_slot) | no |
 ///
 /// With an r2d2 pool use a `SlotRenewer` for leased slots: it renews them in the background, and releases them when the
 /// closure returns or the guard is dropped. A bare [`Slot`] is neither renewed nor released on drop, on `?` or on a panic.
@@ -350,7 +350,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     }
 
     /// Begins a transaction that holds a slot, runs `work` in it, and commits, like [`try_with_slot`](Self::try_with_slot).
-    /// Waits while no slot is free, like [`acquire_slot`](Self::acquire_slot).
+    /// Waits while no slot is free, in the same queue as [`acquire_slot`](Self::acquire_slot), and asks the database at least
+    /// every 100 ms.
     ///
     /// # Errors
     ///

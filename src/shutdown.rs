@@ -72,7 +72,7 @@ pub struct Unfinished {
     /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop
     /// ends, and slots whose release failed and which stay held until their leases end.
     pub guards: usize,
-    /// The calls of [`LockPool::with_object_lock`] that had not ended. Their transactions end with the process:
+    /// The calls of [`LockPool`] that had not ended. Their transactions end with the process:
     /// the database rolls them back.
     pub transactions: usize,
 }
@@ -99,7 +99,7 @@ impl Shutdown {
         &self.0.stop
     }
 
-    /// Has [`shut_down`](Self::shut_down) wait for the guards of `renewer` and its clones, and release them. Returns a
+    /// Registers `renewer` and its clones: [`shut_down`](Self::shut_down) waits for their guards, and releases them. Returns a
     /// handle whose waits and attempts end when the process is to end: use it in place of `renewer`.
     #[must_use]
     pub fn add_renewer<C: SemaphoreExt + R2D2Connection + Send + 'static>(
@@ -111,7 +111,7 @@ impl Shutdown {
         handle
     }
 
-    /// Has [`shut_down`](Self::shut_down) wait for the transactions of `locks` and its clones. Returns a handle whose waits
+    /// Registers `locks` and its clones: [`shut_down`](Self::shut_down) waits for their transactions. Returns a handle whose waits
     /// end when the process is to end: use it, and handles for requests made of it, in place of `locks`.
     #[must_use]
     pub fn add_lock_pool<C: ObjectLockExt + R2D2Connection + 'static>(

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, ObjectId};
 
-/// How long to wait for a lock or a slot that is held. The default is [`Wait::Forever`].
+/// How long to wait for a lock or a slot that is held.
+///
+/// If a request sets none, the method decides: see [`LockRequest::wait`].
 ///
 /// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::run`. Methods with `try_`
 /// reject a request with another `Wait` than [`Wait::No`]. [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Waits until the lock or a slot is free. The default.
+    /// Waits until the lock or a slot is free.
     ///
     /// Limits of the session end the wait for a lock with [`Error::LockTimeout`](crate::Error::LockTimeout): on PostgreSQL
     /// `lock_timeout` and `statement_timeout`, on MySQL and MariaDB `max_execution_time` and `max_statement_time`.
@@ -99,7 +101,7 @@ pub enum Retention {
 
 /// A request for a lock: the object, how long to wait, and the retention of the row.
 ///
-/// A string or an [`ObjectId`] converts into a request that waits without limit and keeps no row.
+/// A string or an [`ObjectId`] converts into a request that sets no wait and keeps no row.
 ///
 /// ```
 /// use std::time::Duration;

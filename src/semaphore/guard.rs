@@ -24,10 +24,11 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// pool had no connection for too long, the process was paused, or the slot was released by force. A lost
 /// guard stays lost. The end of the lease is measured by the local monotonic clock, from the moment before the last
 /// confirmed statement was sent. So a guard is lost before another holder is granted the slot, also while a
-/// renewal hangs in a connection that does not answer. [`is_held`](Self::is_held) then returns false,
+/// renewal hangs in a connection that does not answer: except when the database's clock jumps ahead, or the slot is
+/// released by force. [`is_held`](Self::is_held) then returns false,
 /// callbacks of [`on_lost`](Self::on_lost) are called, and the receiver of [`lost`](Self::lost) receives.
 ///
-/// A guard can't stop the work that runs while it is held. Check [`is_held`](Self::is_held) at every step.
+/// A guard can't stop the work that runs while it is held. Call [`ensure_held`](Self::ensure_held) at every step.
 /// What happens between two checks is protected by the [fence](Self::fence), or by
 /// [`pin_slot`](crate::SemaphoreExt::pin_slot) in the transaction that writes. On some systems the monotonic
 /// clock stops while the machine is suspended; the fence protects against that too.
@@ -80,6 +81,21 @@ impl SlotGuard {
         self.state.is_held()
     }
 
+    /// Fails when the slot is not [held](Self::is_held), so that the work ends with an error: `guard.ensure_held()?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotLost`].
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        if self.is_held() {
+            return Ok(());
+        }
+        Err(Error::SlotLost {
+            semaphore: self.slot.semaphore.clone(),
+            number: self.slot.number,
+        })
+    }
+
     /// Returns the fence, as [`Slot::fence`].
     pub fn fence(&self) -> i64 {
         self.slot.fence
@@ -106,7 +122,7 @@ impl SlotGuard {
         self.state.on_lost(Box::new(callback));
     }
 
-    /// Returns a channel that receives once when the guard is lost, and is closed when it is released. Each call returns
+    /// Returns the receiver of a channel that receives once when the guard is lost, and is closed when it is released. Each call returns
     /// a channel of its own; that of a guard that is lost already receives at once.
     pub fn lost(&self) -> Receiver<()> {
         let (sender, receiver) = channel();

@@ -19,10 +19,10 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// | event | what follows |
     /// |---|---|
-    /// | the leader's node dies, or the database is out of its reach | a standby is elected when the lease has ended, after at most one poll interval more |
+    /// | the leader's node dies, or the database is out of its reach | a standby is elected when the lease has ended; with more than 100 permits after at most one poll interval more |
     /// | the leader returns, or is stopped | a standby is elected after at most one poll interval; in the same process at once |
     /// | `f` returns `Ok` while it is still the leader | it resigns: it stands for election again after one poll interval, so that another node may be elected |
-    /// | the slot is lost | `f` ends by itself; then this node stands for election again |
+    /// | the slot is lost | `is_active` returns false, and `f` must return: nothing interrupts it. Then this node stands for election again |
     /// | `f` returns an error | the slot is released, and the error returned |
     /// | `f` panics | the slot is released, and the panic goes on to the caller |
     /// | an error of the database or the pool while it waits | it is logged by `tracing`, and retried after a pause of 0.1 s, which grows to 10 s |

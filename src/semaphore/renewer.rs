@@ -211,12 +211,13 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// // A timer starts this once a minute on every node. Their clocks differ by less than 5 s: one of them runs.
     /// let lease = LeaseOptions::new(Duration::from_secs(30)).hold_at_least(Duration::from_secs(5));
-    /// let queued = renewer.run(&QUEUE, &lease, |guard| {
+    /// let queued = renewer.run(&QUEUE, &lease, |guard| -> diesel_locks::Result<_> {
     ///     let mut queued = 0;
-    ///     while guard.is_held() && queued < 42 {
+    ///     while queued < 42 {
+    ///         guard.ensure_held()?;
     ///         queued += 1; // a step of the work
     ///     }
-    ///     Ok::<_, diesel_locks::Error>(queued)
+    ///     Ok(queued)
     /// })?;
     /// assert_eq!(queued, Some(42));
     /// # Ok(())
@@ -244,8 +245,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
 
     /// Releases the slots of all guards of this renewer and its clones, and returns how many were released.
     ///
-    /// Call it when the process is asked to end (SIGTERM), after the application has stopped acquiring:
-    /// other holders then need not wait until the leases end. [`is_held`](SlotGuard::is_held) of the guards
+    /// When the process is asked to end, use [`Shutdown`](crate::Shutdown) instead. This method stops no loop: stop the
+    /// tokens of `run_as_leader` and `run_on_timer` before, or they acquire again. Other holders need not wait until the
+    /// leases end. [`is_held`](SlotGuard::is_held) of the guards
     /// returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks are not called. Guards that
     /// are acquired later are not affected.
     ///

@@ -8,8 +8,8 @@ use uuid::Uuid;
 /// A leased slot of a semaphore.
 ///
 /// The slot is identified by its token. It does not belong to a connection, a transaction or a process, and is held
-/// until it is released or its lease expires. Dropping the value does not release the slot, and nothing renews it: a
-/// `SlotGuard` does both. Another process can continue to use the slot by [`Slot::from_parts`].
+/// until it is released or its lease expires. Dropping the value does not release the slot, and nothing renews it. A
+/// `SlotGuard` renews its slot, and releases it on drop. Another process can continue to use the slot by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]
 pub struct Slot {
@@ -63,7 +63,7 @@ impl Slot {
     /// different fences at the same time, and all of them may write.
     ///
     /// The fence is larger than those of all earlier grants of this slot, and of all grants of the semaphore's other
-    /// slots that were completed before this one began, independent of the database's clock. It is unique within the
+    /// slots whose calls had returned before the call of this one began, independent of the database's clock. It is unique within the
     /// semaphore, and does not change when the slot is renewed.
     ///
     /// A grant in an open transaction is completed by its COMMIT. On MySQL and MariaDB a grant begins with the query

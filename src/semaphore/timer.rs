@@ -121,8 +121,9 @@ pub struct Tick {
 }
 
 impl Tick {
-    /// The time at which the tick was due, by the database's clock. The same on whichever node it is run: no two calls
-    /// of the closures of one job get the same time. Use it as the key of what the job makes.
+    /// Returns the time at which the tick was due, by the database's clock, on whichever node it runs. No two calls of the
+    /// closures of one job get the same time, unless an operator releases the slot by force or deletes its row. Use it
+    /// as a unique key of what the job makes, so that a second run fails.
     pub fn due_at(&self) -> DateTime<Utc> {
         self.due_at
     }
@@ -150,22 +151,22 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// when a tick is due. The node that is granted the job's slot runs the tick, and the slot stays unavailable until the
     /// next tick is due, however early `f` returns. So no tick is started twice.
     ///
-    /// The lease is what others wait for when a node dies (`lockAtMostFor` in ShedLock), and it is renewed: a job that
-    /// takes longer than the lease, or than the period, goes on, and the next tick is started when it has ended. `f` has to
-    /// return when [`is_active`](ActiveSlot::is_active) returns false. The slot's time until the next tick needs
+    /// A node that dies in a tick loses that tick: no other node repeats it. Its lease (`lockAtMostFor` in ShedLock) delays
+    /// the next tick only, if it ends later. The lease is renewed while `f` runs, so a job may take longer than the lease,
+    /// or than the period. `f` has to return when [`is_active`](ActiveSlot::is_active) returns false. The slot's time until the next tick needs
     /// no setting (`lockAtLeastFor`).
     ///
     /// | event | what follows |
     /// |---|---|
     /// | a tick is due | the first node that asks runs it, a few milliseconds later |
     /// | a node dies, or loses the slot, while it runs a tick | that tick is not repeated; the next tick is run by another node, once the lease has ended |
-    /// | the job takes longer than its period | the current tick is run when it has ended; ticks in between are skipped |
+    /// | the job takes longer than its period | when it has ended, the newest tick that is due is run; older ones are skipped |
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
     /// | the method is called in the middle of a period | this node begins with the next tick |
     /// | no node calls the method when a tick is due, or the node that was granted it is stopped in the same moment | the tick is skipped |
     /// | the database's clock is set back | no tick is repeated: the next one is run when the clock has passed the last one |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
-    /// | `f` returns an error, or panics | the slot is released, and the error or panic goes on to the caller; the tick is not repeated |
+    /// | `f` returns an error, or panics | the slot is released, and the error or panic goes on to the caller: this node runs no further tick. The tick is not repeated |
     /// | an error of the database while it waits | as in [`run_as_leader`](Self::run_as_leader) |
     ///
     /// Between two ticks a node sends one query a minute. While another node runs a tick for longer than a period, it asks

@@ -69,6 +69,7 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     // Several renewals: each comes after a third of the lease, and extends it by as much.
     loop {
         assert!(guard.is_held());
+        guard.ensure_held().expect("held");
         assert!(started.elapsed() < LONG, "it is not renewed");
         let (lasts, _) = times::<B>(&mut conn).expect("held");
         if lasts > RENEWED_LEASE * 8 / 5 {
@@ -131,6 +132,8 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
     let next = acquire::<B>(&mut conn, &single_slot());
     lost.recv_timeout(LONG).expect("it is noticed");
     assert!(!guard.is_held());
+    let lost = guard.ensure_held().expect_err("lost");
+    assert!(lost.is_slot_lost(), "{lost:?}");
     assert_eq!(guard.remaining(), Duration::ZERO);
     let started = Instant::now();
     while called.load(Ordering::SeqCst) < 2 {
