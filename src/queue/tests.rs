@@ -440,6 +440,45 @@ fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
 
 #[cfg(feature = "r2d2")]
 #[test]
+fn short_queries_of_others_do_not_restart_a_pause() {
+    let queues = queues();
+    let (sender, turns) = channel();
+    let mut first = refused(queues, 0).serial();
+    first.set_pause(Some(Duration::from_millis(300)));
+    wait_on_thread(first, 1, &sender);
+    let started = Instant::now();
+    // Each comes, identifies its target, and leaves, more often than the first one polls.
+    loop {
+        let mut other = queues.join("slots", 1, |_| true);
+        other.identify_at = Some(Instant::now());
+        while other.wait(None) != Turn::Identify {}
+        // Time for the first one to see it.
+        thread::sleep(Duration::from_millis(10));
+        other.set_target(Some(0));
+        drop(other);
+        if turns.recv_timeout(Duration::from_millis(100)).is_ok() {
+            break;
+        }
+        assert!(started.elapsed() < LIMIT, "it never polls");
+    }
+}
+
+#[test]
+fn release_before_the_refusal_is_recorded_is_not_missed() {
+    let queues = queues();
+    let mut ticket = queues.join("slots", 1, |_| true);
+    assert_eq!(ticket.wait(None), Turn::Query { notified: None });
+    ticket.set_target(Some(0));
+    queues.notify_released("slots", 1, None);
+    ticket.record_refusal();
+    assert!(matches!(
+        ticket.wait(None),
+        Turn::Query { notified: Some(_) }
+    ));
+}
+
+#[cfg(feature = "r2d2")]
+#[test]
 fn waiter_outside_the_queues_is_stopped() {
     let queues = queues();
     let mut ticket = queues.independent("slots");

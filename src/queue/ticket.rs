@@ -168,8 +168,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         deadline: Option<Instant>,
         stopped: impl Fn() -> bool,
     ) -> Turn {
-        // When it polls, and whether another's query was running when that was decided.
-        let mut poll_at: Option<(Instant, bool)> = None;
+        // When it polls, and since when another's query is running, during which it polls later.
+        let mut due: Option<Instant> = None;
+        let mut beside_query_since: Option<Instant> = None;
         let mut all = self.queues.lock();
         loop {
             let queues = all.get_mut(&self.key).expect("queues with a waiter");
@@ -187,7 +188,6 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 let querying = others.any(|waiter| waiter.state == State::Querying);
                 is_first && (first_queries || querying)
             });
-            let querying = longer.is_some();
             let waiter = queue
                 .waiters
                 .get_mut(&number)
@@ -200,17 +200,11 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 queue.yield_until = None;
                 notified = Some(Released(None));
             }
-            poll_at = if is_first {
-                // Another's query may have started or ended since the time was set.
-                let unchanged = poll_at.filter(|(_, beside_query)| *beside_query == querying);
-                unchanged.or_else(|| {
-                    let pause = longer.unwrap_or_else(|| self.pause());
-                    Some((now + pause, querying))
-                })
-            } else {
-                None
-            };
-            let poll_time = poll_at.map(|(time, _)| time);
+            // Short queries of others delay it, and do not restart its pause: with many of them it would never poll.
+            due = is_first.then(|| due.unwrap_or_else(|| now + self.pause()));
+            beside_query_since = longer.map(|_| beside_query_since.unwrap_or(now));
+            let delayed = beside_query_since.zip(longer);
+            let poll_time = due.max(delayed.map(|(since, longer)| since + longer));
             let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
             let ended = passed(deadline) || stopped();
             if notified.is_some() || passed(poll_time) || ended {
@@ -284,6 +278,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 if target.is_some() && queue.target == target {
                     if identifying {
                         queue.sleep_or_query(number);
+                        queue.wake_first();
                     }
                     return;
                 }
@@ -324,7 +319,10 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         let queue = queues.queue_for(Some(target));
         queue.missed += missed;
         let mut waiter = Waiter::new(false);
-        if identifying && queue.waiters.is_empty() {
+        if !identifying {
+            // Until it records its refusal: a release before that is not missed.
+            waiter.state = State::Querying;
+        } else if queue.waiters.is_empty() {
             // No other waiter queries for it there, and it has not queried yet.
             waiter.state = State::Notified(Released(None));
         }
@@ -336,7 +334,10 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     pub(crate) fn record_refusal(&mut self) {
         self.refusals = self.refusals.saturating_add(1);
         self.notified = false;
-        self.in_queue(Queue::sleep_or_query);
+        self.in_queue(|queue, number| {
+            queue.sleep_or_query(number);
+            queue.wake_first();
+        });
     }
 
     /// Sets the pause before the next query; `None` for that which follows from the number of refusals.

@@ -27,6 +27,9 @@ impl<C: R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// grow to a tenth of the time for which the holders have not changed, up to the interval.
     /// [`run_as_leader`](Self::run_as_leader) pauses for half an interval to an interval from the beginning.
     ///
+    /// The first waiter of a process for a semaphore asks for all of them, at its own interval: do not set a longer one than
+    /// other requests of the process for that semaphore can wait.
+    ///
     /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
     ///
     /// ```
