@@ -53,6 +53,9 @@ statement! {
     ///
     /// On MySQL the session is that of the transaction's lock on the table. The thread of a lock on a row may be another one:
     /// a waiter makes the lock of the transaction that has inserted the row.
+    ///
+    /// MariaDB quotes the table's name by the settings `sql_mode` and `sql_quote_show_create` of the session that has read
+    /// the locks last, which may be another one. A name that needs no quotes then has none.
     RowLocks {} -> (
         (Nullable<Binary>, Nullable<Binary>, BigInt, Unsigned<BigInt>),
         (Nullable<Unsigned<BigInt>>, Nullable<Binary>, Nullable<Binary>, Nullable<BigInt>, Nullable<BigInt>, BigInt),
@@ -81,7 +84,12 @@ statement! {
             " AS waited FROM information_schema.INNODB_LOCKS AS locks \
              JOIN information_schema.INNODB_TRX AS trx ON trx.trx_id = locks.lock_trx_id \
              LEFT JOIN information_schema.PROCESSLIST AS session ON session.ID = trx.trx_mysql_thread_id \
-             WHERE locks.lock_table = CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`diesel_locks_objects`') \
+             WHERE locks.lock_table IN (\
+             CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.`diesel_locks_objects`'), \
+             CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.diesel_locks_objects'), \
+             CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".\"diesel_locks_objects\"'), \
+             CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".diesel_locks_objects'), \
+             CONCAT(DATABASE(), '.diesel_locks_objects')) \
              AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"
         );
     }

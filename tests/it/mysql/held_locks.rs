@@ -117,3 +117,40 @@ fn times_of_locks_do_not_depend_on_the_time_zone() {
     holder.release();
     result_of(&waiting).expect("the lock");
 }
+
+/// MariaDB quotes the names of tables by them.
+#[test]
+fn locks_are_shown_with_any_quotes_of_the_session() {
+    let _alone = alone();
+    let database = Arc::new(Mysql::new());
+    let kept = || LockRequest::new("a").retention(Retention::Kept);
+    let lock =
+        move |conn: &mut MysqlConnection| conn.with_object_lock(kept(), |_| Ok::<_, Error>(()));
+    lock(&mut database.connect()).expect("free");
+    let holder = Holder::acquire(&database, kept());
+    let waiting = {
+        let database = Arc::clone(&database);
+        spawn(move || lock(&mut database.connect()))
+    };
+    database.await_waiting(1);
+    for settings in [
+        "SET SESSION sql_quote_show_create = 1",
+        "SET SESSION sql_quote_show_create = 0",
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')",
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES'), sql_quote_show_create = 0",
+    ] {
+        let mut conn = database.connect();
+        Mysql::sql(&mut conn, settings);
+        pause();
+        // The first call may return what another session has read, with its quotes.
+        for _ in 0..2 {
+            let locks = conn.held_object_locks(9).expect("locks");
+            assert_eq!(locks.len(), 1, "{settings}: {locks:?}");
+            assert_eq!(locks[0].id.as_deref(), Some("a"), "{settings}");
+            assert_eq!(locks[0].waiters.len(), 1, "{settings}: {locks:?}");
+            pause();
+        }
+    }
+    holder.release();
+    result_of(&waiting).expect("the lock");
+}
