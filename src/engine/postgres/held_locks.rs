@@ -27,6 +27,10 @@ const FUNCTIONS: &str = "diesel_locks_";
 /// In the query of a session that waits for one lock, before its id.
 const ACQUIRE_ONE: &str = "diesel_locks_acquire_one(";
 
+/// In an open transaction the server reads the sessions once, until this is called. It needs no privilege, and writes
+/// nothing.
+const FORGET_SESSIONS: &str = "SELECT pg_stat_clear_snapshot()";
+
 /// In place of the query of another user's session.
 const HIDDEN: &str = "<insufficient privilege>";
 
@@ -114,12 +118,13 @@ impl ServerLock {
         LockWaiter::new(self.session(), self.lock.waiting_us, self.lock.now_us)
     }
 
-    /// Whether the session may wait for an object lock, and not for a row of the application.
+    /// Whether the session may wait for an object lock, and not for a row of the application. The query is empty while the
+    /// session has `track_activities` off.
     fn may_wait_for_object(&self) -> bool {
         self.session
             .query
             .as_deref()
-            .is_none_or(|query| query == HIDDEN || query.contains(FUNCTIONS))
+            .is_none_or(|query| query.is_empty() || query == HIDDEN || query.contains(FUNCTIONS))
     }
 
     /// The id that a waiting session requests, if it stands in its query.
@@ -130,6 +135,9 @@ impl ServerLock {
 }
 
 pub(super) fn held_locks(conn: &mut PgConnection) -> Result<Vec<HeldObjectLock>, Error> {
+    if depth::depth(conn)? > 0 {
+        conn.batch_execute(FORGET_SESSIONS)?;
+    }
     let rows: Vec<ServerLock> = autocommit_retry(conn, |conn| ServerLocks {}.load(conn))?;
     // The server shows the keys as numbers without a sign.
     let keys: HashSet<i32> = rows.iter().filter_map(|row| key(&row.lock)).collect();

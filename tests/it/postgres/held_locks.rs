@@ -1,6 +1,7 @@
 //! What PostgreSQL shows of object locks.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, HeldObjectLock, InspectExt, Retention};
@@ -8,7 +9,7 @@ use diesel_locks::{Error, HeldObjectLock, InspectExt, Retention};
 use crate::support::Backend;
 use crate::support::postgres::Postgres;
 use crate::support::privileges::{Role, documented_grants};
-use crate::support::threads::{Holder, begin, result_of, roll_back, spawn};
+use crate::support::threads::{Holder, LONG, begin, result_of, roll_back, spawn};
 use crate::support::wrapped_backend::Wrapper;
 
 fn kept(id: &str) -> LockRequest {
@@ -159,4 +160,123 @@ fn times_need_a_privilege_and_ids_of_kept_locks_do_not() {
     assert!(locks[0].holder.started_at.is_some(), "{locks:?}");
     holder.release();
     result_of(&waiting).expect("the lock");
+}
+
+/// The server reads its list of sessions once per transaction.
+#[test]
+fn waiter_that_comes_later_is_shown_in_the_same_transaction() {
+    let mut roles = Vec::new();
+    let database = Arc::new(Postgres::new());
+    let [mut grants, _] = documented_grants();
+    grants.push("GRANT pg_read_all_stats TO app".to_owned());
+    let role = Role::with(&database, &grants);
+    let mut conn = Postgres::connect_to(&role.url());
+    roles.push(role);
+    let mut waiter = database.connect();
+    Postgres::sql(&mut waiter, "SELECT 1");
+    let holder = Holder::acquire(&database, "a");
+    begin(&mut conn);
+    Postgres::sql(&mut conn, "SET TRANSACTION READ ONLY");
+    assert_eq!(ids(&conn.held_object_locks(9).expect("locks")), [None]);
+    let waiting = spawn(move || waiter.with_object_lock("a", |_| Ok::<_, Error>(())));
+    database.await_waiting(1);
+    let locks = conn.held_object_locks(9).expect("locks");
+    assert_eq!(ids(&locks), [Some("a")], "{locks:?}");
+    assert_eq!(locks[0].waiters.len(), 1, "{locks:?}");
+    roll_back(&mut conn);
+    holder.release();
+    result_of(&waiting).expect("the lock");
+}
+
+/// Its query is empty.
+#[test]
+fn waiter_without_track_activities_is_shown() {
+    let database = Arc::new(Postgres::new());
+    let mut waiter = database.connect();
+    Postgres::sql(&mut waiter, "SET track_activities = off");
+    let holder = Holder::acquire(&database, "a");
+    let waiting = spawn(move || waiter.with_object_lock("a", |_| Ok::<_, Error>(())));
+    let mut conn = database.connect();
+    let started = Instant::now();
+    let locks = loop {
+        let locks = conn.held_object_locks(9).expect("locks");
+        if locks.iter().any(|lock| !lock.waiters.is_empty()) {
+            break locks;
+        }
+        assert!(started.elapsed() < LONG, "{locks:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(ids(&locks), [None], "{locks:?}");
+    assert_eq!(locks[0].waiters.len(), 1, "{locks:?}");
+    holder.release();
+    result_of(&waiting).expect("the lock");
+}
+
+/// The server does not tell which transient locks a transaction holds.
+#[test]
+fn transient_lock_beside_a_kept_one_is_shown_by_its_waiter() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    let mut holder = database.connect();
+    conn.with_object_lock(kept("kept"), |_| Ok::<_, Error>(()))
+        .expect("free");
+    begin(&mut holder);
+    holder.lock_object(kept("kept")).expect("free");
+    holder.lock_object("transient").expect("free");
+    assert_eq!(
+        ids(&conn.held_object_locks(9).expect("locks")),
+        [Some("kept")]
+    );
+    let waiting = {
+        let database = Arc::clone(&database);
+        spawn(move || {
+            database
+                .connect()
+                .with_object_lock("transient", |_| Ok::<_, Error>(()))
+        })
+    };
+    database.await_waiting(1);
+    let locks = conn.held_object_locks(9).expect("locks");
+    assert_eq!(ids(&locks), [Some("transient"), Some("kept")], "{locks:?}");
+    roll_back(&mut holder);
+    result_of(&waiting).expect("the lock");
+}
+
+/// It may as well have found the other row before it could insert its own.
+#[test]
+fn transient_lock_of_a_waiter_is_shown_by_its_own_waiter() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    let mut both = database.connect();
+    let holder = Holder::acquire(&database, "b");
+    begin(&mut both);
+    both.lock_object("a").expect("free");
+    let (then, waits) = std::sync::mpsc::channel::<()>();
+    let waiting = spawn(move || {
+        both.lock_object("b").expect("the lock");
+        waits.recv().expect("the test says when");
+        roll_back(&mut both);
+    });
+    database.await_waiting(1);
+    // The id of a lock that is requested in a transaction is not shown.
+    let locks = conn.held_object_locks(9).expect("locks");
+    assert_eq!(ids(&locks), [None], "{locks:?}");
+    assert_eq!(locks[0].waiters.len(), 1, "{locks:?}");
+    let waiter = {
+        let database = Arc::clone(&database);
+        spawn(move || {
+            database
+                .connect()
+                .with_object_lock("a", |_| Ok::<_, Error>(()))
+        })
+    };
+    database.await_waiting(2);
+    let locks = conn.held_object_locks(9).expect("locks");
+    let mut shown = ids(&locks);
+    shown.sort_unstable();
+    assert_eq!(shown, [None, Some("a")], "{locks:?}");
+    holder.release();
+    then.send(()).expect("it waits for it");
+    result_of(&waiting);
+    result_of(&waiter).expect("the lock");
 }
