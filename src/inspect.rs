@@ -18,6 +18,10 @@ use crate::{Error, HeldObjectLock, HeldSlot, ListOptions, SemaphoreInfo, Sequenc
 /// session waits for it. The other methods read tables of this crate as any query does. They wait only while another session
 /// has locked a whole table (`LOCK TABLES`, `ALTER TABLE`): up to `lock_timeout` on PostgreSQL, `lock_wait_timeout` on MySQL
 /// and MariaDB. In an open transaction at SERIALIZABLE, MySQL and MariaDB lock the rows that they read.
+///
+/// SQLite must be in [WAL mode](crate::operation::sqlite). In its other modes the methods that read tables fail with
+/// "database is locked" while another connection commits, and a COMMIT of another connection fails with it while they read,
+/// or for as long as the transaction is open in which they were called. Both wait up to `busy_timeout` before.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -37,7 +41,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// | | PostgreSQL | MySQL | MariaDB | SQLite |
     /// |---|---|---|---|---|
     /// | a held [kept](crate::Retention::Kept) lock | with its id; without, if the transaction has created the row | with its id; not, if the transaction has created the row and no session waits | with its id, if a session waits | [`Error::LocksNotShown`] |
-    /// | a held transient lock | without its id, one entry for all of a transaction; with its id, if a waiter shows it | with its id | with its id, if a session waits | |
+    /// | a held transient lock | without its id, one entry for all of a transaction, with the exceptions below; with its id, if a waiter shows it | with its id | with its id, if a session waits | |
     /// | a waiter shows the id of a transient lock | if it called [`with_object_lock`](crate::ObjectLockExt::with_object_lock) outside a transaction, and the id has up to about 200 characters | always | always | |
     /// | waiters | all | all | of those for a transient lock, the first | |
     /// | [`started_at`](crate::LockSession::started_at) | in microseconds | in microseconds | in seconds | |
@@ -51,8 +55,18 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// ask at most a few times a second, in all processes together.
     ///
     /// PostgreSQL does not show for what a session waits, only for which transaction. A session whose query is visible and
-    /// does not call a function of this crate is not taken for a waiter. Without `pg_read_all_stats`, another user's session
-    /// that holds or requests object locks and waits for a row of the application may be shown as a waiter.
+    /// does not call a function of this crate is not taken for a waiter. A session whose query is not visible, and that
+    /// holds or requests object locks and waits for a row of the application, may be shown as a waiter: that of another user
+    /// without `pg_read_all_stats`, and any with `track_activities = off`.
+    ///
+    /// PostgreSQL does not show which transient locks a transaction holds, only that it may hold some. So these are missing:
+    ///
+    /// - the transient locks of a transaction that waits for another object, unless a session waits for them,
+    /// - those of a transaction that is shown as the holder of another lock, unless a session waits for them: a transaction
+    ///   that holds a kept and a transient lock has one entry, that of the kept lock.
+    ///
+    /// In an open transaction on PostgreSQL each call discards the transaction's snapshot of statistics
+    /// (`pg_stat_clear_snapshot`), because it would contain the sessions of the first call.
     ///
     /// The method waits for no lock, also while another session has locked the table of objects. PostgreSQL then shows
     /// kept locks without their ids, after 20 ms.
@@ -119,6 +133,10 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// It lists what [`held_slots`](crate::SemaphoreExt::held_slots) lists for each of them. The limit counts slots. If it is
     /// reached, call it again with [`ListOptions::after`] for the remaining semaphores, and
     /// [`held_slots`](crate::SemaphoreExt::held_slots) for the last one listed.
+    ///
+    /// It reads the slots of the selected semaphores in the order of the result, also those that nobody holds, until the
+    /// limit is reached. If fewer slots are held, it reads all of them. In a table with many slots select some semaphores by
+    /// a filter, and remove unused slots by [`purge_slots`](crate::SemaphoreExt::purge_slots).
     ///
     /// # Errors
     ///
