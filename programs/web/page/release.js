@@ -94,7 +94,7 @@ async function release() {
     if (guarded) store(token);
     return;
   }
-  if (answer.status === 401 || answer.status === 403) {
+  if (answer.status === 401) {
     store(null);
     askForToken(true);
     tokenField.focus();

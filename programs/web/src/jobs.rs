@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use diesel_locks::{SlotGuard, StopToken};
 use tokio::{task, time};
 
+use crate::log;
+
 /// How often a job looks whether it still holds its slot: the longest step of its work.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -35,7 +37,7 @@ impl Jobs {
                 guard.release()
             });
             if let Ok(Err(error)) = released.await {
-                eprintln!("web: a slot was not released by its job: {error}");
+                log::line(&format!("a slot was not released by its job: {error}"));
             }
         });
     }

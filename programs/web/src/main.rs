@@ -11,6 +11,7 @@ use args::Arguments;
 mod app;
 mod args;
 mod jobs;
+mod log;
 mod metrics;
 mod problem;
 mod routes;

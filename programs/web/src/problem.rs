@@ -9,6 +9,8 @@ use diesel::result::Error as DieselError;
 use diesel_locks::Error;
 use serde_json::json;
 
+use crate::log::{self, with_causes};
+
 /// The media type of a problem.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -20,27 +22,40 @@ const RETRY_AFTER: u32 = 1;
 pub(crate) struct Problem {
     status: StatusCode,
     detail: String,
-    retry: bool,
+    retry: Retry,
 }
+
+/// Whether the answer has the header `Retry-After`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    Always,
+    /// Only if the method of the request is idempotent: the request may have been done.
+    Idempotent,
+}
+
+/// Marks an answer whose `Retry-After` is wrong for a method that is not idempotent.
+#[derive(Clone)]
+pub(crate) struct MayBeDone;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
             detail: detail.into(),
-            retry: false,
+            retry: Retry::Never,
         }
     }
 
     /// With the header `Retry-After`.
     pub(crate) fn temporary(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
-            retry: true,
+            retry: Retry::Always,
             ..Self::new(status, detail)
         }
     }
 
-    /// The database does not answer.
+    /// The database does not answer, and nothing was done.
     pub(crate) fn database_down() -> Self {
         Self::temporary(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -48,9 +63,30 @@ impl Problem {
         )
     }
 
+    /// The connection was lost while it was used. A COMMIT may have been done.
+    fn connection_lost(error: &Error) -> Self {
+        log::line(&with_causes(error));
+        Self {
+            retry: Retry::Idempotent,
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the connection to the database was lost: check what was done before you repeat",
+            )
+        }
+    }
+
+    /// Nobody knows what was done.
+    fn outcome_unknown(error: &Error) -> Self {
+        log::line(&with_causes(error));
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the outcome is unknown: check before you repeat",
+        )
+    }
+
     fn internal(error: &dyn StdError) -> Self {
         // The client gets no names of tables and servers.
-        eprintln!("web: {}", with_causes(error));
+        log::line(&with_causes(error));
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "an error of the service; its log has the cause",
@@ -76,10 +112,11 @@ impl From<Error> for Problem {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no connection to the database is free, or it does not answer",
             ),
+            Error::OutcomeUnknown { .. } => Self::outcome_unknown(&error),
             _ if error.is_retryable() || error.is_timeout() => {
                 Self::temporary(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
-            _ if is_connection_lost(&error) => Self::database_down(),
+            _ if is_connection_lost(&error) => Self::connection_lost(&error),
             _ => Self::internal(&error),
         }
     }
@@ -107,11 +144,6 @@ fn is_connection_lost(error: &Error) -> bool {
     .any(|word| text.contains(word))
 }
 
-fn with_causes(error: &dyn StdError) -> String {
-    let causes = std::iter::successors(error.source(), |&error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = Json(json!({
@@ -128,11 +160,48 @@ impl IntoResponse for Problem {
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, scheme);
         }
-        if self.retry {
+        if self.retry == Retry::Idempotent {
+            response.extensions_mut().insert(MayBeDone);
+        }
+        if self.retry != Retry::Never {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, RETRY_AFTER.into());
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{StatusCode, header};
+    use axum::response::{IntoResponse, Response};
+    use diesel::result::{DatabaseErrorKind, Error as DieselError};
+    use diesel_locks::Error;
+
+    use super::{MayBeDone, Problem};
+
+    fn lost() -> DieselError {
+        let text = "Lost connection to MySQL server during query".to_owned();
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(text))
+    }
+
+    fn answer(error: impl Into<Problem>) -> Response {
+        error.into().into_response()
+    }
+
+    #[test]
+    fn unknown_outcome_is_not_to_be_repeated() {
+        let answer = answer(Error::OutcomeUnknown { source: lost() });
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!answer.headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
+    fn lost_connection_is_to_be_repeated_if_the_method_is_idempotent() {
+        let answer = answer(lost());
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(answer.headers().contains_key(header::RETRY_AFTER));
+        assert!(answer.extensions().get::<MayBeDone>().is_some());
     }
 }

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 
 use crate::app::App;
-use crate::problem::{self, Problem};
+use crate::problem::{self, MayBeDone, Problem};
 use crate::store::Store;
 
 mod accounts;
@@ -70,9 +70,15 @@ async fn finish<C: Store>(
     next: Next,
 ) -> Response {
     let path = request.uri().path().to_owned();
+    let is_idempotent = request.method().is_idempotent();
     let response = next.run(request).await;
     let mut response = with_problem(&app, &path, response).await;
+    let may_be_done = response.extensions_mut().remove::<MayBeDone>().is_some();
     let headers = response.headers_mut();
+    if may_be_done && !is_idempotent {
+        // A client would repeat a transfer.
+        headers.remove(header::RETRY_AFTER);
+    }
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

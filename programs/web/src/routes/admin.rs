@@ -1,10 +1,12 @@
 //! What only an operator may do.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use diesel_locks::{Error, Slot};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -70,22 +72,22 @@ pub(super) async fn release_slot<C: Store>(
     Ok(Json(released))
 }
 
-/// Accepts a request with the operator's token, and any request of the service's own page if there is no token.
+/// Accepts a request with the operator's token. If there is no token, accepts any request that no page of another site
+/// has sent.
 fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
-    // A browser says so when the page of another site sends the request.
-    let site = headers.get("sec-fetch-site");
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "pages of other sites may not release slots",
-        ));
+    let refused = |detail| Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    if is_cross_site(headers) {
+        return refused("pages of other sites may not release slots");
     }
     let Some(token) = token else {
-        return Ok(());
+        if names_this_machine(headers) {
+            return Ok(());
+        }
+        return refused(
+            "without --operator-token slots are released only at an IP address or localhost: set --operator-token",
+        );
     };
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
+    let given = text(headers, &header::AUTHORIZATION)
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
     if bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
@@ -98,6 +100,40 @@ fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
     }
 }
 
+/// Whether the page of another site sends the request. All browsers send `Origin` with a POST; `Sec-Fetch-Site` they
+/// send only to addresses that they trust.
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return true;
+    }
+    if !headers.contains_key(header::ORIGIN) {
+        return false;
+    }
+    let origin = text(headers, &header::ORIGIN).and_then(|origin| origin.split_once("://"));
+    match (origin, text(headers, &header::HOST)) {
+        (Some((_, origin)), Some(host)) => !origin.eq_ignore_ascii_case(host),
+        _ => true,
+    }
+}
+
+/// Whether the request names its host by an IP address or as `localhost`. Any other name can be that of another site,
+/// which has let it point to this machine: to a browser, pages of that site are then pages of this service.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let host = text(headers, &header::HOST).and_then(|host| host.parse::<Authority>().ok());
+    host.is_some_and(|host| {
+        let name = host.host();
+        let address = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'));
+        name.eq_ignore_ascii_case("localhost") || address.unwrap_or(name).parse::<IpAddr>().is_ok()
+    })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use axum::http::{HeaderMap, HeaderValue};
@@ -106,13 +142,14 @@ mod tests {
 
     fn headers(name: &'static str, value: &'static str) -> HeaderMap {
         let mut headers = HeaderMap::new();
+        headers.insert("host", HeaderValue::from_static("127.0.0.1:8080"));
         headers.insert(name, HeaderValue::from_static(value));
         headers
     }
 
     #[test]
     fn token_is_required_if_there_is_one() {
-        assert!(authorize(&HeaderMap::new(), None).is_ok());
+        assert!(authorize(&headers("accept", "*/*"), None).is_ok());
         assert!(authorize(&HeaderMap::new(), Some("secret")).is_err());
         for (value, accepted) in [
             ("Bearer secret", true),
@@ -134,5 +171,37 @@ mod tests {
         assert!(authorize(&headers("sec-fetch-site", "cross-site"), None).is_err());
         assert!(authorize(&headers("sec-fetch-site", "same-site"), None).is_err());
         assert!(authorize(&headers("sec-fetch-site", "same-origin"), None).is_ok());
+        for (origin, accepted) in [
+            ("http://127.0.0.1:8080", true),
+            ("http://127.0.0.1:8081", false),
+            ("http://evil.example", false),
+            ("null", false),
+            ("", false),
+        ] {
+            let given = headers("origin", origin);
+            assert_eq!(authorize(&given, None).is_ok(), accepted, "{origin}");
+        }
+    }
+
+    #[test]
+    fn names_that_others_can_give_are_refused_without_a_token() {
+        for (host, accepted) in [
+            ("127.0.0.1:8080", true),
+            ("[::1]:8080", true),
+            ("192.0.2.1", true),
+            ("LocalHost:8080", true),
+            ("evil.example", false),
+            ("evil.example:8080", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("", false),
+        ] {
+            let given = headers("host", host);
+            assert_eq!(authorize(&given, None).is_ok(), accepted, "{host}");
+        }
+        assert!(authorize(&HeaderMap::new(), None).is_err());
+        let mut given = headers("host", "web.example");
+        given.insert("authorization", HeaderValue::from_static("Bearer secret"));
+        assert!(authorize(&given, Some("secret")).is_ok());
     }
 }

@@ -82,9 +82,12 @@ pub(crate) fn send(
     let mut stream = TcpStream::connect(address).expect("the instance listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
+        "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()
     );
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        head.push_str(&format!("Host: {address}\r\n"));
+    }
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);
     }

@@ -70,6 +70,7 @@ tests! {
         documents_keep_the_newest_version,
         metrics_and_events_tell_what_happens,
         an_operator_releases_slots,
+        pages_of_other_sites_release_nothing,
     ],
     servers: [
         the_service_recovers_with_its_database,

@@ -240,3 +240,16 @@ pub(crate) fn an_operator_releases_slots<C>(url: &str) {
     assert_eq!(released.json()["released"], 2);
     assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
 }
+
+pub(crate) fn pages_of_other_sites_release_nothing<C>(url: &str) {
+    let instance = Instance::start(url, &["--permits", "1"]);
+    let address = instance.address;
+    assert_eq!(post(address, "/jobs/a?seconds=3600").status, 202);
+    let path = "/admin/semaphores/a/release";
+    let release = |header| send(address, "POST", path, &[header], b"").answer();
+    release(("Origin", "http://evil.example")).assert_problem(403, "other sites");
+    release(("Host", "evil.example")).assert_problem(403, "--operator-token");
+    assert_eq!(post(address, "/jobs/a").status, 429);
+    let own = release(("Origin", &format!("http://{address}")));
+    assert_eq!(own.status, 200, "{own:?}");
+}
