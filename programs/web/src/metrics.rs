@@ -1,7 +1,7 @@
 //! Figures for Prometheus, made of the events that diesel-locks records by `tracing`: see
 //! `diesel_locks::operation::events`.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -11,8 +11,10 @@ use prometheus::{
 };
 use tracing::field::{Field, Visit};
 use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::log;
 
 /// What the targets of the events have in common.
 const TARGETS: &str = "diesel_locks::";
@@ -184,7 +186,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// Counts the events of diesel-locks, and leaves others out.
+/// Counts the events of diesel-locks, and writes its warnings to standard error. Leaves other events out.
 struct Events(Arc<Metrics>);
 
 impl<S: Subscriber> Layer<S> for Events {
@@ -205,6 +207,15 @@ impl<S: Subscriber> Layer<S> for Events {
             let mut fields = Fields::default();
             event.record(&mut fields);
             self.0.count(target, &fields);
+            // A wait that has timed out is an answer.
+            if *event.metadata().level() <= Level::WARN && fields.outcome != "timed_out" {
+                let mut text = event.metadata().target().to_owned();
+                event.record(&mut |field: &Field, value: &dyn Debug| {
+                    // Writing to a text does not fail.
+                    let _ = write!(text, " {field}={value:?}");
+                });
+                log::line(&text);
+            }
         }
     }
 }

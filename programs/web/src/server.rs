@@ -35,7 +35,7 @@ pub(crate) fn serve<C: Store>(database: &Database, arguments: &Arguments) -> Res
             .await
             .with_context(|| format!("can't listen on {}", arguments.listen))?;
         let address = listener.local_addr()?.to_string();
-        let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
+        let (sender, snapshots) = watch::channel(Arc::new(Snapshot::new(0, None, "{}".to_owned())));
         let app = App::new(pools, metrics, snapshots, address.clone(), arguments);
         let app = Arc::new(app);
         let publisher = Arc::clone(&app);

@@ -11,6 +11,10 @@ mod pools;
 
 pub(crate) use pools::Pools;
 
+/// Sets for how many milliseconds a transaction on PostgreSQL may do nothing.
+#[cfg(any(feature = "postgres", test))]
+pub(crate) const SET_IDLE_LIMIT: &str = "SET idle_in_transaction_session_timeout = 60000";
+
 /// A document as it is stored.
 #[derive(Queryable)]
 pub(crate) struct Document {
@@ -37,6 +41,10 @@ pub(crate) trait Store:
 
     /// Sets up the session, before any other statement.
     fn configure_session(&mut self) -> QueryResult<()>;
+
+    /// Limits how long a statement takes on a connection for health checks, the page and the operator: a table may be
+    /// locked.
+    fn limit_look(&mut self) -> QueryResult<()>;
 
     /// The name of the database and its version.
     fn engine(&mut self) -> QueryResult<String>;
@@ -70,7 +78,8 @@ macro_rules! store {
         tables: $tables:literal, transactional: $transactional:literal,
         version: $version:literal as $named:expr,
         now_us: $now_us:literal,
-        configure_session: [$($configure_session:literal),*] $(,)?
+        configure_session: [$($configure_session:expr),*],
+        limit_look: [$($limit_look:literal),*] $(,)?
     ) => {
         mod $module {
             use diesel::connection::SimpleConnection;
@@ -116,6 +125,11 @@ macro_rules! store {
 
                 fn configure_session(&mut self) -> QueryResult<()> {
                     let statements: &[&str] = &[$($configure_session),*];
+                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
+                }
+
+                fn limit_look(&mut self) -> QueryResult<()> {
+                    let statements: &[&str] = &[$($limit_look),*];
                     statements.iter().try_for_each(|statement| self.batch_execute(statement))
                 }
 
@@ -215,6 +229,7 @@ store!(
         "PRAGMA journal_mode = WAL",
         "PRAGMA synchronous = NORMAL"
     ],
+    limit_look: [],
 );
 
 // A client that vanishes holds its locks until the server ends its session.
@@ -228,8 +243,9 @@ store!(
     now_us: "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
     configure_session: [
         "SET lock_timeout = '10s'",
-        "SET idle_in_transaction_session_timeout = '60s'"
+        super::SET_IDLE_LIMIT
     ],
+    limit_look: ["SET statement_timeout = '5s'"],
 );
 
 #[cfg(feature = "mysql")]
@@ -241,9 +257,13 @@ store!(
         Some((number, _)) => format!("MariaDB {number}"),
         None => format!("MySQL {version}"),
     },
-    now_us: "CAST(unix_timestamp(sysdate(6)) * 1000000 AS SIGNED)",
+    now_us: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     configure_session: [
         "SET SESSION innodb_lock_wait_timeout = 10",
         "SET SESSION net_read_timeout = 30, SESSION net_write_timeout = 30"
+    ],
+    // The first is for locks of tables. The others are for all that a look does, on MariaDB and on MySQL.
+    limit_look: [
+        "SET SESSION lock_wait_timeout = 5 /*M! , max_statement_time = 5 */ /*!50708 , max_execution_time = 5000 */"
     ],
 );

@@ -16,8 +16,9 @@ use crate::problem::Problem;
 use crate::store::Store;
 use crate::xml::{self, Refusal};
 
-/// The longest time for which a request can be told to hold its lock.
-const LONGEST_HOLD_MS: u64 = 60_000;
+/// The longest time for which a request can be told to hold its lock. PostgreSQL ends a transaction that does nothing
+/// for longer: see `store::SET_IDLE_LIMIT`.
+const LONGEST_HOLD_MS: u64 = 50_000;
 
 #[derive(Deserialize)]
 pub(super) struct Options {
@@ -89,4 +90,17 @@ pub(super) async fn get<C: Store>(
         (header::ETAG, format!("\"{}\"", found.changed_us)),
     ];
     Ok((headers, found.body).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LONGEST_HOLD_MS;
+    use crate::store::SET_IDLE_LIMIT;
+
+    #[test]
+    fn lock_is_held_for_less_time_than_a_transaction_may_do_nothing() {
+        let (_, limit) = SET_IDLE_LIMIT.rsplit_once(' ').expect("words");
+        let limit_ms: u64 = limit.parse().expect("milliseconds");
+        assert!(LONGEST_HOLD_MS + 5_000 <= limit_ms);
+    }
 }

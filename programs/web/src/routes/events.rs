@@ -14,12 +14,12 @@ use tokio::time;
 use crate::app::App;
 use crate::store::Store;
 
-/// A snapshot is sent again if there is no new one for so long.
+/// A snapshot is sent again, with the present time, if there is no new one for so long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(450);
 
 pub(super) async fn state<C: Store>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    let snapshot = app.snapshots.borrow().json.clone();
+    let snapshot = app.snapshots.borrow().json();
     (kind, snapshot)
 }
 
@@ -29,17 +29,19 @@ pub(super) async fn stream<C: Store>(
     State(app): State<Arc<App<C>>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let snapshots = app.snapshots.clone();
+    let stop = app.shutdown.stop_token().clone();
     Sse::new(stream::unfold(
-        (snapshots, true),
-        |(mut snapshots, first)| async move {
+        (snapshots, stop, true),
+        |(mut snapshots, stop, first)| async move {
             if !first {
                 let changed = time::timeout(LONGEST_PAUSE, snapshots.changed()).await;
-                if matches!(changed, Ok(Err(_))) {
+                // The publisher may still wait for the database.
+                if matches!(changed, Ok(Err(_))) || stop.is_stopped() {
                     return None;
                 }
             }
-            let event = Event::default().data(&*snapshots.borrow_and_update().json);
-            Some((Ok(event), (snapshots, false)))
+            let event = Event::default().data(snapshots.borrow_and_update().json());
+            Some((Ok(event), (snapshots, stop, false)))
         },
     ))
 }

@@ -11,6 +11,7 @@ use diesel_locks::{
 use super::snapshot::{
     Holding, ObjectLock, ObjectLocks, Semaphore, Sequence, Slot, SlotState, Waiter,
 };
+use crate::log::{Changes, with_causes};
 use crate::store::Store;
 
 /// The server reads all its locks for a list of them.
@@ -30,12 +31,13 @@ pub(super) struct Lists {
     pub(super) object_locks: ObjectLocks,
     pub(super) sequences: Vec<Sequence>,
     locks_read: Option<Instant>,
+    locks_error: Changes,
 }
 
 impl Lists {
     /// Reads the lists again; those of object locks once a second. After an error the rest is unchanged.
     pub(super) fn read<C: Store>(&mut self, conn: &mut C, engine: &str) -> Result<(), Error> {
-        self.now_us = conn.now_us()?;
+        let now_us = conn.now_us()?;
         let semaphores = conn.semaphores(&ListOptions::new())?;
         let held = conn.all_held_slots(&ListOptions::new().limit(ListOptions::MAX_LIMIT))?;
         self.semaphores = with_slots(&semaphores, held);
@@ -50,9 +52,12 @@ impl Lists {
             .collect();
         let is_due = |read: Instant| read.elapsed() >= LOCKS_PAUSE;
         if self.locks_read.is_none_or(is_due) {
-            self.object_locks = object_locks(conn, engine)?;
+            let (object_locks, error) = object_locks(conn, engine);
+            self.object_locks = object_locks;
+            self.locks_error.see("object locks are not shown", error);
             self.locks_read = Some(Instant::now());
         }
+        self.now_us = now_us;
         Ok(())
     }
 }
@@ -95,21 +100,34 @@ fn holding(slot: HeldSlot) -> SlotState {
     })
 }
 
-fn object_locks<C: Store>(conn: &mut C, engine: &str) -> Result<ObjectLocks, Error> {
-    match conn.held_object_locks(MAX_LOCKS) {
-        Ok(locks) => Ok(ObjectLocks {
-            shown: true,
-            note: note(engine).to_owned(),
-            locks: locks.into_iter().map(object_lock).collect(),
-        }),
-        Err(error @ (Error::LocksNotShown { .. } | Error::InsufficientPrivilege { .. })) => {
-            Ok(ObjectLocks {
-                shown: false,
-                note: error.to_string(),
-                locks: Vec::new(),
-            })
+/// The object locks, and an error for the log. The rest of the page does not depend on them.
+fn object_locks<C: Store>(conn: &mut C, engine: &str) -> (ObjectLocks, Option<String>) {
+    shown(conn.held_object_locks(MAX_LOCKS), engine)
+}
+
+fn shown(locks: Result<Vec<HeldObjectLock>, Error>, engine: &str) -> (ObjectLocks, Option<String>) {
+    let not_shown = |note| ObjectLocks {
+        shown: false,
+        note,
+        locks: Vec::new(),
+    };
+    match locks {
+        Ok(locks) => {
+            let shown = ObjectLocks {
+                shown: true,
+                note: note(engine).to_owned(),
+                locks: locks.into_iter().map(object_lock).collect(),
+            };
+            (shown, None)
         }
-        Err(error) => Err(error),
+        Err(error @ (Error::LocksNotShown { .. } | Error::InsufficientPrivilege { .. })) => {
+            (not_shown(error.to_string()), None)
+        }
+        Err(error) => {
+            // The cause may name the server: it is for the log.
+            let note = "The database has not told its locks: the service's log has the cause.";
+            (not_shown(note.to_owned()), Some(with_causes(&error)))
+        }
     }
 }
 
@@ -149,4 +167,21 @@ fn session(session: &LockSession) -> String {
 
 fn micros(time: Option<DateTime<Utc>>) -> Option<i64> {
     time.map(|time| time.timestamp_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use diesel_locks::Error;
+
+    use super::shown;
+
+    #[test]
+    fn error_of_the_locks_leaves_the_page() {
+        let (locks, error) = shown(
+            Err(Error::from(diesel::result::Error::NotFound)),
+            "PostgreSQL 18",
+        );
+        assert!(!locks.shown && locks.note.contains("log"), "{}", locks.note);
+        assert!(error.is_some_and(|error| error.contains("not found")));
+    }
 }

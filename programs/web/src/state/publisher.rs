@@ -12,6 +12,7 @@ use super::lists::Lists;
 use super::rates::Window;
 use super::snapshot::Full;
 use crate::app::App;
+use crate::log::{self, Changes, with_causes};
 use crate::store::Store;
 
 /// The pause between two snapshots.
@@ -21,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 pub(crate) fn run<C: Store>(app: &App<C>, engine: &str, snapshots: &watch::Sender<Arc<Snapshot>>) {
     let mut publisher = Publisher::default();
     while !app.shutdown.stop_token().is_stopped() {
-        let json = publisher.next(app, engine);
-        snapshots.send_replace(Arc::new(Snapshot { json }));
+        let snapshot = publisher.next(app, engine);
+        snapshots.send_replace(Arc::new(snapshot));
         thread::sleep(PAUSE);
     }
 }
@@ -34,12 +35,15 @@ struct Publisher {
     read: Option<Instant>,
     handovers: Handovers,
     window: Window,
+    error: Changes,
 }
 
 impl Publisher {
-    fn next<C: Store>(&mut self, app: &App<C>, engine: &str) -> String {
+    fn next<C: Store>(&mut self, app: &App<C>, engine: &str) -> Snapshot {
         let conn = app.operator.get().map_err(diesel_locks::Error::from);
         let read = conn.and_then(|mut conn| self.lists.read(&mut *conn, engine));
+        let cause = read.as_ref().err().map(|error| with_causes(error));
+        self.error.see("the page is not up to date", cause);
         let error = match read {
             Ok(()) => {
                 self.handovers
@@ -53,11 +57,9 @@ impl Publisher {
         let age = self.read.map(|read| read.elapsed().as_micros());
         let age = i64::try_from(age.unwrap_or_default()).unwrap_or_default();
         let snapshot = Full {
-            now_us: self.lists.now_us + age,
             engine,
             instance: &app.instance,
             guarded: app.settings.operator_token.is_some(),
-            error,
             semaphores: &self.lists.semaphores,
             rates: self
                 .window
@@ -66,9 +68,10 @@ impl Publisher {
             object_locks: &self.lists.object_locks,
             sequences: &self.lists.sequences,
         };
-        serde_json::to_string(&snapshot).unwrap_or_else(|error| {
-            eprintln!("web: no snapshot: {error}");
+        let json = serde_json::to_string(&snapshot).unwrap_or_else(|error| {
+            log::line(&format!("no snapshot: {error}"));
             "{}".to_owned()
-        })
+        });
+        Snapshot::new(self.lists.now_us + age, error, json)
     }
 }

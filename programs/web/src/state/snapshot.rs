@@ -2,18 +2,15 @@
 
 use serde::Serialize;
 
-/// All that the page shows.
+/// All that the page shows, besides the time and an error.
 #[derive(Serialize)]
 pub(super) struct Full<'a> {
-    pub(super) now_us: i64,
     /// The database and its version.
     pub(super) engine: &'a str,
     /// The instance that made the snapshot.
     pub(super) instance: &'a str,
     /// Whether a release needs the operator's token.
     pub(super) guarded: bool,
-    /// Why the rest is older than `now_us`: the database does not answer.
-    pub(super) error: Option<&'a str>,
     pub(super) semaphores: &'a [Semaphore],
     pub(super) rates: Rates,
     /// Holders of slots in the last 60 s, as seen by this instance.

@@ -33,19 +33,19 @@ pub(crate) struct Pools<C: Store> {
 impl<C: Store> Pools<C> {
     /// Opens the pools, and creates the tables and accounts that are missing.
     pub(crate) fn open(database: &Database, connections: u32, accounts: u32) -> Result<Self> {
-        let pool = |size, timeout| {
+        let pool = |size, timeout, session: Session| {
             Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
                 .connection_timeout(timeout)
-                .connection_customizer(Box::new(Session))
+                .connection_customizer(Box::new(session))
                 .build(ConnectionManager::new(&database.url))
                 .context("can't create a pool")
         };
         let pools = Self {
-            requests: pool(connections, REQUEST_TIMEOUT)?,
-            renewer: pool(2, OPERATOR_TIMEOUT)?,
-            operator: pool(2, OPERATOR_TIMEOUT)?,
+            requests: pool(connections, REQUEST_TIMEOUT, Session::Work)?,
+            renewer: pool(2, OPERATOR_TIMEOUT, Session::Work)?,
+            operator: pool(2, OPERATOR_TIMEOUT, Session::Look)?,
         };
         let mut conn = pools
             .requests
@@ -82,10 +82,18 @@ fn set_up<C: Store>(
 
 /// Sets up each connection of a pool.
 #[derive(Debug)]
-struct Session;
+enum Session {
+    Work,
+    /// With a limit for each statement.
+    Look,
+}
 
 impl<C: Store> CustomizeConnection<C, R2d2Error> for Session {
     fn on_acquire(&self, conn: &mut C) -> Result<(), R2d2Error> {
-        conn.configure_session().map_err(R2d2Error::QueryError)
+        let configured = conn.configure_session().and_then(|()| match self {
+            Self::Work => Ok(()),
+            Self::Look => conn.limit_look(),
+        });
+        configured.map_err(R2d2Error::QueryError)
     }
 }

@@ -33,6 +33,13 @@ macro_rules! tests {
                     crate::scenarios::$servers::<C>(&database.url);
                 }
             )*
+
+            #[test]
+            fn the_page_says_that_a_table_is_locked() {
+                type C = diesel::PgConnection;
+                let database = program_test_support::OwnDatabase::<C>::create("PG_DATABASE_URL");
+                crate::scenarios::the_page_says_that_a_table_is_locked(&database.url);
+            }
         }
 
         #[cfg(feature = "mysql")]

@@ -38,3 +38,26 @@ pub(crate) fn the_service_recovers_with_its_database<C>(url: &str) {
             .contains("12:00:02Z")
     );
 }
+
+/// A look waits for a locked table without an error.
+#[cfg(feature = "postgres")]
+pub(crate) fn the_page_says_that_a_table_is_locked(url: &str) {
+    use diesel::connection::SimpleConnection;
+    use diesel::prelude::*;
+
+    let instance = Instance::start(url, &[]);
+    let now = || instance.state()["now_us"].as_i64().expect("a time");
+    let mut conn = PgConnection::establish(url).expect("the database answers");
+    conn.batch_execute("BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE")
+        .expect("locked");
+    let (locked, before) = (Instant::now(), now());
+    instance.await_state(|state| state["error"].is_string());
+    let noticed = locked.elapsed();
+    println!("noticed after {noticed:?}");
+    assert!(noticed < Duration::from_secs(4), "{noticed:?}");
+    let error = instance.state()["error"].to_string();
+    assert!(error.contains("has not answered for 2 s"), "{error}");
+    assert!(now() - before > 1_500_000);
+    conn.batch_execute("ROLLBACK").expect("unlocked");
+    instance.await_state(|state| state["error"].is_null());
+}

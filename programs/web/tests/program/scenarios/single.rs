@@ -86,11 +86,11 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
         ),
         (
             "PUT",
-            "/documents/a?hold_ms=60001",
+            "/documents/a?hold_ms=50001",
             &[],
             &changed,
             400,
-            "60000",
+            "50000",
         ),
         ("PUT", "/documents/%FF", &[], &changed, 400, ""),
         ("PUT", "/documents/a%00b", &[], &changed, 400, "NUL"),
