@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection};
 use diesel_locks::{LockPool, Shutdown, SlotRenewer, StopToken, Wait};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, TryAcquireError, watch};
 use tokio::task;
 
 use crate::args::Arguments;
@@ -16,6 +16,9 @@ use crate::problem::Problem;
 use crate::state::Snapshot;
 use crate::state::waits::{Wait as RunningWait, Waits};
 use crate::store::{Pools, Store};
+
+/// The releases by an operator that run at a time: more than there are connections for them.
+const RELEASES: u32 = 8;
 
 /// One for each process.
 pub(crate) struct App<C: Store> {
@@ -29,6 +32,8 @@ pub(crate) struct App<C: Store> {
     pub(crate) shutdown: Shutdown,
     /// The requests that use the database, or wait for it.
     places: Arc<Semaphore>,
+    /// The releases by an operator: they don't depend on the number of requests that wait.
+    releases: Arc<Semaphore>,
     /// Held while a health check asks the database.
     pub(crate) health: Arc<Mutex<()>>,
     pub(crate) waits: Waits,
@@ -74,6 +79,7 @@ impl<C: Store> App<C> {
             operator: pools.operator,
             shutdown,
             places: Arc::new(Semaphore::new(max_waiting as usize)),
+            releases: Arc::new(Semaphore::new(RELEASES as usize)),
             health: Arc::default(),
             waits: Waits::default(),
             jobs: Jobs::default(),
@@ -103,13 +109,40 @@ impl<C: Store> App<C> {
         T: Send + 'static,
         F: FnOnce(&Arc<Self>, Call) -> Result<T, Problem> + Send + 'static,
     {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let most = self.settings.max_waiting;
-            return Err(Problem::temporary(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("{most} requests use the database or wait for it; more are not accepted"),
-            ));
-        };
+        let most = self.settings.max_waiting;
+        self.blocking_in(&self.places, most, work).await
+    }
+
+    /// As [`Self::blocking`], for a release by an operator.
+    pub(crate) async fn releasing<T, F>(self: &Arc<Self>, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Arc<Self>, Call) -> Result<T, Problem> + Send + 'static,
+    {
+        self.blocking_in(&self.releases, RELEASES, work).await
+    }
+
+    async fn blocking_in<T, F>(
+        self: &Arc<Self>,
+        places: &Arc<Semaphore>,
+        most: u32,
+        work: F,
+    ) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Arc<Self>, Call) -> Result<T, Problem> + Send + 'static,
+    {
+        let place = Arc::clone(places)
+            .try_acquire_owned()
+            .map_err(|error| match error {
+                TryAcquireError::NoPermits => Problem::temporary(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!(
+                        "{most} requests use the database or wait for it; more are not accepted"
+                    ),
+                ),
+                TryAcquireError::Closed => Problem::shutting_down(),
+            })?;
         let stop = self.shutdown.stop_token().child();
         let _hang_up = stop.stop_on_drop();
         let call = Call {
@@ -129,10 +162,16 @@ impl<C: Store> App<C> {
         })
     }
 
-    /// Waits until no request uses the database, also none whose client has hung up.
+    /// Waits until no request uses the database, also none whose client has hung up. None can begin afterwards.
     pub(crate) async fn closures_ended(&self) {
-        // It fails only if the semaphore is closed.
-        let _ = self.places.acquire_many(self.settings.max_waiting).await;
+        for (places, most) in [
+            (&self.places, self.settings.max_waiting),
+            (&self.releases, RELEASES),
+        ] {
+            // It fails only if the semaphore is closed.
+            let _ = places.acquire_many(most).await;
+            places.close();
+        }
     }
 
     /// A connection for a short transaction, unless the client has hung up before there is one.

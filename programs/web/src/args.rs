@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::builder::RangedU64ValueParser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use program_support::arguments::DatabaseArguments;
 
 /// Serves documents, accounts, passes and jobs over HTTP, each under a lock, a slot or a sequence of the database, and
@@ -57,6 +58,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "TOKEN",
+        value_parser = usable_token,
         help = "Token that a request must have to release the slots of others [default: the variable OPERATOR_TOKEN; \
                 none if it is not set]"
     )]
@@ -64,6 +66,28 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Those of the process. Ends it with code 2 if they are wrong.
+    pub(crate) fn of_process() -> Self {
+        let arguments = Self::parse();
+        let token = match (
+            &arguments.operator_token,
+            std::env::var_os("OPERATOR_TOKEN"),
+        ) {
+            (None, Some(token)) => usable_token(&token.to_string_lossy()),
+            _ => return arguments,
+        };
+        let token = token.unwrap_or_else(|error| {
+            let text = format!("the variable OPERATOR_TOKEN: {error}");
+            Self::command()
+                .error(ErrorKind::ValueValidation, text)
+                .exit()
+        });
+        Self {
+            operator_token: Some(token),
+            ..arguments
+        }
+    }
+
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_secs(self.wait_seconds)
     }
@@ -78,9 +102,35 @@ impl Arguments {
 
     /// The operator's token. An argument is in the list of processes, a variable is not.
     pub(crate) fn operator_token(&self) -> Option<String> {
-        let token = self.operator_token.clone();
-        token
-            .or_else(|| std::env::var("OPERATOR_TOKEN").ok())
-            .filter(|token| !token.is_empty())
+        self.operator_token.clone()
+    }
+}
+
+/// A token that a header can carry. White space around it is left out, as it is in a header.
+fn usable_token(text: &str) -> Result<String, &'static str> {
+    let token = text.trim();
+    if token.is_empty() {
+        return Err("the token is empty");
+    }
+    if !token.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
+        return Err("the token has other characters than printable ASCII");
+    }
+    Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, usable_token};
+
+    #[test]
+    fn token_is_printable_ascii() {
+        assert_eq!(usable_token(" let me in\n").as_deref(), Ok("let me in"));
+        for token in ["", " \n", "a\nb", "a\tb", "pässword", "a\u{7f}"] {
+            assert!(usable_token(token).is_err(), "{token:?}");
+            let arguments = ["web", "--operator-token", token];
+            assert!(Arguments::try_parse_from(arguments).is_err(), "{token:?}");
+        }
     }
 }

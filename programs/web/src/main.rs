@@ -1,7 +1,6 @@
 //! A web service whose handlers use object locks, slots and sequences on a pool, with a page that shows them.
 
 use anyhow::Result;
-use clap::Parser;
 use program_support::database::{DatabaseLocation, Program};
 use program_support::terminal::{BAD, styled};
 use program_support::{program, terminal, with_connection};
@@ -24,7 +23,7 @@ mod xml;
 const PROGRAM: Program = program!();
 
 fn main() {
-    let code = run(&Arguments::parse()).unwrap_or_else(|error| {
+    let code = run(&Arguments::of_process()).unwrap_or_else(|error| {
         terminal::print_to_stderr(format!("{}: {error:#}", styled(BAD, PROGRAM.name)));
         1
     });

@@ -55,6 +55,13 @@ impl Problem {
         }
     }
 
+    pub(crate) fn shutting_down() -> Self {
+        Self::temporary(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the service is shutting down",
+        )
+    }
+
     /// The database does not answer, and nothing was done.
     pub(crate) fn database_down() -> Self {
         Self::temporary(
@@ -104,10 +111,7 @@ impl From<Error> for Problem {
             | Error::InvalidName(_)
             | Error::InvalidWait { .. }
             | Error::InvalidLease { .. } => Self::new(StatusCode::BAD_REQUEST, error.to_string()),
-            Error::Stopped { .. } => Self::temporary(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the service is shutting down",
-            ),
+            Error::Stopped { .. } => Self::shutting_down(),
             Error::Pool(_) => Self::temporary(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no connection to the database is free, or it does not answer",

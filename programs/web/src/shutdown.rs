@@ -36,15 +36,15 @@ pub(crate) async fn serve<C: Store>(
     asked.await;
     let deadline = Instant::now() + limit;
     let _ = stop_accepting.send(());
+    // Before a thread is free for the rest.
+    app.shutdown.stop_token().stop();
     // Ends all waits, waits for transactions and jobs, and releases what is still held at the time limit. The streams of
     // events end with the token.
     let shutdown = app.shutdown.clone();
     let ended = task::spawn_blocking(move || shutdown.shut_down(limit));
-    let requests = time::timeout_at(deadline, async {
-        let _ = server.await;
-        app.closures_ended().await;
-    });
-    let requests_ended = requests.await.is_ok();
+    let requests_ended = time::timeout_at(deadline, app.closures_ended())
+        .await
+        .is_ok();
     if !requests_ended {
         eprintln!("web: requests have not ended within {} s", limit.as_secs());
     }
@@ -60,8 +60,13 @@ pub(crate) async fn serve<C: Store>(
             left.slots.len()
         );
     }
+    // A client that does not read its answer is not waited for.
+    let _ = time::timeout(ANSWER_TIMEOUT, server).await;
     Ok(requests_ended && all_ended)
 }
+
+/// How long the last answers may take when all is done.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the release of the slots that are left may take: the time-out of the renewer's pool, and a statement.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);

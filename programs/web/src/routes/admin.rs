@@ -24,7 +24,7 @@ pub(super) async fn release<C: Store>(
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, app.settings.operator_token.as_deref())?;
     let released = app
-        .blocking(move |app, call| {
+        .releasing(move |app, call| {
             drop(call.wait);
             let released = app.operator_connection()?.force_release_all(&name)?;
             Ok(json!({ "semaphore": name, "released": released }))
@@ -48,7 +48,7 @@ pub(super) async fn release_slot<C: Store>(
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, app.settings.operator_token.as_deref())?;
     let released = app
-        .blocking(move |app, call| {
+        .releasing(move |app, call| {
             drop(call.wait);
             let gone = || {
                 let detail =

@@ -1,5 +1,7 @@
 //! Slots and who holds them.
 
+use std::time::Duration;
+
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use serde_json::{Value, json};
@@ -12,6 +14,7 @@ pub(crate) fn holders_come_and_go<C: Connection + SemaphoreExt>(page: &mut Page<
     let first = page.acquire(&semaphore, "node-1");
     let shown = page.wait_for_holder("collate", 1, "node-1");
     println!("a new holder is shown after {shown:?}");
+    assert!(shown < Duration::from_secs(1), "{shown:?}");
     assert_eq!(
         page.text(&format!("{} .fence", row("collate", 1))),
         first.fence().to_string()

@@ -86,7 +86,7 @@ pub(crate) fn send(
         body.len()
     );
     if !headers.iter().any(|(name, _)| *name == "Host") {
-        head.push_str(&format!("Host: {address}\r\n"));
+        head.extend(["Host: ", &address.to_string(), "\r\n"]);
     }
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);

@@ -78,6 +78,7 @@ tests! {
         metrics_and_events_tell_what_happens,
         an_operator_releases_slots,
         pages_of_other_sites_release_nothing,
+        releases_do_not_depend_on_waiting_requests,
     ],
     servers: [
         the_service_recovers_with_its_database,

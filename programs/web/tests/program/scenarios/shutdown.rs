@@ -1,9 +1,12 @@
 //! An instance that ends.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
 
-use crate::client::{get, post, send_document};
+use crate::client::{get, post, send, send_document};
 use crate::holder::Holder;
 use crate::instance::Instance;
 
@@ -39,4 +42,27 @@ pub(crate) fn sigterm_releases_slots_and_ends_waits<C: ObjectLockExt + Connectio
         assert_eq!(started.status, 202, "{started:?}");
     }
     assert_eq!(get(second.address, "/documents/held").status, 404);
+}
+
+#[test]
+fn a_listener_that_does_not_read_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("web.sqlite");
+    let url = path.to_str().expect("UTF-8");
+    let mut instance = Instance::start(url, &["--permits", "200", "--shutdown-seconds", "60"]);
+    // Snapshots of 600 kB fill the buffers of a connection.
+    let long = "%F0%9F%94%92".repeat(255);
+    let path = format!("/jobs/{long}?seconds=3600&holder={long}");
+    for _ in 0..200 {
+        assert_eq!(post(instance.address, &path).status, 202);
+    }
+    let stalled = send(instance.address, "GET", "/events", &[], b"");
+    thread::sleep(Duration::from_secs(6));
+    let asked = Instant::now();
+    instance.terminate();
+    assert!(instance.wait().success());
+    let took = asked.elapsed();
+    println!("ended after {took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    drop(stalled);
 }

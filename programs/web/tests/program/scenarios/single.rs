@@ -1,7 +1,9 @@
 //! What single requests are answered.
 
 use std::io::{BufRead, BufReader};
+use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
@@ -252,4 +254,39 @@ pub(crate) fn pages_of_other_sites_release_nothing<C>(url: &str) {
     assert_eq!(post(address, "/jobs/a").status, 429);
     let own = release(("Origin", &format!("http://{address}")));
     assert_eq!(own.status, 200, "{own:?}");
+}
+
+pub(crate) fn releases_do_not_depend_on_waiting_requests<C: ObjectLockExt + Connection>(url: &str) {
+    let instance = Instance::start(url, &["--max-waiting", "1", "--wait-seconds", "120"]);
+    assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
+    let holder = Holder::acquire::<C>(url, ObjectId::new("Document", "held"));
+    let waiter = send_document(instance.address, "held", 1);
+    instance.await_waiting(1);
+    assert_eq!(post(instance.address, "/jobs/a").status, 503);
+    let path = "/admin/semaphores/a/release";
+    let release = send(instance.address, "POST", path, &[], b"");
+    let engine = instance.state()["engine"].to_string();
+    if engine.contains("SQLite") {
+        // Nobody else can write on SQLite while the lock is held. The release is accepted, and waits.
+        thread::sleep(Duration::from_millis(300));
+        holder.release();
+        assert_eq!(release.answer().status, 200);
+    } else {
+        assert_eq!(release.answer().status, 200);
+        holder.release();
+    }
+    assert_eq!(waiter.answer().status, 201);
+}
+
+#[test]
+fn unusable_token_in_the_environment_is_an_error_at_start() {
+    for token in ["", " ", "p\u{e4}ss"] {
+        let ended = Command::new(env!("CARGO_BIN_EXE_web"))
+            .env("OPERATOR_TOKEN", token)
+            .output()
+            .expect("web starts");
+        assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+        let text = String::from_utf8_lossy(&ended.stderr);
+        assert!(text.contains("OPERATOR_TOKEN: the token"), "{text}");
+    }
 }
