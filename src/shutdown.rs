@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::R2D2Connection;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, await_all_idle};
 use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken};
 
 /// Ends what a process does with its renewers and lock pools, when it is asked to end (SIGTERM).
@@ -42,18 +42,18 @@ pub struct Shutdown(Arc<Inner>);
 struct Inner {
     stop: StopToken,
     transactions: Mutex<Vec<Activity>>,
-    renewers: Mutex<Vec<Box<dyn Renewer>>>,
+    renewers: Mutex<Vec<Arc<dyn Renewer>>>,
 }
 
 /// A renewer, whatever the type of its connections.
 trait Renewer: Send + Sync {
-    fn await_idle(&self, end: Instant) -> usize;
+    fn activity(&self) -> &Activity;
     fn cut(&self, timeout: Duration) -> Vec<Slot>;
 }
 
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Renewer for SlotRenewer<C> {
-    fn await_idle(&self, end: Instant) -> usize {
-        self.activity().await_idle(end)
+    fn activity(&self) -> &Activity {
+        self.activity()
     }
 
     fn cut(&self, timeout: Duration) -> Vec<Slot> {
@@ -80,7 +80,7 @@ pub struct Unfinished {
 impl Unfinished {
     /// Returns whether everything had ended by itself before the deadline.
     pub fn is_empty(&self) -> bool {
-        self.guards == 0 && self.transactions == 0
+        self.slots.is_empty() && self.guards == 0 && self.transactions == 0
     }
 }
 
@@ -107,7 +107,13 @@ impl Shutdown {
         renewer: &SlotRenewer<C>,
     ) -> SlotRenewer<C> {
         let handle = renewer.stopped_by(&self.0.stop);
-        lock(&self.0.renewers).push(Box::new(renewer.clone()));
+        let mut renewers = lock(&self.0.renewers);
+        if !renewers
+            .iter()
+            .any(|it| it.activity().is(renewer.activity()))
+        {
+            renewers.push(Arc::new(renewer.clone()));
+        }
         handle
     }
 
@@ -118,7 +124,10 @@ impl Shutdown {
         &self,
         locks: &LockPool<C>,
     ) -> LockPool<C> {
-        lock(&self.0.transactions).push(locks.activity().clone());
+        let mut transactions = lock(&self.0.transactions);
+        if !transactions.iter().any(|it| it.is(locks.activity())) {
+            transactions.push(locks.activity().clone());
+        }
         locks.stopped_by(&self.0.stop)
     }
 
@@ -142,13 +151,15 @@ impl Shutdown {
         let end = started + limit.min(longest);
         self.0.stop.stop();
         let mut left = Unfinished::default();
-        for transactions in &*lock(&self.0.transactions) {
-            left.transactions += transactions.await_idle(end);
-        }
-        let renewers = lock(&self.0.renewers);
-        let running: Vec<usize> = renewers.iter().map(|it| it.await_idle(end)).collect();
-        left.guards = running.iter().sum();
-        for renewer in &*renewers {
+        // Copies: other calls, and closures that register, must not wait for this one.
+        let mut all = lock(&self.0.transactions).clone();
+        let renewers = lock(&self.0.renewers).clone();
+        let lock_pools = all.len();
+        all.extend(renewers.iter().map(|it| it.activity().clone()));
+        let running = await_all_idle(&all, end);
+        left.transactions = running[..lock_pools].iter().sum();
+        left.guards = running[lock_pools..].iter().sum();
+        for renewer in &renewers {
             let timeout = end.saturating_duration_since(Instant::now());
             left.slots
                 .extend(renewer.cut(timeout.max(SHORTEST_RELEASE)));

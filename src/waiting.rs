@@ -131,7 +131,7 @@ impl Waiting {
 pub(crate) enum AtTheEnd {
     /// It makes a last attempt.
     Attempt,
-    /// It makes none, unless it was notified of a release, or its limit is zero. For waiters that would have to wait
+    /// It makes none, unless it was notified of a release, did not wait before, or its limit is zero. For waiters that would have to wait
     /// for a connection.
     #[cfg(feature = "r2d2")]
     GiveUp,
@@ -162,6 +162,7 @@ where
     let deadline = waiting.deadline();
     let mut is_first = true;
     loop {
+        let at_once = ticket.may_query_at_once();
         let turn = ticket.wait_unless(deadline, || waiting.is_stopped());
         waiting.check_stop()?;
         let notified = match turn {
@@ -171,7 +172,7 @@ where
                 continue;
             }
         };
-        let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none();
+        let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none() && !at_once;
         if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
             return Err(waiting.timed_out());
         }

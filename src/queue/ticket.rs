@@ -138,6 +138,15 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self
     }
 
+    /// Whether the next turn comes without a wait.
+    pub(crate) fn may_query_at_once(&self) -> bool {
+        match self.position {
+            Position::Immediate { .. } => true,
+            Position::Independent => self.refusals == 0,
+            Position::Queued { .. } => false,
+        }
+    }
+
     /// Waits for the turn to query, or until `deadline`, when the waiter queries for the last time.
     pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Turn {
         self.wait_unless(deadline, || false)

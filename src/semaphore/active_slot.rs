@@ -64,7 +64,8 @@ impl ActiveSlot {
     }
 
     /// Returns a token that is stopped when the slot is lost or a stop is requested: for waits that the closure begins,
-    /// such as [`LockPool::stopped_by`](crate::LockPool::stopped_by).
+    /// such as [`LockPool::stopped_by`](crate::LockPool::stopped_by). To stop it ends these waits and
+    /// [`is_active`](Self::is_active), and does not release the slot.
     pub fn stop_token(&self) -> &StopToken {
         &self.stop
     }

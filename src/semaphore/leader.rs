@@ -4,6 +4,7 @@ use diesel::r2d2::R2D2Connection;
 
 use crate::semaphore::active_slot::ActiveSlot;
 use crate::semaphore::failures::Failures;
+use crate::semaphore::pace::POLL_INTERVAL;
 use crate::{Error, LeaseOptions, Semaphore, SemaphoreExt, SlotRenewer, StopToken, Wait};
 
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
@@ -92,12 +93,16 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
                     failures.reset();
                     let leader = ActiveSlot::new(guard, &stop);
                     if !leader.is_active() {
+                        drop(leader);
+                        // Without a pause, a lease that is too short would be granted again and again.
+                        stop.wait(self.interval().min(POLL_INTERVAL));
                         continue;
                     }
                     let (name, fence) = (semaphore.name(), leader.fence());
                     tracing::info!(semaphore = name, fence, "elected as leader");
                     let result = f(&leader);
-                    let resigned = leader.is_active();
+                    // Not `is_active`: `f` may have stopped the token of the slot.
+                    let resigned = leader.guard().is_held() && !stop.is_stopped();
                     leader.release();
                     result?;
                     if resigned {

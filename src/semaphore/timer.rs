@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::r2d2::R2D2Connection;
 
+use crate::activity::Active;
 use crate::limits::{LONGEST_LEASE, SHORTEST_PERIOD};
 use crate::pooled::Borrowed;
 use crate::semaphore::acquire::try_acquire;
@@ -241,12 +242,14 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
                         due_at: DateTime::from_timestamp_micros(ticks.start(number))
                             .unwrap_or(DateTime::<Utc>::MAX_UTC),
                     };
+                    let (name, due_at) = (job.semaphore.name(), tick.due_at);
                     if tick.is_active() {
-                        let (name, due_at) = (job.semaphore.name(), tick.due_at);
                         tracing::info!(semaphore = name, %due_at, "tick begins");
                         let result = f(&tick);
                         tick.slot.release();
                         result?;
+                    } else if !stop.is_stopped() {
+                        tracing::warn!(semaphore = name, %due_at, "tick skipped: its lease ended before it began");
                     }
                 }
                 Err(Error::Stopped { .. }) => break,
@@ -270,6 +273,8 @@ struct Node<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> {
 
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'_, C> {
     fn step(&mut self) -> Result<Step, Error> {
+        // Before the look at the stop: a shutdown that has missed this call has stopped it.
+        let active = self.renewer.begin_activity();
         let mut conn = self.renewer.borrow(&self.job.semaphore)?;
         let now = C::now_us(&mut conn)?;
         let number = self.ticks.number(now);
@@ -291,14 +296,19 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'_, C> {
             let poll = backoff::jittered(self.renewer.interval());
             return Ok(Step::Wait(poll.min(micros(row.remaining_us + 1000))));
         }
-        self.acquire(conn, micros(end - now), last)
+        self.acquire(conn, active, micros(end - now), last)
     }
 
     /// Acquires the slot for the tick that ends after `rest`.
-    fn acquire(&self, mut conn: Borrowed<C>, rest: Duration, last: i64) -> Result<Step, Error> {
+    fn acquire(
+        &self,
+        mut conn: Borrowed<C>,
+        active: Active,
+        rest: Duration,
+        last: i64,
+    ) -> Result<Step, Error> {
         let lease = self.lease.at_least(rest);
         let again = Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
-        let active = self.renewer.begin_activity();
         let Some(slot) = try_acquire(&mut *conn, &self.job.semaphore, &lease)? else {
             return again;
         };

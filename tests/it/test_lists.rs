@@ -34,6 +34,7 @@ macro_rules! all_tests {
                 error_and_panic_on_a_pool_roll_back_and_release,
                 lock_in_a_test_transaction_is_a_savepoint,
                 waiters_borrow_a_connection_for_each_object,
+                free_lock_of_a_pool_is_acquired_however_short_the_limit,
             },
             lock_pool_slots::{
                 slot_waiters_leave_connections_to_others,
@@ -52,6 +53,8 @@ macro_rules! all_tests {
                 as_many_leaders_as_permits,
                 leader_that_fails_or_panics_releases_its_slot,
                 leader_that_returns_resigns,
+                leader_that_stops_its_own_token_resigns,
+                node_with_a_too_short_lease_pauses_between_its_grants,
                 standby_survives_errors_of_the_database_and_the_pool,
                 leader_with_unusable_arguments_or_without_tables_is_an_error,
                 idle_standbys_send_few_statements,
@@ -67,6 +70,10 @@ macro_rules! all_tests {
             shutdown::{
                 shutdown_waits_until_closures_have_ended,
                 shutdown_cuts_off_what_does_not_end,
+                slot_that_cannot_be_released_is_not_listed_as_released,
+                calls_of_a_shutdown_do_not_wait_for_each_other,
+                shutdown_waits_for_what_begins_meanwhile,
+                shutdown_waits_for_a_node_that_looks_for_a_tick,
             },
             large::{
                 fifty_thousand_transient_locks_are_one_request,

@@ -108,9 +108,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         self.shared().connections().borrow(&waiting)
     }
 
-    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held.
+    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are
+    /// released.
     pub(crate) fn cut_all(&self, timeout: Duration) -> Vec<Slot> {
         let cut = self.shared().release_held(timeout).into_iter();
-        cut.filter(|cut| cut.was_held).map(|cut| cut.slot).collect()
+        cut.filter(|cut| cut.was_held && cut.is_released)
+            .map(|cut| cut.slot)
+            .collect()
     }
 }

@@ -340,3 +340,52 @@ pub(crate) fn long_wait_of_a_renewer_sends_few_statements<B: Backend>() {
     let guard = waiter.join().expect("no panic").expect("a slot");
     guard.release().expect("ours");
 }
+
+/// It stops the token of its slot, and not the caller's.
+pub(crate) fn leader_that_stops_its_own_token_resigns<B: Backend>() {
+    let database = B::new();
+    let renewer = renewer::<B>(&database, 2).poll_interval(HOUR);
+    let semaphore = name_of_its_own::<B>("own token");
+    let (stop, (elected, elections)) = (StopToken::new(), channel());
+    let token = stop.clone();
+    let node = std::thread::spawn(move || {
+        renewer.run_as_leader(&semaphore, &one_hour(), &token, |leader| {
+            leader.stop_token().stop();
+            elected.send(leader.fence()).expect("the test waits");
+            Ok::<_, Error>(())
+        })
+    });
+    elections.recv_timeout(LONG).expect("an election");
+    let again = elections.recv_timeout(Duration::from_millis(300));
+    assert!(again.is_err(), "it stands again after the poll interval");
+    stop.stop();
+    node.join().expect("no panic").expect("no error");
+}
+
+/// Its leases end before the answers come.
+pub(crate) fn node_with_a_too_short_lease_pauses_between_its_grants<B: Backend>() {
+    let database = B::new();
+    let semaphore = name_of_its_own::<B>("too short");
+    let statements = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&statements);
+    let pool = B::pool_of(&database.url(), 1, move |conn| {
+        let statements = Arc::clone(&counted);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::FinishQuery { .. } = event {
+                statements.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+    });
+    let (renewer, stop) = (SlotRenewer::new(pool), StopToken::new());
+    let token = stop.clone();
+    let lease = LeaseOptions::new(Duration::from_millis(1));
+    let node = std::thread::spawn(move || {
+        renewer.run_as_leader(&semaphore, &lease, &token, |_| Ok::<_, Error>(()))
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    let sent = statements.load(Ordering::SeqCst);
+    stop.stop();
+    node.join().expect("no panic").expect("no error");
+    assert!((1..100).contains(&sent), "{sent} statements");
+}

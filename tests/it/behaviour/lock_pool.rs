@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use diesel::connection::Connection;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, StopToken};
+use diesel_locks::{Error, LockPool, SlotRenewer, StopToken};
 
+use super::slots::one_hour;
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, result_of, spawn};
 
@@ -312,4 +313,27 @@ pub(crate) fn waiters_borrow_a_connection_for_each_object<B: Backend>() {
         result_of(waiter).expect("the lock");
     }
     assert_eq!(ended.load(Ordering::SeqCst), IDS * EACH);
+}
+
+/// The time is up before the first attempt.
+pub(crate) fn free_lock_of_a_pool_is_acquired_however_short_the_limit<B: Backend>() {
+    let database = B::new();
+    let locks = LockPool::new(database.pool(2));
+    let renewer = SlotRenewer::new(database.pool(2));
+    let semaphore = Semaphore::new(format!("short limit on {}", B::NAME), 1);
+    for limit in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_millis(1),
+    ] {
+        let wait = Wait::AtMost(limit);
+        let request = LockRequest::new("a").wait(wait);
+        let locked = locks.with_object_lock(request, |_| Ok::<_, Error>(()));
+        locked.unwrap_or_else(|error| panic!("a free object, {limit:?}: {error:?}"));
+        let held = locks.with_slot(&semaphore, wait, |_| Ok::<_, Error>(()));
+        held.unwrap_or_else(|error| panic!("a free slot, {limit:?}: {error:?}"));
+        let guard = renewer.acquire(&semaphore, &one_hour(), wait);
+        let guard = guard.unwrap_or_else(|error| panic!("a free slot, {limit:?}: {error:?}"));
+        guard.release().expect("ours");
+    }
 }

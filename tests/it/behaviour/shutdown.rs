@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, Shutdown, Slot};
+use diesel_locks::{Error, LockPool, Shutdown, Slot, SlotRenewer, TimerJob};
 
 use super::slots::guards::{guarded, renewer};
 use super::slots::{HOUR, one_hour};
 use crate::support::Backend;
-use crate::support::threads::{LONG, result_of, spawn};
+use crate::support::threads::{LONG, begin, result_of, roll_back, spawn};
 
 fn semaphore(name: &str) -> Semaphore {
     Semaphore::new(name, 1)
@@ -146,4 +147,131 @@ pub(crate) fn shutdown_cuts_off_what_does_not_end<B: Backend>() {
         result_of(&transaction).expect("committed");
     }
     assert!(shutdown.shut_down(LONG).is_empty(), "all have ended");
+}
+
+/// A transaction of another connection has the row of the slot.
+pub(crate) fn slot_that_cannot_be_released_is_not_listed_as_released<B: Backend>() {
+    let database = B::new();
+    let shutdown = Shutdown::new();
+    let renewer = shutdown.add_renewer(&renewer::<B>(&database, 2));
+    let guard = guarded::<B>(&renewer, &semaphore("job"), &one_hour());
+    let mut other = database.connect();
+    begin(&mut other);
+    B::sql(&mut other, "UPDATE diesel_locks_slots SET token = token");
+    let mut left = shutdown.shut_down(Duration::ZERO);
+    assert_eq!(left.slots, []);
+    assert_eq!(left.guards, 1);
+    roll_back(&mut other);
+    left.guards = 0;
+    left.slots.push(guard.slot().clone());
+    assert!(!left.is_empty(), "a slot was cut off");
+}
+
+/// A second call has a limit of its own, and a registration does not wait, while the first call waits.
+pub(crate) fn calls_of_a_shutdown_do_not_wait_for_each_other<B: Backend>() {
+    let database = B::new();
+    let shutdown = Shutdown::new();
+    let pool = renewer::<B>(&database, 2);
+    let locks = LockPool::new(database.pool(2));
+    // Each counts once, however often it is added.
+    let renewer = shutdown.add_renewer(&shutdown.add_renewer(&pool));
+    let locks = shutdown.add_lock_pool(&shutdown.add_lock_pool(&locks));
+    let lost = guarded::<B>(&renewer, &semaphore("lost"), &one_hour());
+    assert_eq!(renewer.release_all(), 1);
+    let (begun, begins) = channel();
+    let (finish, may_end) = channel::<()>();
+    let process = shutdown.clone();
+    let transaction = spawn(move || {
+        locks.with_object_lock("Account:1", |_| {
+            begun.send(()).expect("the test waits");
+            while !process.stop_token().is_stopped() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // It waits by now.
+            std::thread::sleep(Duration::from_millis(20));
+            drop(process.add_renewer(&pool));
+            begun.send(()).expect("the test waits");
+            may_end.recv_timeout(LONG).expect("the test says when");
+            Ok::<_, Error>(())
+        })
+    });
+    begins.recv_timeout(LONG).expect("it begins");
+    let process = shutdown.clone();
+    let first = spawn(move || process.shut_down(LONG));
+    begins.recv_timeout(LONG).expect("it is registered");
+    let process = shutdown.clone();
+    let second = spawn(move || process.shut_down(Duration::from_millis(10)));
+    let left = result_of(&second);
+    assert_eq!((left.guards, left.transactions), (1, 1));
+    assert!(first.try_recv().is_err(), "the transaction runs");
+    finish.send(()).expect("it waits");
+    result_of(&transaction).expect("committed");
+    drop(lost);
+    assert!(result_of(&first).is_empty(), "all have ended");
+}
+
+/// Work of a renewer that ends begins a transaction before.
+pub(crate) fn shutdown_waits_for_what_begins_meanwhile<B: Backend>() {
+    let database = B::new();
+    let shutdown = Shutdown::new();
+    let renewer = shutdown.add_renewer(&renewer::<B>(&database, 2));
+    let locks = LockPool::new(database.pool(2));
+    drop(shutdown.add_lock_pool(&locks));
+    let work = guarded::<B>(&renewer, &semaphore("work"), &one_hour());
+    // So that its end needs no write lock.
+    assert_eq!(renewer.release_all(), 1);
+    let process = shutdown.clone();
+    let ended = spawn(move || process.shut_down(LONG));
+    while !shutdown.stop_token().is_stopped() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // No transaction runs when it looks.
+    std::thread::sleep(Duration::from_millis(100));
+    let (begun, begins) = channel();
+    let (finish, may_end) = channel::<()>();
+    let transaction = spawn(move || {
+        locks.with_object_lock("Account:1", |_| {
+            begun.send(()).expect("the test waits");
+            may_end.recv_timeout(LONG).expect("the test says when");
+            Ok::<_, Error>(())
+        })
+    });
+    begins.recv_timeout(LONG).expect("it begins");
+    drop(work);
+    let early = ended.recv_timeout(Duration::from_millis(200));
+    assert!(early.is_err(), "the transaction runs");
+    finish.send(()).expect("it waits");
+    result_of(&transaction).expect("committed");
+    assert!(result_of(&ended).is_empty());
+}
+
+/// Whenever a node that waits for a tick sends a statement, it is waited for.
+pub(crate) fn shutdown_waits_for_a_node_that_looks_for_a_tick<B: Backend>() {
+    let database = B::new();
+    let shutdown = Shutdown::new();
+    let (left, in_statements) = channel();
+    let process = shutdown.clone();
+    let pool = B::pool_of(&database.url(), 1, move |conn| {
+        let (left, process) = (left.clone(), process.clone());
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { .. } = event {
+                // The test may have ended.
+                let _ = left.send(process.shut_down(Duration::ZERO).guards);
+            }
+        });
+    });
+    let renewer = shutdown.add_renewer(&SlotRenewer::new(pool));
+    let job = TimerJob::new("job", HOUR);
+    renewer
+        .run_on_timer(&job, &one_hour(), shutdown.stop_token(), |_| {
+            Ok::<_, Error>(())
+        })
+        .expect("stopped");
+    drop(renewer);
+    drop(shutdown);
+    let counts: Vec<usize> = in_statements.try_iter().collect();
+    assert!(
+        !counts.is_empty() && counts.iter().all(|count| *count == 1),
+        "{counts:?}"
+    );
 }
