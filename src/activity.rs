@@ -97,7 +97,8 @@ mod tests {
     fn waits_until_all_have_ended() {
         let activity = Activity::default();
         let end = Instant::now() + Duration::from_secs(60);
-        let await_idle = |activity: &Activity, end| await_all_idle(&[activity.clone()], end)[0];
+        let await_idle =
+            |activity: &Activity, end| await_all_idle(std::slice::from_ref(activity), end)[0];
         assert_eq!(await_idle(&activity, end), 0);
         let (first, second) = (activity.begin(), activity.clone().begin());
         assert_eq!(await_idle(&activity, Instant::now()), 2);

@@ -111,6 +111,11 @@ pub trait SemaphoreBackend: MigrationBackend {
     /// Lists the held slots.
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
 
+    /// [`list_held`](Self::list_held), which returns `None` instead of waiting while another session has the table locked.
+    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+        Self::list_held(conn, name).map(Some)
+    }
+
     /// Lists the held slots of several semaphores, with the semaphores' names.
     fn list_all_held(
         conn: &mut Self,

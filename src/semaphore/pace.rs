@@ -98,10 +98,11 @@ impl Holders {
             self.attempts -= 1;
             return Ok(false);
         }
-        let held = match C::list_held(conn, semaphore.name()) {
-            // Only an attempt needs no texts.
-            Err(Error::BrokenClientLibrary) => return Ok(false),
-            held => held?,
+        let held = match C::list_held_nowait(conn, semaphore.name()) {
+            Ok(Some(held)) => held,
+            // Another session has the table locked. Or the client library is broken: only an attempt needs no texts.
+            Ok(None) | Err(Error::BrokenClientLibrary) => return Ok(false),
+            Err(error) => return Err(error),
         };
         if held.len() < usize::try_from(semaphore.permits()).unwrap_or(usize::MAX) {
             self.attempts = ATTEMPTS_PER_LOOK;

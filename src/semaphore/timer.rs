@@ -1,6 +1,7 @@
 //! A job that a timer starts on every node, and that one node runs per tick.
 
 use std::ops::Deref;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -166,6 +167,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// | the method is called in the middle of a period | this node begins with the next tick |
     /// | no node calls the method when a tick is due, or the node that was granted it is stopped in the same moment | the tick is skipped |
     /// | the database's clock is set back | no tick is repeated: the next one is run when the clock has passed the last one |
+    /// | an error of the database between the grant of a tick and the call of `f` | the tick is skipped |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
     /// | `f` returns an error, or panics | the slot is released, and the error or panic goes on to the caller: this node runs no further tick. The tick is not repeated |
     /// | an error of the database while it waits | as in [`run_as_leader`](Self::run_as_leader) |
@@ -283,7 +285,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'_, C> {
             return Ok(until(self.ticks.end(last), now));
         }
         let end = self.ticks.end(number);
-        let held = C::list_held(&mut conn, self.job.semaphore.name())?;
+        // Not known while another session has the table locked: an attempt finds out.
+        let held = C::list_held_nowait(&mut conn, self.job.semaphore.name())?.unwrap_or_default();
         // A slot that was granted for a tick is unavailable until the end of that tick.
         let was_run =
             |row: &HeldRow| self.ticks.number(row.acquired_us) >= number && row.expires_us >= end;
@@ -317,7 +320,17 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'_, C> {
             .renewer
             .guard(self.shortened(slot, &lease), self.lease, active)?;
         // The time of the grant decides which tick it is: the statement may have waited.
-        let held = C::list_held(&mut conn, self.job.semaphore.name())?;
+        let held = loop {
+            if let Some(held) = C::list_held_nowait(&mut conn, self.job.semaphore.name())? {
+                break held;
+            }
+            // Another session has the table locked.
+            self.renewer.check_stop(&self.job.semaphore)?;
+            if !guard.is_held() {
+                return again;
+            }
+            sleep(backoff::jittered(CONTENTION_PAUSE));
+        };
         drop(conn);
         let is_ours = |row: &&HeldRow| row.token.as_deref() == Some(token.as_slice());
         let granted = held.iter().find(is_ours).map(|row| row.acquired_us);

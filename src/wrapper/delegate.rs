@@ -94,6 +94,7 @@ delegate!(SemaphoreBackend {
     fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
     fn pin(slot: &Slot) -> Result<bool, Error>;
     fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
+    fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
     fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
     fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
     fn now_us() -> Result<i64, Error>;

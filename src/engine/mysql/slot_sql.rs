@@ -86,6 +86,23 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
+    /// [`held_slots`], which fails unless it ends in time: another session may have the table locked. Raw, because the DSL
+    /// has no prefixes and hints.
+    HeldNowait<'a> { name: &'a [u8] } ->
+        (Integer, Nullable<Binary>, Nullable<Binary>, BigInt, BigInt, BigInt, BigInt),
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+            "number, token, holder, fence, acquired_us, expires_us, expires_us - "; {Mysql::NOW};
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND expires_us > "; {Mysql::NOW};
+            " ORDER BY number";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
     /// Locks the row of `diesel_locks_fences`, unless another session has locked the row, its table or the table of
     /// slots.
     LockFenceFloorIfFree {} -> BigInt,

@@ -166,29 +166,19 @@ impl SemaphoreBackend for MysqlConnection {
     }
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        type Row = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
-        let rows: Vec<Row> = slot_sql::held_slots(name.as_bytes()).load(conn)?;
-        // A broken client library is detected by an empty token. A holder may be empty, and a slot may have no token
-        // while its minimum hold time lasts, so check the library then.
-        if rows
-            .iter()
-            .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
-        {
-            check_client_library(conn)?;
+        let rows = slot_sql::held_slots(name.as_bytes()).load(conn)?;
+        held_rows(conn, rows)
+    }
+
+    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+        let held = slot_sql::HeldNowait {
+            name: name.as_bytes(),
+        };
+        let rows: Result<Vec<HeldSlotRow>, MysqlError> = held.load(conn);
+        match rows {
+            Err(failure) if failure.is_end_of_wait() => Ok(None),
+            rows => held_rows(conn, rows?).map(Some),
         }
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(rows
-            .into_iter()
-            .map(|row| HeldRow {
-                number: row.0,
-                token: row.1.map(|token| token.0),
-                holder: row.2.map(text),
-                fence: row.3,
-                acquired_us: row.4,
-                expires_us: row.5,
-                remaining_us: row.6,
-            })
-            .collect())
     }
 
     fn list_all_held(
@@ -322,6 +312,32 @@ fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> R
         Some(unknown) => unknown.ask(conn, resource),
         None => Ok(()),
     }
+}
+
+type HeldSlotRow = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
+
+fn held_rows(conn: &mut MysqlConnection, rows: Vec<HeldSlotRow>) -> Result<Vec<HeldRow>, Error> {
+    // A broken client library is detected by an empty token. A holder may be empty, and a slot may have no token
+    // while its minimum hold time lasts, so check the library then.
+    if rows
+        .iter()
+        .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
+    {
+        check_client_library(conn)?;
+    }
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(rows
+        .into_iter()
+        .map(|row| HeldRow {
+            number: row.0,
+            token: row.1.map(|token| token.0),
+            holder: row.2.map(text),
+            fence: row.3,
+            acquired_us: row.4,
+            expires_us: row.5,
+            remaining_us: row.6,
+        })
+        .collect())
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ impl Clock for Pg {
 // The functions of the migration contain these numbers.
 const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
 
+/// Begins a transaction, or a savepoint, whose statements wait for a locked table for a short time only.
+pub(super) const BEGIN_NOWAIT: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; SET LOCAL lock_timeout = '50ms'";
+pub(super) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
+
 /// [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT) ends it.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
 

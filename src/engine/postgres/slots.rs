@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use diesel::connection::{Connection, SimpleConnection};
+use diesel::connection::{
+    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
@@ -153,6 +155,28 @@ impl SemaphoreBackend for PgConnection {
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
+    }
+
+    // The limit ends with the transaction or savepoint, which is always rolled back.
+    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+        let own_transaction = depth::depth(conn)? == 0;
+        if own_transaction {
+            super::begin(conn, slot_sql::BEGIN_NOWAIT)?;
+        } else {
+            conn.batch_execute(slot_sql::SAVEPOINT_NOWAIT)?;
+        }
+        let rows = slot_sql::held_slots(name).load(conn);
+        let ended = if own_transaction {
+            AnsiTransactionManager::rollback_transaction(conn)
+        } else {
+            conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
+        };
+        let rows = match rows {
+            Err(error) if classify(&error) == ErrorClass::LockTimeout => None,
+            rows => Some(rows?),
+        };
+        ended?;
+        Ok(rows)
     }
 
     fn list_all_held(

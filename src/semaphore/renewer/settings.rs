@@ -108,6 +108,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         self.shared().connections().borrow(&waiting)
     }
 
+    /// Fails with [`Error::Stopped`] when the handle is stopped.
+    pub(in crate::semaphore) fn check_stop(&self, semaphore: &Semaphore) -> Result<(), Error> {
+        let waiting = begin_wait(semaphore, Wait::No)?;
+        waiting.stopped_by(self.stop.as_ref()).check_stop()
+    }
+
     /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are
     /// released.
     pub(crate) fn cut_all(&self, timeout: Duration) -> Vec<Slot> {

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, SlotRenewer, StopToken};
 
 use crate::support::Backend;
 use crate::support::threads::{result_of, spawn};
@@ -95,4 +95,57 @@ pub(crate) fn slot_tries_and_waits_end<B: Backend>(
         assert!(wait >= limit, "{ended:?}");
     }
     ended
+}
+
+/// Waits that look at the holders, which they do after a second, while another session has the table locked: one by its
+/// limit, and one of a standby by its stop.
+pub(crate) fn long_slot_waits_end<B: Backend>(database: &B, mut set_locked: impl FnMut(bool)) {
+    let limit = Duration::from_millis(2500);
+    let lease = || LeaseOptions::new(Duration::from_secs(3600));
+    let semaphore = Semaphore::new("long", 1);
+    for inside in [false, true] {
+        let mut conn = database.connect();
+        let slot = conn.try_acquire_slot(&semaphore, lease());
+        let slot = slot.expect("an answer").expect("free");
+        let stop = StopToken::new();
+        let (token, renewer) = (stop.clone(), SlotRenewer::new(database.pool(2)));
+        let standby = {
+            let semaphore = semaphore.clone();
+            spawn(move || {
+                renewer.run_as_leader(&semaphore, &lease(), &token, |_| -> Result<(), Error> {
+                    panic!("the slot is held")
+                })
+            })
+        };
+        // It has been refused.
+        std::thread::sleep(Duration::from_millis(200));
+        set_locked(true);
+        let waiter = {
+            let semaphore = semaphore.clone();
+            spawn(move || {
+                let started = Instant::now();
+                let wait = |conn: &mut B::Conn| {
+                    let waited = conn.acquire_slot(&semaphore, lease(), Wait::AtMost(limit));
+                    Ok::<_, Error>(waited.expect_err("the table is locked"))
+                };
+                let error = if inside {
+                    B::in_transaction(&mut conn, wait)
+                } else {
+                    wait(&mut conn)
+                };
+                (
+                    conn,
+                    error.expect("the transaction continues"),
+                    started.elapsed(),
+                )
+            })
+        };
+        let (mut conn, error, took) = result_of(&waiter);
+        assert!(error.is_timeout(), "{error:?}");
+        assert!((limit..2 * limit).contains(&took), "{took:?}");
+        stop.stop();
+        result_of(&standby).expect("stopped");
+        set_locked(false);
+        conn.release_slot(slot).expect("ours");
+    }
 }

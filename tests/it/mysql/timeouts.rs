@@ -59,6 +59,16 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 }
 
 #[test]
+fn long_waits_for_slots_end_while_their_table_is_locked() {
+    let database = Mysql::new();
+    let (mut holder, lock) = (database.connect(), "LOCK TABLES diesel_locks_slots WRITE");
+    behaviour::locked_tables::long_slot_waits_end(&database, |locked| {
+        let statement = if locked { lock } else { "UNLOCK TABLES" };
+        holder.batch_execute(statement).expect(statement);
+    });
+}
+
+#[test]
 fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
     let database = Arc::new(Mysql::new());
     let limit = Duration::from_millis(300);

@@ -46,6 +46,16 @@ fn waits_and_tries_end_while_the_table_is_locked() {
 }
 
 #[test]
+fn long_waits_for_slots_end_while_their_table_is_locked() {
+    let database = Postgres::new();
+    let mut holder = database.connect();
+    behaviour::locked_tables::long_slot_waits_end(&database, |locked| {
+        let lock = "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE";
+        Postgres::sql(&mut holder, if locked { lock } else { "ROLLBACK" });
+    });
+}
+
+#[test]
 fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
     let database = Arc::new(Postgres::new());
     let limit = Duration::from_millis(300);
