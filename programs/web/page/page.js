@@ -64,6 +64,7 @@ function show(received) {
   semaphores.update(snapshot, release.ask);
   lists.update(snapshot);
   setState(snapshot.error ? "failing" : "live");
+  if (snapshot.error) say(byId("stale-why"), sentence(snapshot.error));
   tick();
 }
 
@@ -89,9 +90,13 @@ function setState(next) {
   say(byId("connection-text"), STATES[state]);
   byId("stale").hidden = !old;
   byId("main").classList.toggle("stale", old);
-  say(byId("stale-why"), state === "failing" ? "The database does not answer." : "Reconnecting to the service.");
+  say(byId("stale-why"), state === "failing" ? sentence(snapshot.error) : "Reconnecting to the service.");
   if (old) say(byId("announcements"), byId("stale-why").textContent);
   else if (before !== "connecting") say(byId("announcements"), "The page is live again.");
+}
+
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${plain(text.slice(1))}.`;
 }
 
 document.addEventListener("visibilitychange", () => {

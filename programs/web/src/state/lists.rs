@@ -1,6 +1,6 @@
 //! What the database says about semaphores, locks and sequences.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use diesel_locks::chrono::{DateTime, Utc};
@@ -20,6 +20,9 @@ const LOCKS_PAUSE: Duration = Duration::from_secs(1);
 /// The object locks that are shown at most.
 const MAX_LOCKS: u32 = 50;
 
+/// The semaphores that are shown at most.
+const MAX_SEMAPHORES: usize = 100;
+
 /// Free slots with larger numbers are not shown.
 const MAX_FREE: u32 = 64;
 
@@ -38,8 +41,11 @@ impl Lists {
     /// Reads the lists again; those of object locks once a second. After an error the rest is unchanged.
     pub(super) fn read<C: Store>(&mut self, conn: &mut C, engine: &str) -> Result<(), Error> {
         let now_us = conn.now_us()?;
-        let semaphores = conn.semaphores(&ListOptions::new())?;
-        let held = conn.all_held_slots(&ListOptions::new().limit(ListOptions::MAX_LIMIT))?;
+        let all = ListOptions::new().limit(ListOptions::MAX_LIMIT);
+        let semaphores = conn.semaphores(&all)?;
+        let held = conn.all_held_slots(&all)?;
+        let names: HashSet<&str> = held.iter().map(|slot| slot.semaphore.as_str()).collect();
+        let semaphores = held_first(semaphores, |it| names.contains(it.name.as_str()));
         self.semaphores = with_slots(&semaphores, held);
         let sequences = conn.sequences(&ListOptions::new())?;
         self.sequences = sequences
@@ -60,6 +66,22 @@ impl Lists {
         self.now_us = now_us;
         Ok(())
     }
+}
+
+/// Leaves semaphores out if there are too many: those that nobody holds first. The order stays, so that nothing moves
+/// while somebody looks at it.
+fn held_first<T>(semaphores: Vec<T>, is_held: impl Fn(&T) -> bool) -> Vec<T> {
+    let held = semaphores.iter().filter(|it| is_held(it)).count();
+    let mut free = MAX_SEMAPHORES.saturating_sub(held);
+    let shown = semaphores.into_iter().filter(|semaphore| {
+        if is_held(semaphore) {
+            return true;
+        }
+        let has_room = free > 0;
+        free = free.saturating_sub(1);
+        has_room
+    });
+    shown.take(MAX_SEMAPHORES).collect()
 }
 
 fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<HeldSlot>) -> Vec<Semaphore> {
@@ -173,7 +195,17 @@ fn micros(time: Option<DateTime<Utc>>) -> Option<i64> {
 mod tests {
     use diesel_locks::Error;
 
-    use super::shown;
+    use super::{MAX_SEMAPHORES, held_first, shown};
+
+    #[test]
+    fn held_semaphores_are_shown_if_there_are_many() {
+        let of = |semaphores: u32| held_first((0..semaphores).collect(), |number| *number >= 148);
+        let shown = of(150);
+        assert_eq!(shown.len(), MAX_SEMAPHORES);
+        assert_eq!(shown[97..], [97, 148, 149]);
+        assert_eq!(of(3), [0, 1, 2]);
+        assert_eq!(of(1000).len(), MAX_SEMAPHORES);
+    }
 
     #[test]
     fn error_of_the_locks_leaves_the_page() {

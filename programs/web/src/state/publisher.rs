@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel_locks::Error;
 use tokio::sync::watch;
 
 use super::Snapshot;
@@ -40,7 +41,7 @@ struct Publisher {
 
 impl Publisher {
     fn next<C: Store>(&mut self, app: &App<C>, engine: &str) -> Snapshot {
-        let conn = app.operator.get().map_err(diesel_locks::Error::from);
+        let conn = app.operator.get().map_err(Error::from);
         let read = conn.and_then(|mut conn| self.lists.read(&mut *conn, engine));
         let cause = read.as_ref().err().map(|error| with_causes(error));
         self.error.see("the page is not up to date", cause);
@@ -52,7 +53,8 @@ impl Publisher {
                 None
             }
             // The cause may name the server: it is for the log.
-            Err(_) => Some("the database does not answer"),
+            Err(Error::Pool(_)) => Some("the database does not answer"),
+            Err(_) => Some("the database can't be read, and the service's log says why"),
         };
         let age = self.read.map(|read| read.elapsed().as_micros());
         let age = i64::try_from(age.unwrap_or_default()).unwrap_or_default();

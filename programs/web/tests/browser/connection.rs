@@ -48,6 +48,11 @@ fn database_that_does_not_answer_is_not_a_lost_connection() {
     page.conn.batch_execute(away).expect("renamed");
     page.wait_for_state("Database down");
     assert!(page.shows("#stale"));
+    let why = page.text("#stale-why");
+    assert_eq!(
+        why,
+        "The database can't be read, and the service's log says why."
+    );
     page.wait_for_holder("collate", 1, "node-1");
     let back = "ALTER TABLE away RENAME TO diesel_locks_sequences";
     page.conn.batch_execute(back).expect("renamed");
