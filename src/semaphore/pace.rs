@@ -2,7 +2,7 @@
 //!
 //! A waiter attempts to acquire every 10 to 100 ms at first. Later it reads who holds the slots, and attempts to acquire
 //! only when a slot may be free. While the holders do not change, the pause grows with the time for which they have not
-//! changed. So a wait gets at most a tenth longer, and a standby that waits for hours sends one query per interval.
+//! changed. So a wait gets at most a tenth longer, and a standby that waits for hours looks once per interval.
 
 use std::time::{Duration, Instant};
 
