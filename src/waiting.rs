@@ -131,8 +131,8 @@ impl Waiting {
 pub(crate) enum AtTheEnd {
     /// It makes a last attempt.
     Attempt,
-    /// It makes none, unless it was notified of a release, did not wait before, or its limit is zero. For waiters that would have to wait
-    /// for a connection.
+    /// It makes none, unless it was notified of a release, did not wait before, or its limit is zero. For waiters that
+    /// would have to wait for a connection.
     #[cfg(feature = "r2d2")]
     GiveUp,
 }
