@@ -124,7 +124,7 @@ pub struct Tick {
 
 impl Tick {
     /// Returns the time at which the tick was due, by the database's clock, on whichever node it runs. No two calls of the
-    /// closures of one job get the same time, unless an operator releases the slot by force or deletes its row. Use it
+    /// closures of one job get the same time, unless an operator releases the slot by force or deletes its row, or the clock jumps back. Use it
     /// as a unique key of what the job makes, so that a second run fails.
     pub fn due_at(&self) -> DateTime<Utc> {
         self.due_at
@@ -166,7 +166,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
     /// | the method is called in the middle of a period | this node begins with the next tick |
     /// | no node calls the method when a tick is due, or the node that was granted it is stopped in the same moment | the tick is skipped |
-    /// | the database's clock is set back | no tick is repeated: the next one is run when the clock has passed the last one |
+    /// | the database's clock jumps back | nodes that have run or seen the last tick wait until the clock has passed it; a node that starts meanwhile may repeat ticks, if the last job ended after its tick and the jump is longer than that delay |
     /// | an error of the database between the grant of a tick and the call of `f` | the tick is skipped |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
     /// | `f` returns an error, or panics | the slot is released, and the error or panic goes on to the caller: this node runs no further tick. The tick is not repeated |
