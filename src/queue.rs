@@ -2,7 +2,8 @@
 //!
 //! The first waiter of a queue polls the database; the others sleep. A release in this process calls
 //! [`Queues::notify_released`], which wakes the first sleeping waiter, and that one queries at once. So the number of
-//! queries depends on the number of releases, not on the number of waiters.
+//! queries depends on the number of releases, not on the number of waiters. One of the waiters [watches](watch) the time
+//! for the first.
 //!
 //! - A waiter whose query is running does not block the others: meanwhile the next sleeping waiter is the first. So a
 //!   connection that does not respond delays only its own waiter.
@@ -18,6 +19,7 @@
 mod queues;
 mod ticket;
 mod waiters;
+mod watch;
 
 #[cfg(test)]
 mod tests;

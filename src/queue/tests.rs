@@ -506,3 +506,49 @@ fn waiters_do_not_query_after_a_refused_first_query() {
     );
     assert!(started.elapsed() >= limit, "the first one polls for both");
 }
+
+#[test]
+fn release_wakes_only_the_waiter_that_queries() {
+    const WAITERS: usize = 16;
+    const RELEASES: usize = 12;
+    const MAX_WAKES: i64 = 18;
+    let queues = queues();
+    let (sender, turns) = channel();
+    let passes: &AtomicI64 = Box::leak(Box::default());
+    for waiter in 0..WAITERS {
+        let mut ticket = if waiter == 0 {
+            refused(queues, 0)
+        } else {
+            queued_behind(queues)
+        };
+        ticket.set_pause(Some(LIMIT * 10));
+        let sender = sender.clone();
+        thread::spawn(move || {
+            // Asked each time when the thread wakes.
+            ticket.wait_unless(None, || {
+                passes.fetch_add(1, Ordering::SeqCst);
+                false
+            });
+            let _ = sender.send(ticket);
+        });
+    }
+    let sleeping = |count: usize| {
+        let all = queues.lock();
+        let waiters = all["slots"].by_target[0].waiters.values();
+        waiters.filter(|waiter| waiter.parked).count() == count
+    };
+    until(|| sleeping(WAITERS));
+    let before = passes.load(Ordering::SeqCst);
+    let mut tickets = Vec::new();
+    for release in 1..=RELEASES {
+        let mut all = queues.lock();
+        let queues_of_name = all.get_mut("slots").expect("queues with waiters");
+        queues_of_name.by_target[0].notify_first(Released(None));
+        drop(all);
+        tickets.push(next_turn(&turns));
+        until(|| sleeping(WAITERS - release));
+    }
+    let woken = passes.load(Ordering::SeqCst) - before;
+    // One more when the waiter that watches the time has its turn; threads may also wake for no reason.
+    assert!(woken <= MAX_WAKES, "{woken} for {RELEASES} releases");
+}

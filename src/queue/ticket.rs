@@ -177,59 +177,43 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         deadline: Option<Instant>,
         stopped: impl Fn() -> bool,
     ) -> Turn {
-        // When it polls, and since when another's query is running, during which it polls later.
-        let mut due: Option<Instant> = None;
-        let mut beside_query_since: Option<Instant> = None;
+        let pause = self.pause();
         let mut all = self.queues.lock();
+        let mut entered = false;
         loop {
             let queues = all.get_mut(&self.key).expect("queues with a waiter");
-            let immediate = queues.immediate > 0;
             let queue = queues.queue_of(number).expect("a queue with a waiter");
             let now = Instant::now();
-            let is_first = queue
-                .first_sleeping()
-                .is_some_and(|(first, _)| *first == number);
-            let yield_until = queue.yield_until.filter(|_| is_first);
-            // Those who wait to query for the first time wait for the first queries.
-            let first_queries = immediate && queue.target.is_none();
-            let mut others = queue.waiters.values();
-            let longer = self.pause_beside_query.filter(|_| {
-                let querying = others.any(|waiter| waiter.state == State::Querying);
-                is_first && (first_queries || querying)
-            });
-            let waiter = queue
-                .waiters
-                .get_mut(&number)
-                .expect("a waiter with a ticket");
-            let mut notified = match waiter.state {
-                State::Notified(released) => Some(released),
-                State::Sleeping | State::Querying => None,
-            };
-            if notified.is_none() && yield_until.is_some_and(|end| now >= end) {
-                queue.yield_until = None;
-                notified = Some(Released(None));
+            if !std::mem::replace(&mut entered, true) {
+                let waiter = queue.waiter(number);
+                waiter.pause = pause;
+                waiter.pause_beside_query = self.pause_beside_query;
+                queue.update();
             }
-            // Short queries of others delay it, and do not restart its pause: with many of them it would never poll.
-            due = is_first.then(|| due.unwrap_or_else(|| now + self.pause()));
-            beside_query_since = longer.map(|_| beside_query_since.unwrap_or(now));
-            let delayed = beside_query_since.zip(longer);
-            let poll_time = due.max(delayed.map(|(since, longer)| since + longer));
+            queue.notify_if_due(now);
+            let waiter = queue.waiter(number);
             let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
             let ended = passed(deadline) || stopped();
-            if notified.is_some() || passed(poll_time) || ended {
-                waiter.state = State::Querying;
-                queue.wake_first();
-                self.notified = notified.is_some();
-                return Turn::Query { notified };
-            }
-            if passed(self.identify_at) {
+            let (queries, notified) = match waiter.state {
+                State::Notified(released) => (true, Some(released)),
+                State::Due => (true, None),
+                State::Sleeping | State::Querying => (ended, None),
+            };
+            if queries || passed(self.identify_at) {
                 // The database may not respond: meanwhile the next sleeping waiter is the first.
-                self.identifying = true;
                 waiter.state = State::Querying;
-                queue.wake_first();
-                return Turn::Identify;
+                queue.update();
+                self.notified = notified.is_some();
+                self.identifying = !queries;
+                return if queries {
+                    Turn::Query { notified }
+                } else {
+                    Turn::Identify
+                };
             }
-            let wake_at = [deadline, poll_time, yield_until, self.identify_at];
+            let wake_at = [deadline, queue.watch(number), self.identify_at];
+            let waiter = queue.waiter(number);
+            waiter.parked = true;
             let wake = Arc::clone(&waiter.wake);
             all = match wake_at.into_iter().flatten().min() {
                 Some(time) => {
@@ -239,6 +223,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 }
                 None => wake.wait(all).unwrap_or_else(PoisonError::into_inner),
             };
+            let queues = all.get_mut(&self.key).expect("queues with a waiter");
+            let queue = queues.queue_of(number).expect("a queue with a waiter");
+            queue.waiter(number).parked = false;
         }
     }
 
@@ -287,7 +274,6 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 if target.is_some() && queue.target == target {
                     if identifying {
                         queue.sleep_or_query(number);
-                        queue.wake_first();
                     }
                     return;
                 }
@@ -337,6 +323,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         }
         queue.waiters.insert(number, waiter);
         queue.waiters.append(&mut followers);
+        queue.update();
     }
 
     /// Records that the query was refused. To be called after [`set_target`](Self::set_target).
@@ -345,7 +332,6 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.notified = false;
         self.in_queue(|queue, number| {
             queue.sleep_or_query(number);
-            queue.wake_first();
         });
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use super::watch::Watch;
 use crate::backoff;
 
 /// The longest pause between two queries of the first waiter, before jitter.
@@ -48,6 +49,13 @@ pub(super) struct Queue<T> {
     pub(super) missed: usize,
     /// The end of the present yield to other processes.
     pub(super) yield_until: Option<Instant>,
+    /// The first sleeping waiter,
+    pub(super) first: Option<u64>,
+    /// and since when it is the first.
+    pub(super) first_since: Instant,
+    /// Since when queries of its waiters have been running without a break, if the first waiter polls later then.
+    pub(super) querying_since: Option<Instant>,
+    pub(super) watch: Option<Watch>,
 }
 
 pub(super) struct Waiter {
@@ -55,11 +63,19 @@ pub(super) struct Waiter {
     pub(super) once: bool,
     pub(super) state: State,
     pub(super) wake: Arc<Condvar>,
+    /// Whether its thread sleeps until it is woken.
+    pub(super) parked: bool,
+    /// How long it is the first before it polls.
+    pub(super) pause: Duration,
+    /// The same while the query of another waiter of its queue is running, if that is longer.
+    pub(super) pause_beside_query: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Sleeping,
+    /// Its time to poll has come.
+    Due,
     /// A release was handed over to it.
     Notified(Released),
     Querying,
@@ -159,7 +175,7 @@ impl<T: PartialEq> NameQueues<T> {
                         state: State::Notified(released),
                         ..
                     }) => queue.notify_first(released),
-                    _ => queue.wake_first(),
+                    _ => queue.update(),
                 }
             }
             Position::Independent => {}
@@ -174,7 +190,18 @@ impl<T> Queue<T> {
             waiters: BTreeMap::new(),
             missed: 0,
             yield_until: None,
+            first: None,
+            first_since: Instant::now(),
+            querying_since: None,
+            watch: None,
         }
+    }
+
+    /// The waiter of a ticket in this queue.
+    pub(super) fn waiter(&mut self, number: u64) -> &mut Waiter {
+        self.waiters
+            .get_mut(&number)
+            .expect("a waiter with a ticket")
     }
 
     pub(super) fn first_sleeping(&mut self) -> Option<(&u64, &mut Waiter)> {
@@ -183,19 +210,13 @@ impl<T> Queue<T> {
             .find(|(_, waiter)| waiter.state == State::Sleeping)
     }
 
-    /// Wakes the first sleeping waiter, which watches the time for the others.
-    pub(super) fn wake_first(&mut self) {
-        if let Some((_, waiter)) = self.first_sleeping() {
-            waiter.wake.notify_one();
-        }
-    }
-
     /// Hands a release over to the first sleeping waiter.
     pub(super) fn notify_first(&mut self, released: Released) {
         match self.first_sleeping() {
             Some((_, waiter)) => {
                 waiter.state = State::Notified(released);
                 waiter.wake.notify_one();
+                self.update();
             }
             None => self.missed = self.waiters.len().min(self.missed + 1),
         }
@@ -212,6 +233,7 @@ impl<T> Queue<T> {
                 State::Sleeping
             };
         }
+        self.update();
     }
 
     /// Hands a release over to a waiter, or yields it to other processes. Their waiters poll every 50 to 100 ms, as each
@@ -233,7 +255,7 @@ impl<T> Queue<T> {
         share.handed_over = 0;
         share.next_yield = Some(now + time * YIELD_TIME_DIVISOR);
         self.yield_until = Some(now + time);
-        self.wake_first();
+        self.update();
     }
 }
 
@@ -243,6 +265,9 @@ impl Waiter {
             once,
             state: State::Sleeping,
             wake: Arc::default(),
+            parked: false,
+            pause: MAX_POLL_INTERVAL,
+            pause_beside_query: None,
         }
     }
 }

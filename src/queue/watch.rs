@@ -1,0 +1,113 @@
+//! The time of a queue: when its first waiter polls, and which waiter watches for it.
+//!
+//! Releases in this process change the first waiter thousands of times per second. If each new first waiter woke to watch
+//! its own time, each release would wake two threads in place of one: with 128 connections and 8 permits that took a sixth
+//! of the grants per second. So the waiter that is likely to sleep longest, the last one, watches the time of the first.
+
+use std::time::Instant;
+
+use super::waiters::{Queue, Released, State, Waiter};
+
+/// A waiter that watches the time for the others, and when it wakes.
+#[derive(Clone, Copy)]
+pub(super) struct Watch {
+    number: u64,
+    until: Instant,
+}
+
+impl<T> Queue<T> {
+    /// Updates what follows from the states of the waiters. To be called after each change of one.
+    pub(super) fn update(&mut self) {
+        let now = Instant::now();
+        let first = self.first_sleeping().map(|(number, waiter)| {
+            let beside_query = waiter.pause_beside_query.is_some();
+            (*number, beside_query)
+        });
+        let number = first.map(|(number, _)| number);
+        if number != self.first {
+            self.first = number;
+            self.first_since = now;
+        }
+        let mut others = self.waiters.values();
+        let querying = first.is_some_and(|(_, beside_query)| beside_query)
+            && (self.target.is_none() || others.any(|waiter| waiter.state == State::Querying));
+        self.querying_since = querying.then(|| self.querying_since.unwrap_or(now));
+        self.watch = self.watch.filter(|watch| self.sleeps(watch.number));
+        let Some(due) = self.due() else {
+            return;
+        };
+        let number = match self.watch {
+            Some(watch) if watch.until <= due => return,
+            Some(watch) => Some(watch.number),
+            None => {
+                let mut latest = self.waiters.iter().rev();
+                latest
+                    .find(|(_, waiter)| waiter.parked && waiter.state == State::Sleeping)
+                    .map(|(number, _)| *number)
+            }
+        };
+        if let Some(number) = number
+            && let Some(waiter) = self.waiters.get(&number)
+        {
+            waiter.wake.notify_one();
+            self.watch = Some(Watch { number, until: due });
+        }
+    }
+
+    /// Notifies the first waiter when its time has come.
+    pub(super) fn notify_if_due(&mut self, now: Instant) {
+        let state = if self.yield_until.is_some_and(|end| now >= end) {
+            State::Notified(Released(None))
+        } else if self.poll_time().is_some_and(|time| now >= time) {
+            State::Due
+        } else {
+            return;
+        };
+        let Some((_, waiter)) = self.first_sleeping() else {
+            return;
+        };
+        waiter.state = state;
+        waiter.wake.notify_one();
+        if state != State::Due {
+            self.yield_until = None;
+        }
+        self.update();
+    }
+
+    /// Until when the waiter `number` sleeps to watch the time for the others; `None` while another one does.
+    pub(super) fn watch(&mut self, number: u64) -> Option<Instant> {
+        let other = self.watch.filter(|watch| watch.number != number);
+        if other.is_some_and(|watch| self.sleeps(watch.number)) {
+            return None;
+        }
+        let until = self.due()?;
+        self.watch = Some(Watch { number, until });
+        Some(until)
+    }
+
+    fn sleeps(&self, number: u64) -> bool {
+        let waiter = self.waiters.get(&number);
+        waiter.is_some_and(|waiter| waiter.state == State::Sleeping)
+    }
+
+    /// When the first waiter polls, or stops yielding to other processes.
+    fn due(&self) -> Option<Instant> {
+        let polls = self.poll_time()?;
+        Some(self.yield_until.map_or(polls, |end| end.min(polls)))
+    }
+
+    /// When the first waiter polls. Short queries of others delay it, and do not restart its pause: with many of them it
+    /// would never poll.
+    fn poll_time(&self) -> Option<Instant> {
+        let Waiter {
+            pause,
+            pause_beside_query,
+            ..
+        } = self.waiters.get(&self.first?)?;
+        let time = self.first_since + *pause;
+        let delayed = self.querying_since.zip(*pause_beside_query);
+        Some(delayed.map_or(time, |(since, longer)| {
+            time.max(since.max(self.first_since) + longer)
+        }))
+    }
+}
