@@ -41,7 +41,7 @@ fn timer_fires(
     let lease = LeaseOptions::new(Duration::from_secs(120))
         .hold_at_least(Duration::from_secs(60))
         .holder(node);
-    let report = renewer.run(
+    let report = renewer.try_run(
         &NIGHTLY_REPORT,
         &lease,
         |guard| -> diesel_locks::Result<_> {

@@ -8,7 +8,7 @@ pub(crate) mod object_lock;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::sequence::backend::SequenceBackend;
-use crate::{Error, HeldObjectLock, HeldSlot, ListOptions, SemaphoreInfo, SequenceInfo};
+use crate::{Error, HeldObjectLock, SlotInfo, ListOptions, SemaphoreInfo, SequenceInfo};
 
 /// Methods that show an operator what is in the database: held object locks, semaphores, held slots, sequences.
 ///
@@ -128,9 +128,9 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
         lists::semaphores(self, options)
     }
 
-    /// Lists the held slots of several semaphores in one query, ordered by name and number.
+    /// Lists the held leased slots of all selected semaphores in one query, ordered by name and number.
     ///
-    /// It lists what [`held_slots`](crate::SemaphoreExt::held_slots) lists for each of them. The limit counts slots. If it is
+    /// [`held_slots`](crate::SemaphoreExt::held_slots) lists the same for one semaphore. The limit counts slots. If it is
     /// reached, call it again with [`ListOptions::after`] for the remaining semaphores, and
     /// [`held_slots`](crate::SemaphoreExt::held_slots) for the last one listed.
     ///
@@ -156,7 +156,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// # assert_eq!(conn.all_held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
-    fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<HeldSlot>, Error> {
+    fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
         lists::held_slots(self, options)
     }
 

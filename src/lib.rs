@@ -68,7 +68,7 @@
 //!
 //! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
-//! let collated = renewer.run(&COLLATE, &lease, |guard| -> diesel_locks::Result<_> {
+//! let collated = renewer.try_run(&COLLATE, &lease, |guard| -> diesel_locks::Result<_> {
 //!     let mut files = 0;
 //!     while files < 3 {
 //!         guard.ensure_held()?; // returns an error if the lease is lost
@@ -110,7 +110,7 @@
 //! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: its `connection_timeout` |
 //! | | [`try_with_object_lock`] | | no | |
 //! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
-//! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::run` calls a closure | no | |
+//! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::try_run` calls a closure | no | |
 //! | leader; job on a timer | | `SlotRenewer::run_as_leader`, `run_on_timer` call a closure | yes | none; they end by a `StopToken` |
 //! | slot of a transaction | [`with_slot`] | `LockPool::with_slot` | yes | a [`Wait`] is required |
 //! | | [`try_with_slot`] | `LockPool::try_with_slot` | no | |
@@ -122,7 +122,7 @@
 //!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
 //!   connection, until a `StopToken` is stopped.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
-//!   [`Slot`], [`LeaseState`], [`HeldSlot`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
+//!   [`Slot`], [`LeaseState`], [`SlotInfo`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
 //!   `SlotGuard` holds one. An `ActiveSlot` is held by a leader, or while a `Tick` of a `TimerJob` is run. A `Shutdown` ends
 //!   all of it when the process is to end.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
@@ -242,7 +242,7 @@ pub use semaphore::lease::LeaseOptions;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::renewer::SlotRenewer;
-pub use semaphore::slot::{HeldSlot, LeaseState, Slot};
+pub use semaphore::slot::{SlotInfo, LeaseState, Slot};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::timer::{Tick, TimerJob};

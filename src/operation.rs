@@ -27,10 +27,10 @@
 /// | [`run_transaction`] | the pauses between attempts | [`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed), 30 s by default | the error of the last attempt | BEGIN waits for other writers up to `busy_timeout` |
 /// | [`migrate`] | another session that migrates | PostgreSQL: `lock_timeout`; MySQL, MariaDB: no limit | [`StatementTimeout`] | waits for other writers without limit |
 /// | `SlotGuard::release` | a connection of the pool, then as [`release_slot`] | the pool's `connection_timeout`, and the session's limit | `Pool`, [`StatementTimeout`] | as [`release_slot`] |
-/// | `SlotRenewer::try_acquire`, `acquire`, `run` | a connection of the pool, then as the method without a renewer | the pool's `connection_timeout`, 30 s by default, and the limit of that method | `Pool`, `Stopped` | as the method without a renewer |
+/// | `SlotRenewer::try_acquire`, `acquire`, `try_run` | a connection of the pool, then as the method without a renewer | the pool's `connection_timeout`, 30 s by default, and the limit of that method | `Pool`, `Stopped` | as the method without a renewer |
 /// | `SlotRenewer::run_as_leader`, `run_on_timer` | an election or a tick, again and again | their `StopToken`, and the closure | `Ok`; the closure's error | as `SlotRenewer::acquire` |
 /// | `Shutdown::shut_down` | closures, guards and transactions | its argument, and the release of the slots that are left, for which it waits at least 0.5 s for a connection | what had not ended | the release waits for other writers up to SQLite's limit |
-/// | `SlotRenewer::release_all` | a connection of the pool | the pool's `connection_timeout` | the number of released slots | waits for other writers up to SQLite's limit |
+/// | `SlotRenewer::release_guards` | a connection of the pool | the pool's `connection_timeout` | the number of released slots | waits for other writers up to SQLite's limit |
 /// | `LockPool::with_object_lock` | a connection of the pool for each attempt, and the locks | [`Wait`] of the request, the pool's `connection_timeout` by default | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`]; `Pool`, `Stopped` | waits for any other writer |
 /// | `LockPool::with_slot` | a connection of the pool for each attempt, and a slot | the argument [`Wait`] | [`LockTimeout`], [`Unavailable`], `Pool`, `Stopped` | any other writer holds all slots |
 /// | `LockPool::try_with_slot` | a connection of the pool, then as [`try_with_slot`] | the pool's `connection_timeout`, and about 2 s | `None`, `Pool`, `Stopped` | any other writer holds all slots |

@@ -31,7 +31,7 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use crate::semaphore::backend::SemaphoreBackend;
-use crate::{Error, HeldSlot, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
+use crate::{Error, SlotInfo, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
 /// Counting semaphores as methods of a connection.
 ///
@@ -197,8 +197,11 @@ pub trait SemaphoreExt: SemaphoreBackend {
         holding::release(self, slot.borrow())
     }
 
-    /// Releases all leased slots of one semaphore, whatever their tokens. Returns how many were held: 0 for a name that no
-    /// semaphore has. For an operator.
+    /// Releases all leased slots of one semaphore, also those of other processes, whatever their tokens. Returns how many
+    /// were held: 0 for a name that no semaphore has. For an operator.
+    ///
+    /// A process releases its own slots by [`release_slot`](Self::release_slot), a dropped `SlotGuard`,
+    /// `SlotRenewer::release_guards`, or `Shutdown`.
     ///
     /// Holders detect the loss at their next renewal, release or [`pin_slot`](Self::pin_slot). Until then they continue,
     /// together with new holders: call it only when the holders are known to have stopped. It ignores
@@ -215,6 +218,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     }
 
     /// Lists the leased slots of one semaphore that are held by the database's clock, ordered by number. Does not block.
+    /// [`InspectExt::all_held_slots`](crate::InspectExt::all_held_slots) lists those of several semaphores.
     ///
     /// Slots that are released but unavailable because of [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)
     /// are included, without a token. Slots held by transactions are not visible.
@@ -243,7 +247,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// # assert_eq!(conn.held_slots("collate-logs")?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
-    fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<HeldSlot>, Error> {
+    fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<SlotInfo>, Error> {
         administration::held_slots(self, semaphore.as_ref())
     }
 
@@ -310,7 +314,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// no slot is free.
     ///
     /// The slot has no lease. It is released when the transaction ends: by COMMIT, by ROLLBACK (also when `work` fails or
-    /// panics), or when the connection is lost. For longer work, which holds a leased slot, use `SlotRenewer::run`.
+    /// panics), or when the connection is lost. For longer work, which holds a leased slot, use `SlotRenewer::try_run`.
     ///
     /// The slot excludes others only while the transaction runs. It does not make a job run once: a server whose timer fires
     /// after the transaction has ended acquires the slot and runs the job again. For that use a lease with

@@ -105,27 +105,33 @@ impl StopToken {
         self.0.stopped.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until the token is stopped, at most for `limit`. Returns whether it is stopped.
+    /// Sleeps for `duration`. Returns true after that time, and false at once when the token is stopped meanwhile or was
+    /// stopped before, as [`ActiveSlot::sleep`](crate::ActiveSlot::sleep) does: the condition of a loop.
     ///
     /// ```
     /// # let shutdown = diesel_locks::StopToken::new();
     /// # let signal = shutdown.clone();
     /// # let mut rounds = 0;
-    /// while !shutdown.wait(std::time::Duration::from_millis(10)) {
+    /// while shutdown.sleep(std::time::Duration::from_millis(10)) {
     ///     // every 10 ms, until the process is to end
     ///     # rounds += 1;
     ///     # if rounds == 2 { signal.stop() }
     /// }
+    /// # assert_eq!(rounds, 2);
     /// ```
-    pub fn wait(&self, limit: Duration) -> bool {
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "a pause that a stop cuts short"
+    )]
+    pub fn sleep(&self, duration: Duration) -> bool {
         let (sender, receiver) = channel();
         // The receiver lives longer than the callback.
         let _registration = self.on_stop(move || {
             let _ = sender.send(());
         });
         // It receives at once if the token is stopped.
-        let _ = receiver.recv_timeout(limit);
-        self.is_stopped()
+        let _ = receiver.recv_timeout(duration);
+        !self.is_stopped()
     }
 
     /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is
@@ -207,6 +213,7 @@ impl Drop for StopOnDrop {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::StopToken;
 
@@ -246,6 +253,18 @@ mod tests {
         let parent = StopToken::new();
         drop(parent.child());
         assert!(parent.0.lock().by_number.is_empty());
+    }
+
+    #[test]
+    fn sleep_returns_true_after_its_time_and_false_at_a_stop() {
+        let token = StopToken::new();
+        assert!(token.sleep(Duration::from_millis(1)));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| token.sleep(Duration::MAX));
+            token.stop();
+            assert!(!sleeper.join().expect("no panic"));
+        });
+        assert!(!token.sleep(Duration::ZERO), "stopped before");
     }
 
     #[test]

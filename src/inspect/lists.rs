@@ -4,7 +4,7 @@ use crate::name::NameKind;
 use crate::semaphore::administration;
 use crate::semaphore::backend::{SemaphoreBackend, SemaphoreRow};
 use crate::sequence::backend::SequenceBackend;
-use crate::{Error, HeldSlot, ListOptions, SemaphoreInfo, SequenceInfo};
+use crate::{Error, SlotInfo, ListOptions, SemaphoreInfo, SequenceInfo};
 
 pub(super) fn semaphores<C: SemaphoreBackend>(
     conn: &mut C,
@@ -24,7 +24,7 @@ pub(super) fn semaphores<C: SemaphoreBackend>(
 pub(super) fn held_slots<C: SemaphoreBackend>(
     conn: &mut C,
     options: &ListOptions,
-) -> Result<Vec<HeldSlot>, Error> {
+) -> Result<Vec<SlotInfo>, Error> {
     options.validate(NameKind::Semaphore)?;
     let rows = C::list_all_held(conn, &options.by_name())?.into_iter();
     Ok(rows

@@ -8,7 +8,7 @@ use crate::{Error, ObjectId};
 ///
 /// If a request sets none, the method decides: see [`LockRequest::wait`].
 ///
-/// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::run`. Methods with `try_`
+/// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::try_run`. Methods with `try_`
 /// reject a request with another `Wait` than [`Wait::No`]. [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {

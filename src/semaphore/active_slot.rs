@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::{Slot, SlotGuard, StopToken};
 
-/// How often [`ActiveSlot::sleep`] looks whether the slot was released by `release_all`, which stops no token.
+/// How often [`ActiveSlot::sleep`] looks whether the slot was released by `release_guards`, which stops no token.
 const RELEASE_CHECK: Duration = Duration::from_millis(250);
 
-/// A slot that is held while a closure of [`SlotRenewer::run_as_leader`](crate::SlotRenewer::run_as_leader) or
-/// [`SlotRenewer::run_on_timer`](crate::SlotRenewer::run_on_timer) runs.
+/// The argument of the closures of [`SlotRenewer::run_as_leader`](crate::SlotRenewer::run_as_leader) and
+/// [`SlotRenewer::run_on_timer`](crate::SlotRenewer::run_on_timer): the [`SlotGuard`] of the slot that is held while they
+/// run, and the token that stops them.
 ///
 /// The closure has to end when [`is_active`](Self::is_active) returns false: the slot was lost, or a stop was requested.
 /// Nothing interrupts it. What it does between two checks is protected by the [fence](Self::fence), or by
@@ -46,9 +47,9 @@ impl ActiveSlot {
         !self.stop.is_stopped() && self.guard.is_held()
     }
 
-    /// Sleeps for `duration`, and returns [`is_active`](Self::is_active). Returns false at once when the slot is lost or a
-    /// stop is requested meanwhile, and within 250 ms when
-    /// [`SlotRenewer::release_all`](crate::SlotRenewer::release_all) has released it.
+    /// Sleeps for `duration`. Returns true after that time, and false at once when the slot is lost or a stop is requested
+    /// meanwhile or was before, as [`StopToken::sleep`] does: the condition of a loop. Returns false within 250 ms when
+    /// [`SlotRenewer::release_guards`](crate::SlotRenewer::release_guards) has released the slot.
     pub fn sleep(&self, duration: Duration) -> bool {
         let started = Instant::now();
         loop {
@@ -59,7 +60,7 @@ impl ActiveSlot {
             if left.is_zero() {
                 return true;
             }
-            self.stop.wait(left.min(RELEASE_CHECK));
+            self.stop.sleep(left.min(RELEASE_CHECK));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::name::{self, NameKind};
 use crate::semaphore::backend::{HeldRow, RaiseOutcome, SemaphoreBackend};
 use crate::semaphore::holding::assert_open_if_in_transaction;
 use crate::semaphore::{lease, polling};
-use crate::{Error, HeldSlot, LeaseOptions, Semaphore, transaction::depth};
+use crate::{Error, SlotInfo, LeaseOptions, Semaphore, transaction::depth};
 
 pub(super) fn force_release_all<C: SemaphoreBackend>(
     conn: &mut C,
@@ -27,14 +27,14 @@ pub(super) fn force_release_all<C: SemaphoreBackend>(
 pub(super) fn held_slots<C: SemaphoreBackend>(
     conn: &mut C,
     name: &str,
-) -> Result<Vec<HeldSlot>, Error> {
+) -> Result<Vec<SlotInfo>, Error> {
     name::validate(NameKind::Semaphore, name)?;
     let rows = C::list_held(conn, name)?;
     Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
 }
 
-pub(crate) fn held_slot(name: &str, row: HeldRow) -> HeldSlot {
-    HeldSlot {
+pub(crate) fn held_slot(name: &str, row: HeldRow) -> SlotInfo {
+    SlotInfo {
         semaphore: name.to_owned(),
         number: row.number.unsigned_abs(),
         holder: row.holder,

@@ -31,7 +31,7 @@ impl Failures {
         self.0 = self.0.saturating_add(1);
         let failures = self.0;
         tracing::warn!(semaphore, failures, ?pause, %error, "no slot requested: error; retrying");
-        stop.wait(pause);
+        stop.sleep(pause);
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ impl SlotGuard {
     pub fn release(self) -> Result<LeaseState, Error> {
         self.renewer.remove(&self.slot);
         if !self.state.mark_released() {
-            // Released by `SlotRenewer::release_all`.
+            // Released by `SlotRenewer::release_guards`.
             return Err(Error::SlotLost {
                 semaphore: self.slot.semaphore.clone(),
                 number: self.slot.number,

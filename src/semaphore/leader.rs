@@ -95,7 +95,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
                     if !leader.is_active() {
                         drop(leader);
                         // Without a pause, a lease that is too short would be granted again and again.
-                        stop.wait(self.interval().min(POLL_INTERVAL));
+                        stop.sleep(self.interval().min(POLL_INTERVAL));
                         continue;
                     }
                     let (name, fence) = (semaphore.name(), leader.fence());
@@ -106,7 +106,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
                     leader.release();
                     result?;
                     if resigned {
-                        stop.wait(self.interval());
+                        stop.sleep(self.interval());
                     }
                 }
                 Err(Error::Stopped { .. }) => break,

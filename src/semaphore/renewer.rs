@@ -27,7 +27,7 @@ use shared::Shared;
 ///
 /// Create one renewer when the application starts, and clone it where it is needed: clones share the thread and the
 /// guards. [`try_acquire`](Self::try_acquire) and [`acquire`](Self::acquire), which waits, return a [`SlotGuard`].
-/// [`run`](Self::run), which does not wait, holds a slot while a closure runs.
+/// [`try_run`](Self::try_run) holds a slot while a closure runs, and does not wait for one.
 ///
 /// One thread per renewer renews all its guards with one statement, at a third of the shortest lease. A
 /// renewal that fails is retried. The thread starts with the first guard. It ends when the renewer, its
@@ -69,7 +69,7 @@ use shared::Shared;
 ///     guard.release()?;
 /// }
 ///
-/// renewer.release_all(); // before the process ends
+/// renewer.release_guards(); // before the process ends
 /// # Ok(())
 /// # }
 /// ```
@@ -93,11 +93,11 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// Returns a handle to the same renewer whose waits end when `stop` is stopped: when a client hangs up, or the process
     /// is to end.
     ///
-    /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) and [`run`](Self::run) of the handle then return
+    /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) and [`try_run`](Self::try_run) of the handle then return
     /// [`Error::Stopped`], within 50 ms of the stop, and the time of one attempt if one is running (on SQLite up to 5 s, while
     /// another connection writes and a slot is free). A slot that is granted
     /// meanwhile is released. A stop has no effect on guards that were returned before, nor on a closure that
-    /// [`run`](Self::run) has called: let them check [`StopToken::is_stopped`].
+    /// [`try_run`](Self::try_run) has called: let them check [`StopToken::is_stopped`].
     ///
     /// The handle replaces the token of the handle that it is made from. For a wait that either of two tokens ends,
     /// pass a [child](StopToken::child).
@@ -183,8 +183,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         self.guard(slot, lease, active)
     }
 
-    /// Tries to acquire a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and
-    /// does not call `f`, when all slots are held. Does not wait for a slot; to wait, call [`acquire`](Self::acquire).
+    /// Acquires a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and does not call `f`,
+    /// when all slots are held. Does not wait for a slot; to wait, call [`acquire`](Self::acquire).
     ///
     /// The slot is renewed while `f` runs. If the lease is lost meanwhile, `f` goes on, and the method returns what `f`
     /// returns: check [`is_held`](SlotGuard::is_held) at each step, and return an error from `f` to report the loss. A
@@ -211,7 +211,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// // A timer starts this once a minute on every node. Their clocks differ by less than 5 s: one of them runs.
     /// let lease = LeaseOptions::new(Duration::from_secs(30)).hold_at_least(Duration::from_secs(5));
-    /// let queued = renewer.run(&QUEUE, &lease, |guard| -> diesel_locks::Result<_> {
+    /// let queued = renewer.try_run(&QUEUE, &lease, |guard| -> diesel_locks::Result<_> {
     ///     let mut queued = 0;
     ///     while queued < 42 {
     ///         guard.ensure_held()?;
@@ -223,7 +223,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn run<T, E, F>(
+    pub fn try_run<T, E, F>(
         &self,
         semaphore: &Semaphore,
         lease: &LeaseOptions,
@@ -243,13 +243,15 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         result.map(Some)
     }
 
-    /// Releases the slots of all guards of this renewer and its clones, and returns how many were released.
+    /// Releases the slots of all guards of this renewer and its clones, of any semaphore, and returns how many were
+    /// released. Other holders need not wait until the leases end.
     ///
     /// When the process is asked to end, use [`Shutdown`](crate::Shutdown) instead. This method stops no loop: stop the
-    /// tokens of `run_as_leader` and `run_on_timer` before, or they acquire again. Other holders need not wait until the
-    /// leases end. [`is_held`](SlotGuard::is_held) of the guards
-    /// returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks are not called. Guards that
-    /// are acquired later are not affected.
+    /// tokens of `run_as_leader` and `run_on_timer` before, or they acquire again. To release all slots of one semaphore,
+    /// also those of other processes, use [`force_release_all`](crate::SemaphoreExt::force_release_all).
+    ///
+    /// [`is_held`](SlotGuard::is_held) of the guards returns false from then on; [`on_lost`](SlotGuard::on_lost) callbacks
+    /// are not called. Guards that are acquired later are not affected.
     ///
     /// Lost guards are not counted, except one whose slot was released by force since its last renewal.
     ///
@@ -259,8 +261,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         clippy::must_use_candidate,
         reason = "a shutdown need not know the count"
     )]
-    pub fn release_all(&self) -> usize {
-        self.shared().release_all()
+    pub fn release_guards(&self) -> usize {
+        self.shared().release_guards()
     }
 
     fn shared(&self) -> &Arc<Shared<C>> {

@@ -104,10 +104,14 @@ impl LeaseState {
     }
 }
 
-/// A held slot, as returned by [`held_slots`](crate::SemaphoreExt::held_slots).
+/// The row of a held slot, for an operator: what [`held_slots`](crate::SemaphoreExt::held_slots) and
+/// [`all_held_slots`](crate::InspectExt::all_held_slots) list.
+///
+/// It describes the slot of any holder, at the time of the query, and holds nothing. A holder has a [`Slot`], or a
+/// `SlotGuard` that renews it; the closure of a leader or a job on a timer gets an `ActiveSlot`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HeldSlot {
+pub struct SlotInfo {
     /// The semaphore's name.
     pub semaphore: String,
     /// The number of the slot, from 1.

@@ -234,7 +234,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
             match node.step() {
                 Ok(Step::Wait(pause)) => {
                     failures.reset();
-                    stop.wait(pause);
+                    stop.sleep(pause);
                 }
                 Ok(Step::Run(guard, number)) => {
                     failures.reset();

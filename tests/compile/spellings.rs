@@ -177,7 +177,7 @@ fn boxed_connection(connect: fn() -> Box<PgConnection>) -> diesel_locks::Result<
 fn renewer(pool: PgPool) -> AppResult<()> {
     let renewer = SlotRenewer::new(pool);
     let lease = LeaseOptions::new(Duration::from_secs(9));
-    renewer.run(
+    renewer.try_run(
         &Semaphore::new("timer", 1),
         &lease,
         |_| -> diesel_locks::Result<_> { Ok(()) },

@@ -59,7 +59,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
     let pool = B::pool_of(url, 1, move |conn| B::sql(conn, &first));
     note(
         SlotRenewer::new(pool)
-            .run(&two, &lease(), |_| Ok(()))
+            .try_run(&two, &lease(), |_| Ok(()))
             .map(drop),
     );
     note(

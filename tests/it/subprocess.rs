@@ -218,7 +218,7 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
     let second = acquire(RENEWED_LEASE, Wait::Forever);
     println!("{} {}", guard.is_held(), second.is_held());
     lines.next();
-    let released = renewer.release_all();
+    let released = renewer.release_guards();
     println!(
         "{released} {} {}",
         second.is_held(),

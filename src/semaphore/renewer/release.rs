@@ -44,7 +44,7 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
     }
 
     /// Releases the slots of all guards, and returns how many were held and are released.
-    pub(super) fn release_all(&self) -> usize {
+    pub(super) fn release_guards(&self) -> usize {
         let cut = self.release_held(self.pool().connection_timeout());
         let released = cut.iter().filter(|cut| cut.was_held && cut.is_released);
         released.count()
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn release_all_without_guards_borrows_no_connection() {
+    fn release_without_guards_borrows_no_connection() {
         let checkouts = Arc::new(AtomicUsize::new(0));
         let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
         let pool = Pool::builder()
@@ -135,13 +135,13 @@ mod tests {
             .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
             .build(manager)
             .expect("a pool");
-        assert_eq!(Shared::new(pool).release_all(), 0);
+        assert_eq!(Shared::new(pool).release_guards(), 0);
         assert_eq!(checkouts.load(Ordering::SeqCst), 0);
     }
 
     /// The leases of two have ended, and the thread has not noticed it yet.
     #[test]
-    fn release_all_does_not_count_lost_guards() {
+    fn release_does_not_count_lost_guards() {
         const HOUR: Duration = Duration::from_secs(3600);
         let folder = tempfile::tempdir().expect("a folder");
         let url = folder.path().join("test.sqlite3").display().to_string();
@@ -165,7 +165,7 @@ mod tests {
             shared.lock().slots.insert(renewed.slot.token, renewed);
         }
         drop(conn);
-        assert_eq!(shared.release_all(), 1);
+        assert_eq!(shared.release_guards(), 1);
         let mut conn = pool.get().expect("a connection");
         assert_eq!(conn.held_slots("three").expect("rows"), []);
     }

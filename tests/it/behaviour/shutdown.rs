@@ -49,7 +49,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
     let (finish_job, job_may_end) = channel::<()>();
     let (working, node) = (begun("job"), renewer.clone());
     let job = spawn(move || {
-        node.run(&semaphore("job"), &one_hour(), |guard| {
+        node.try_run(&semaphore("job"), &one_hour(), |guard| {
             working();
             job_may_end.recv_timeout(LONG).expect("the test says when");
             assert!(guard.is_held(), "it is not cut off");
@@ -101,7 +101,7 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
 
     let late = locks.with_object_lock("Account:2", |_| Ok::<_, Error>(()));
     assert!(matches!(late, Err(Error::Stopped { .. })), "{late:?}");
-    let late = renewer.run(&semaphore("late"), &one_hour(), |_| Ok::<_, Error>(()));
+    let late = renewer.try_run(&semaphore("late"), &one_hour(), |_| Ok::<_, Error>(()));
     assert!(matches!(late, Err(Error::Stopped { .. })), "{late:?}");
     assert!(shutdown.shut_down(LONG).is_empty(), "a second call");
     held.release().expect("theirs");
@@ -113,7 +113,7 @@ pub(crate) fn shutdown_cuts_off_what_does_not_end<B: Backend>() {
     let renewer = shutdown.add_renewer(&renewer::<B>(&database, 2));
     let locks = shutdown.add_lock_pool(&LockPool::new(database.pool(2)));
     let lost = guarded::<B>(&renewer, &semaphore("lost"), &one_hour());
-    assert_eq!(renewer.release_all(), 1);
+    assert_eq!(renewer.release_guards(), 1);
     assert!(!lost.is_held(), "its owner goes on");
     let guard = guarded::<B>(&renewer, &semaphore("job"), &one_hour());
     let (begun, begins) = channel();
@@ -177,7 +177,7 @@ pub(crate) fn calls_of_a_shutdown_do_not_wait_for_each_other<B: Backend>() {
     let renewer = shutdown.add_renewer(&shutdown.add_renewer(&pool));
     let locks = shutdown.add_lock_pool(&shutdown.add_lock_pool(&locks));
     let lost = guarded::<B>(&renewer, &semaphore("lost"), &one_hour());
-    assert_eq!(renewer.release_all(), 1);
+    assert_eq!(renewer.release_guards(), 1);
     let (begun, begins) = channel();
     let (finish, may_end) = channel::<()>();
     let process = shutdown.clone();
@@ -219,7 +219,7 @@ pub(crate) fn shutdown_waits_for_what_begins_meanwhile<B: Backend>() {
     drop(shutdown.add_lock_pool(&locks));
     let work = guarded::<B>(&renewer, &semaphore("work"), &one_hour());
     // So that its end needs no write lock.
-    assert_eq!(renewer.release_all(), 1);
+    assert_eq!(renewer.release_guards(), 1);
     let process = shutdown.clone();
     let ended = spawn(move || process.shut_down(LONG));
     while !shutdown.stop_token().is_stopped() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel_locks::chrono::{DateTime, Utc};
 use diesel_locks::{
-    Error, HeldObjectLock, HeldSlot, InspectExt, ListOptions, LockSession, SemaphoreInfo,
+    Error, HeldObjectLock, SlotInfo, InspectExt, ListOptions, LockSession, SemaphoreInfo,
 };
 
 use super::snapshot::{
@@ -84,8 +84,8 @@ fn held_first<T>(semaphores: Vec<T>, is_held: impl Fn(&T) -> bool) -> Vec<T> {
     shown.take(MAX_SEMAPHORES).collect()
 }
 
-fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<HeldSlot>) -> Vec<Semaphore> {
-    let mut by_name: HashMap<String, Vec<HeldSlot>> = HashMap::new();
+fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<SlotInfo>) -> Vec<Semaphore> {
+    let mut by_name: HashMap<String, Vec<SlotInfo>> = HashMap::new();
     for slot in held {
         by_name
             .entry(slot.semaphore.clone())
@@ -95,7 +95,7 @@ fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<HeldSlot>) -> Vec<Semaphor
     let with_slots = semaphores.iter().map(|semaphore| {
         let permits = semaphore.permits.unwrap_or(semaphore.slots);
         let held = by_name.remove(&semaphore.name).unwrap_or_default();
-        let mut held: HashMap<u32, HeldSlot> =
+        let mut held: HashMap<u32, SlotInfo> =
             held.into_iter().map(|slot| (slot.number, slot)).collect();
         let free = (1..=semaphore.slots.min(MAX_FREE)).filter(|number| !held.contains_key(number));
         let mut numbers: Vec<u32> = free.chain(held.keys().copied()).collect();
@@ -113,7 +113,7 @@ fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<HeldSlot>) -> Vec<Semaphor
     with_slots.collect()
 }
 
-fn holding(slot: HeldSlot) -> SlotState {
+fn holding(slot: SlotInfo) -> SlotState {
     SlotState::Held(Holding {
         holder: slot.holder.unwrap_or_default(),
         acquired_us: slot.acquired_at.timestamp_micros(),

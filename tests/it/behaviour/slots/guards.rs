@@ -302,11 +302,11 @@ pub(crate) fn run_releases_the_slot_after_success_error_and_panic<B: Backend>() 
     let renewer = renewer::<B>(&database, 2);
     let held = acquire::<B>(&mut conn, &single_slot());
     let ran: Result<Option<()>, Error> =
-        renewer.run(&single_slot(), &one_hour(), |_| panic!("it is full"));
+        renewer.try_run(&single_slot(), &one_hour(), |_| panic!("it is full"));
     assert_eq!(ran.expect("an answer"), None);
     conn.release_slot(held).expect("ours");
 
-    let ran = renewer.run(&single_slot(), &one_hour(), |guard| {
+    let ran = renewer.try_run(&single_slot(), &one_hour(), |guard| {
         assert!(guard.is_held());
         assert!(is_full::<B>(&mut conn, &single_slot()));
         Ok::<_, Error>(guard.slot().number())
@@ -315,7 +315,7 @@ pub(crate) fn run_releases_the_slot_after_success_error_and_panic<B: Backend>() 
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        renewer.run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
+        renewer.try_run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
             panic!("on purpose")
         })
     }));
@@ -323,7 +323,7 @@ pub(crate) fn run_releases_the_slot_after_success_error_and_panic<B: Backend>() 
     await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 
-    let failed = renewer.run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
+    let failed = renewer.try_run(&single_slot(), &one_hour(), |_| -> Result<(), Error> {
         Err(diesel::result::Error::NotFound.into())
     });
     assert!(failed.is_err());

@@ -31,7 +31,7 @@ pub(crate) fn stop_ends_the_waits_of_a_renewer<B: Backend>() {
     guard.release().expect("ours");
     let error = stoppable.try_acquire(&single_slot(), &one_hour());
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
-    let error = stoppable.run(&single_slot(), &one_hour(), |_| Ok::<_, Error>(()));
+    let error = stoppable.try_run(&single_slot(), &one_hour(), |_| Ok::<_, Error>(()));
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
     let held = database.connect().held_slots(single_slot()).expect("rows");
     assert_eq!(held, []);

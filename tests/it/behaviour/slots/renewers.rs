@@ -56,18 +56,18 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
     let many = Semaphore::new("many", 5);
     let [ours, others] = [(); 2].map(|()| renewer::<B>(&database, 2));
     let other = guarded::<B>(&others, &many, &one_hour());
-    assert_eq!(ours.release_all(), 0);
+    assert_eq!(ours.release_guards(), 0);
     let clone = ours.clone();
     let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &one_hour()));
     let lost = guards[0].lost();
-    assert_eq!(ours.release_all(), 3);
+    assert_eq!(ours.release_guards(), 3);
     assert!(!guards.iter().any(SlotGuard::is_held));
     assert!(lost.recv().is_err(), "released is not lost");
     assert!(other.is_held());
     let held = conn.held_slots(&many).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].number, other.slot().number());
-    assert_eq!(ours.release_all(), 0);
+    assert_eq!(ours.release_guards(), 0);
     for guard in guards {
         assert!(guard.release().expect_err("released").is_slot_lost());
     }
