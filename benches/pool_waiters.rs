@@ -13,6 +13,8 @@ mod application;
 mod engine;
 #[path = "pool_waiters/held.rs"]
 mod held;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "pool_waiters/options.rs"]
 mod options;
 #[path = "pool_waiters/shared.rs"]
@@ -23,8 +25,6 @@ mod support;
 mod times;
 #[path = "pool_waiters/turns.rs"]
 mod turns;
-
-use std::thread;
 
 use anyhow::Result;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
@@ -39,41 +39,33 @@ fn main() -> Result<()> {
         return request.run();
     }
     let Some(options) = options::from_arguments()? else {
-        print!("{}", options::HELP);
         return Ok(());
     };
     println!("{}", options.describe());
     let mut figures = Vec::new();
-    for engine in &options.backends {
+    for engine in &options.common.backends {
         figures.extend(match engine {
             Engine::Postgres => measure::<PgConnection>(&options)?,
             Engine::Mysql => measure::<MysqlConnection>(&options)?,
             Engine::Sqlite => measure::<SqliteConnection>(&options)?,
         });
     }
-    if options.json {
-        let all = json!({
-            "cpus": thread::available_parallelism()?.get(),
-            "quick": options.quick,
-            "pool": options.pool,
-            "figures": figures,
-        });
-        println!("{all}");
-    }
-    Ok(())
+    options
+        .common
+        .print_json(json!({ "pool": options.pool, "figures": figures }))
 }
 
 fn measure<C: PooledEngine>(options: &Options) -> Result<Vec<Value>> {
     let mut database = application::Database::<C>::new()?;
     println!("\n## {}\n", database.version()?);
     let mut figures = Vec::new();
-    if options.has(Part::Turns) {
+    if options.common.has(Part::Turns) {
         figures.extend(turns::measure(&mut database, options)?);
     }
-    if options.has(Part::Held) {
+    if options.common.has(Part::Held) {
         figures.extend(held::measure(&mut database, options)?);
     }
-    if options.has(Part::Shared) {
+    if options.common.has(Part::Shared) {
         figures.extend(shared::measure(&mut database, options)?);
     }
     Ok(figures)

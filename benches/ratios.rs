@@ -13,6 +13,8 @@ mod commits;
 mod contention;
 #[path = "ratios/growth.rs"]
 mod growth;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "ratios/options.rs"]
 mod options;
 #[path = "report/samples.rs"]
@@ -23,11 +25,8 @@ mod targets;
 #[path = "ratios/uncontended.rs"]
 mod uncontended;
 
-use std::thread;
-
 use anyhow::Result;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use serde_json::json;
 
 use options::{Options, Part};
 use support::backend::Backend;
@@ -40,13 +39,12 @@ const JUDGED: &str =
 
 fn main() -> Result<()> {
     let Some(options) = options::from_arguments()? else {
-        print!("{}", options::HELP);
         return Ok(());
     };
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for engine in &options.backends {
+    for engine in &options.common.backends {
         let (version, found) = match engine {
             Engine::Postgres => parts::<PgConnection>(&options, Engine::Postgres)?,
             Engine::Mysql => parts::<MysqlConnection>(&options, Engine::Mysql)?,
@@ -55,31 +53,20 @@ fn main() -> Result<()> {
         versions.push(version);
         findings.add(found);
     }
-    targets::print(&findings.targets, options.quick, JUDGED);
-    if options.json {
-        let all = json!({
-            "versions": versions,
-            "cpus": thread::available_parallelism()?.get(),
-            "quick": options.quick,
-            "figures": findings.figures,
-            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
-        });
-        println!("{all}");
-    }
-    Ok(())
+    findings.report(&options.common, &versions, JUDGED)
 }
 
 fn parts<C: Backend>(options: &Options, engine: Engine) -> Result<(String, Findings)> {
     let version = Connections::<C>::new(1)?.version()?;
     println!("\n## {version}\n");
     let mut findings = Findings::default();
-    if options.has(Part::Uncontended) {
+    if options.common.has(Part::Uncontended) {
         findings.add(uncontended::compare::<C>(options, &version, engine)?);
     }
-    if options.has(Part::Contention) && engine != Engine::Sqlite {
+    if options.common.has(Part::Contention) && engine != Engine::Sqlite {
         findings.add(contention::compare::<C>(options, &version, engine)?);
     }
-    if options.has(Part::Growth) && engine == Engine::Postgres {
+    if options.common.has(Part::Growth) && engine == Engine::Postgres {
         findings.add(growth::measure::<C>(options, &version)?);
     }
     Ok((version, findings))

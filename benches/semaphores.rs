@@ -17,6 +17,8 @@ mod growth;
 mod guards;
 #[path = "semaphores/many_permits.rs"]
 mod many_permits;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "semaphores/options.rs"]
 mod options;
 #[path = "report/samples.rs"]
@@ -34,13 +36,10 @@ mod targets;
 #[path = "semaphores/waiting.rs"]
 mod waiting;
 
-use std::thread;
-
 use anyhow::Result;
 use diesel::r2d2::R2D2Connection;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
 use diesel_locks::prelude::*;
-use serde_json::json;
 
 use options::{Options, Part};
 use speed::Scenario;
@@ -54,13 +53,12 @@ const JUDGED: &str = "A refusal is false when there are no more connections than
 
 fn main() -> Result<()> {
     let Some(options) = options::from_arguments()? else {
-        print!("{}", options::HELP);
         return Ok(());
     };
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for engine in &options.backends {
+    for engine in &options.common.backends {
         let (version, found) = match engine {
             Engine::Postgres => compare_with_baselines::<PgConnection>(&options, Engine::Postgres)?,
             Engine::Mysql => compare_with_baselines::<MysqlConnection>(&options, Engine::Mysql)?,
@@ -70,18 +68,7 @@ fn main() -> Result<()> {
         versions.push(version);
         findings.add(found);
     }
-    targets::print(&findings.targets, options.quick, JUDGED);
-    if options.json {
-        let all = json!({
-            "versions": versions,
-            "cpus": thread::available_parallelism()?.get(),
-            "quick": options.quick,
-            "figures": findings.figures,
-            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
-        });
-        println!("{all}");
-    }
-    Ok(())
+    findings.report(&options.common, &versions, JUDGED)
 }
 
 fn compare_with_baselines<C: Baselines + R2D2Connection + Send + 'static>(
@@ -101,19 +88,19 @@ fn compare_with_baselines<C: Baselines + R2D2Connection + Send + 'static>(
         )?);
         Ok(())
     };
-    if options.has(Part::Hot) {
+    if options.common.has(Part::Hot) {
         for connections in [1, 8, 32] {
             compare(Scenario::Hot, connections)?;
         }
     }
-    if options.has(Part::Many) {
+    if options.common.has(Part::Many) {
         compare(Scenario::Many, 8)?;
     }
-    if options.has(Part::Single) {
+    if options.common.has(Part::Single) {
         compare(Scenario::Single, 1)?;
         compare(Scenario::Single, 8)?;
     }
-    if options.has(Part::Contended) {
+    if options.common.has(Part::Contended) {
         findings.add(contended::measure::<C>(options, &version)?);
     }
     findings.add(own_parts::<C>(options, &version, &[1, 8])?);
@@ -137,16 +124,16 @@ fn own_parts<C: Backend + SemaphoreExt + R2D2Connection + Send + 'static>(
     connections: &[usize],
 ) -> Result<Findings> {
     let mut findings = Findings::default();
-    if options.has(Part::Permits) {
+    if options.common.has(Part::Permits) {
         findings.add(many_permits::compare::<C>(options, version, connections)?);
     }
-    if options.has(Part::Growth) {
+    if options.common.has(Part::Growth) {
         findings.add(growth::measure::<C>(options, version)?);
     }
-    if options.has(Part::Waiting) {
+    if options.common.has(Part::Waiting) {
         findings.add(waiting::measure::<C>(options, version)?);
     }
-    if options.has(Part::Guards) {
+    if options.common.has(Part::Guards) {
         findings.add(guards::measure::<C>(options, version)?);
     }
     Ok(findings)

@@ -10,6 +10,8 @@
 
 #[path = "sequences/designs.rs"]
 mod designs;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "sequences/options.rs"]
 mod options;
 #[path = "report/samples.rs"]
@@ -27,11 +29,8 @@ mod targets;
 #[path = "sequences/transaction.rs"]
 mod transaction;
 
-use std::thread;
-
 use anyhow::Result;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use serde_json::json;
 
 use options::{Options, Part};
 use speed::Scenario;
@@ -40,17 +39,16 @@ use support::connections::Connections;
 use support::engine_filter::Engine;
 use targets::Findings;
 
-const JUDGED: &str = "TransactionExt per second: each draws a number and inserts a row.";
+const JUDGED: &str = "Transactions per second: each draws a number and inserts a row.";
 
 fn main() -> Result<()> {
     let Some(options) = options::from_arguments()? else {
-        print!("{}", options::HELP);
         return Ok(());
     };
     println!("{}", options.describe());
     let mut versions = Vec::new();
     let mut findings = Findings::default();
-    for &engine in &options.backends {
+    for &engine in &options.common.backends {
         let (version, found) = match engine {
             Engine::Postgres => all::<PgConnection>(&options, engine)?,
             Engine::Mysql => all::<MysqlConnection>(&options, engine)?,
@@ -59,18 +57,7 @@ fn main() -> Result<()> {
         versions.push(version);
         findings.add(found);
     }
-    targets::print(&findings.targets, options.quick, JUDGED);
-    if options.json {
-        let all = json!({
-            "versions": versions,
-            "cpus": thread::available_parallelism()?.get(),
-            "quick": options.quick,
-            "figures": findings.figures,
-            "targets": findings.targets.iter().map(|target| target.json(options.quick)).collect::<Vec<_>>(),
-        });
-        println!("{all}");
-    }
-    Ok(())
+    findings.report(&options.common, &versions, JUDGED)
 }
 
 /// All parts on one engine.
@@ -84,18 +71,18 @@ fn all<C: Baselines>(options: &Options, engine: Engine) -> Result<(String, Findi
     } else {
         &[1, 8]
     };
-    if options.has(Part::One) {
+    if options.common.has(Part::One) {
         for &connections in crowds {
             let scenario = Scenario::One;
             let found = speed::compare::<C>(options, &version, engine, scenario, connections)?;
             findings.add(found);
         }
     }
-    if options.has(Part::Many) && engine != Engine::Sqlite {
+    if options.common.has(Part::Many) && engine != Engine::Sqlite {
         let found = speed::compare::<C>(options, &version, engine, Scenario::Many, 8)?;
         findings.add(found);
     }
-    if options.has(Part::Transaction) {
+    if options.common.has(Part::Transaction) {
         findings.add(transaction::compare::<C>(options, &version, engine)?);
     }
     Ok((version, findings))

@@ -1,13 +1,12 @@
 //! What the command line says.
 
-use std::env;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use crate::support::engine_filter::{Engine, selected_engines};
+use crate::common_options::{self, CommonOptions};
 
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 Measures waits with a connection of a pool beside waits without one, and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
@@ -33,57 +32,41 @@ pub(crate) enum Part {
     Shared,
 }
 
+impl common_options::Part for Part {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("turns", Self::Turns),
+        ("held", Self::Held),
+        ("shared", Self::Shared),
+    ];
+}
+
 pub(crate) struct Options {
-    pub(crate) backends: Vec<Engine>,
-    parts: Vec<Part>,
+    pub(crate) common: CommonOptions<Part>,
     pub(crate) waiters: Vec<usize>,
     pub(crate) pool: u32,
-    pub(crate) quick: bool,
-    pub(crate) json: bool,
     /// Rounds of each way to wait, and how long one is.
     pub(crate) rounds: usize,
     pub(crate) round: Duration,
 }
 
 impl Options {
-    pub(crate) fn has(&self, part: Part) -> bool {
-        self.parts.contains(&part)
-    }
-
     pub(crate) fn describe(&self) -> String {
         format!(
             "A pool of {}. Rounds of each way to wait, interleaved: {} of {:?}.{}",
             self.pool,
             self.rounds,
             self.round,
-            if self.quick {
-                " `--quick`: too short to judge by."
-            } else {
-                ""
-            }
+            self.common.remark(),
         )
     }
 }
 
-/// `None` when help is asked for.
+/// `None` if the user asks for help.
 pub(crate) fn from_arguments() -> Result<Option<Options>> {
-    let mut arguments = env::args().skip(1);
-    let mut backends = None;
-    let mut parts = vec![Part::Turns, Part::Held, Part::Shared];
     let mut waiters = vec![8, 56, 200];
     let mut pool = 16;
-    let mut rounds = None;
-    let mut quick = false;
-    let mut json = false;
-    while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))
-        };
-        match argument.as_str() {
-            "--backends" => backends = Some(value()?),
-            "--only" => parts = value()?.split(',').map(part).collect::<Result<_>>()?,
+    let common = CommonOptions::from_arguments(HELP, |argument, value| {
+        match argument {
             "--waiters" => {
                 waiters = value()?
                     .split(',')
@@ -91,32 +74,15 @@ pub(crate) fn from_arguments() -> Result<Option<Options>> {
                     .collect::<Result<_>>()?;
             }
             "--pool" => pool = value()?.parse()?,
-            "--rounds" => rounds = Some(value()?.parse()?),
-            "--quick" => quick = true,
-            "--json" => json = true,
-            "--help" | "-h" => return Ok(None),
-            // From `cargo bench`.
-            "--bench" => {}
-            other => bail!("no option {other}\n\n{HELP}"),
+            _ => return Ok(false),
         }
-    }
-    Ok(Some(Options {
-        backends: selected_engines(backends.as_deref())?,
-        parts,
+        Ok(true)
+    })?;
+    Ok(common.map(|common| Options {
+        rounds: common.rounds.unwrap_or(common.quick_or(1, 5)),
+        round: Duration::from_millis(common.quick_or(300, 1500)),
         waiters,
         pool,
-        quick,
-        json,
-        rounds: rounds.unwrap_or(if quick { 1 } else { 5 }),
-        round: Duration::from_millis(if quick { 300 } else { 1500 }),
+        common,
     }))
-}
-
-fn part(name: &str) -> Result<Part> {
-    Ok(match name {
-        "turns" => Part::Turns,
-        "held" => Part::Held,
-        "shared" => Part::Shared,
-        other => bail!("no part {other:?}; there are turns, held and shared"),
-    })
 }

@@ -1,13 +1,12 @@
 //! What the command line says.
 
-use std::env;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use crate::support::engine_filter::{Engine, selected_engines};
+use crate::common_options::{self, CommonOptions};
 
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 Measures the targets for speed and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
@@ -28,11 +27,16 @@ pub(crate) enum Part {
     Growth,
 }
 
+impl common_options::Part for Part {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("uncontended", Self::Uncontended),
+        ("contention", Self::Contention),
+        ("growth", Self::Growth),
+    ];
+}
+
 pub(crate) struct Options {
-    pub(crate) backends: Vec<Engine>,
-    parts: Vec<Part>,
-    pub(crate) quick: bool,
-    pub(crate) json: bool,
+    pub(crate) common: CommonOptions<Part>,
     /// Uncontended: rounds of each variant, and how long one is.
     pub(crate) rounds: usize,
     pub(crate) round: Duration,
@@ -46,10 +50,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn has(&self, part: Part) -> bool {
-        self.parts.contains(&part)
-    }
-
     pub(crate) fn describe(&self) -> String {
         format!(
             "Rounds of each variant, interleaved: {} of {:?} uncontended, {} of {:?} contended.{}",
@@ -57,64 +57,29 @@ impl Options {
             self.round,
             self.contended_rounds,
             self.contended_round,
-            if self.quick {
-                " `--quick`: too short to judge by."
-            } else {
-                ""
-            }
+            self.common.remark(),
         )
     }
 }
 
-/// `None` when help is asked for.
+/// `None` if the user asks for help.
 pub(crate) fn from_arguments() -> Result<Option<Options>> {
-    let mut arguments = env::args().skip(1);
-    let mut backends = None;
-    let mut parts = vec![Part::Uncontended, Part::Contention, Part::Growth];
-    let mut rounds = None;
     let mut transient_cycles = None;
-    let mut quick = false;
-    let mut json = false;
-    while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))
-        };
-        match argument.as_str() {
-            "--backends" => backends = Some(value()?),
-            "--only" => parts = value()?.split(',').map(part).collect::<Result<_>>()?,
-            "--rounds" => rounds = Some(value()?.parse()?),
-            "--transient-cycles" => transient_cycles = Some(value()?.parse()?),
-            "--quick" => quick = true,
-            "--json" => json = true,
-            "--help" | "-h" => return Ok(None),
-            // From `cargo bench`.
-            "--bench" => {}
-            other => bail!("no option {other}\n\n{HELP}"),
+    let common = CommonOptions::from_arguments(HELP, |argument, value| {
+        if argument != "--transient-cycles" {
+            return Ok(false);
         }
-    }
-    let short_or_long = |short, long| if quick { short } else { long };
-    Ok(Some(Options {
-        backends: selected_engines(backends.as_deref())?,
-        parts,
-        quick,
-        json,
-        rounds: rounds.unwrap_or(if quick { 5 } else { 120 }),
-        round: Duration::from_millis(if quick { 5 } else { 50 }),
-        contended_rounds: if quick { 1 } else { 7 },
-        contended_round: Duration::from_millis(if quick { 100 } else { 1000 }),
-        kept_cycles: short_or_long(500, 50_000),
-        transient_cycles: transient_cycles.unwrap_or(short_or_long(500, 50_000)),
-        insert_delete_cycles: short_or_long(500, 10_000),
+        transient_cycles = Some(value()?.parse()?);
+        Ok(true)
+    })?;
+    Ok(common.map(|common| Options {
+        rounds: common.rounds.unwrap_or(common.quick_or(5, 120)),
+        round: Duration::from_millis(common.quick_or(5, 50)),
+        contended_rounds: common.quick_or(1, 7),
+        contended_round: Duration::from_millis(common.quick_or(100, 1000)),
+        kept_cycles: common.quick_or(500, 50_000),
+        transient_cycles: transient_cycles.unwrap_or(common.quick_or(500, 50_000)),
+        insert_delete_cycles: common.quick_or(500, 10_000),
+        common,
     }))
-}
-
-fn part(name: &str) -> Result<Part> {
-    Ok(match name {
-        "uncontended" => Part::Uncontended,
-        "contention" => Part::Contention,
-        "growth" => Part::Growth,
-        other => bail!("no part {other:?}; there are uncontended, contention and growth"),
-    })
 }

@@ -1,7 +1,9 @@
 //! The targets, and whether they are met.
 
+use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::common_options::{CommonOptions, Part};
 use crate::samples::Figure;
 
 /// What a part found: figures for `--json`, and targets to judge by them.
@@ -15,6 +17,23 @@ impl Findings {
     pub(crate) fn add(&mut self, other: Self) {
         self.figures.extend(other.figures);
         self.targets.extend(other.targets);
+    }
+
+    /// Prints the targets and whether they are met, and everything as JSON if the user asks for it. `judged` says what is
+    /// special about some of the targets.
+    pub(crate) fn report<P: Part>(
+        &self,
+        options: &CommonOptions<P>,
+        versions: &[String],
+        judged: &str,
+    ) -> Result<()> {
+        print(&self.targets, options.quick, judged);
+        let targets = self.targets.iter().map(|it| it.json(options.quick));
+        options.print_json(json!({
+            "versions": versions,
+            "figures": self.figures,
+            "targets": targets.collect::<Vec<_>>(),
+        }))
     }
 }
 
@@ -50,7 +69,7 @@ impl Target {
         }
     }
 
-    pub(crate) fn json(&self, quick: bool) -> Value {
+    fn json(&self, quick: bool) -> Value {
         json!({
             "target": self.text,
             "ratio": self.ratio.value,
@@ -62,8 +81,8 @@ impl Target {
     }
 }
 
-/// As a table in Markdown; `judged` says what is special about some.
-pub(crate) fn print(targets: &[Target], quick: bool, judged: &str) {
+/// As a table in Markdown.
+fn print(targets: &[Target], quick: bool, judged: &str) {
     println!("\n## Targets\n");
     println!("The range is that of the same ratio in each fifth of the rounds. {judged}\n");
     println!("| target | ratio | range | limit | |");

@@ -1,13 +1,12 @@
 //! What the command line says.
 
-use std::env;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use crate::support::engine_filter::{Engine, selected_engines};
+use crate::common_options::{self, CommonOptions};
 
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 Measures the targets for gap-free sequences and run_transaction, and prints them as Markdown.
 
   --backends LIST         of postgres, mysql, sqlite; default: DIESEL_LOCKS_BENCH_BACKENDS, or else all
@@ -31,76 +30,38 @@ pub(crate) enum Part {
     Transaction,
 }
 
+impl common_options::Part for Part {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("one", Self::One),
+        ("many", Self::Many),
+        ("transaction", Self::Transaction),
+    ];
+}
+
 pub(crate) struct Options {
-    pub(crate) backends: Vec<Engine>,
-    parts: Vec<Part>,
-    pub(crate) quick: bool,
-    pub(crate) json: bool,
+    pub(crate) common: CommonOptions<Part>,
     /// Rounds of each design, and how long one is.
     pub(crate) rounds: usize,
     pub(crate) round: Duration,
 }
 
 impl Options {
-    pub(crate) fn has(&self, part: Part) -> bool {
-        self.parts.contains(&part)
-    }
-
     pub(crate) fn describe(&self) -> String {
         format!(
             "Rounds of each design, interleaved: {} of {:?}.{}",
             self.rounds,
             self.round,
-            if self.quick {
-                " `--quick`: too short to judge by."
-            } else {
-                ""
-            }
+            self.common.remark(),
         )
     }
 }
 
-/// `None` when help is asked for.
+/// `None` if the user asks for help.
 pub(crate) fn from_arguments() -> Result<Option<Options>> {
-    let mut arguments = env::args().skip(1);
-    let mut backends = None;
-    let mut parts = vec![Part::One, Part::Many, Part::Transaction];
-    let mut rounds = None;
-    let mut quick = false;
-    let mut json = false;
-    while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))
-        };
-        match argument.as_str() {
-            "--backends" => backends = Some(value()?),
-            "--only" => parts = value()?.split(',').map(part).collect::<Result<_>>()?,
-            "--rounds" => rounds = Some(value()?.parse()?),
-            "--quick" => quick = true,
-            "--json" => json = true,
-            "--help" | "-h" => return Ok(None),
-            // From `cargo bench`.
-            "--bench" => {}
-            other => bail!("no option {other}\n\n{HELP}"),
-        }
-    }
-    Ok(Some(Options {
-        backends: selected_engines(backends.as_deref())?,
-        parts,
-        quick,
-        json,
-        rounds: rounds.unwrap_or(if quick { 5 } else { 50 }),
-        round: Duration::from_millis(if quick { 10 } else { 100 }),
+    let common = CommonOptions::from_arguments(HELP, |_, _| Ok(false))?;
+    Ok(common.map(|common| Options {
+        rounds: common.rounds.unwrap_or(common.quick_or(5, 50)),
+        round: Duration::from_millis(common.quick_or(10, 100)),
+        common,
     }))
-}
-
-fn part(name: &str) -> Result<Part> {
-    Ok(match name {
-        "one" => Part::One,
-        "many" => Part::Many,
-        "transaction" => Part::Transaction,
-        other => bail!("no part {other:?}; there are one, many and transaction"),
-    })
 }
