@@ -30,6 +30,7 @@ use crate::{Error, HeldObjectLock, SlotInfo, ListOptions, SemaphoreInfo, Sequenc
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
+#[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
 pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// Lists the object locks that are held, with their holders and waiters, as far as the server shows them. Returns at
     /// most `limit` locks: first those with waiters, the longest wait first, then those of the oldest transactions.
@@ -94,6 +95,8 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// # let mut conn = SqliteConnection::establish(":memory:").expect("SQLite");
     /// # assert!(matches!(print_locks(&mut conn), Err(Error::LocksNotShown { .. })));
     /// ```
+    #[doc(alias("pg_locks", "pg_stat_activity", "data_locks", "INNODB_TRX", "waiters"))]
+    #[doc(alias("blocking"))]
     fn held_object_locks(&mut self, limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
         list_options::validate_limit(limit)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -124,6 +127,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// # assert_eq!(conn.semaphores(&ListOptions::new())?[0].permits, Some(10));
     /// # Ok(()) }
     /// ```
+    #[doc(alias("list"))]
     fn semaphores(&mut self, options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
         lists::semaphores(self, options)
     }
@@ -156,6 +160,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// # assert_eq!(conn.all_held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
+    #[doc(alias("holders", "owners", "list"))]
     fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
         lists::held_slots(self, options)
     }
@@ -192,6 +197,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("list"))]
     fn sequences(&mut self, options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
         lists::sequences(self, options)
     }

@@ -110,6 +110,7 @@ mod slots;
 /// # #[cfg(not(feature = "sqlite"))]
 /// # fn main() {}
 /// ```
+#[doc(alias("queue", "bulkhead", "waiters", "async"))]
 pub struct LockPool<C: R2D2Connection + 'static> {
     shared: Arc<Shared<C>>,
     stop: Option<StopToken>,
@@ -152,6 +153,7 @@ impl<C: R2D2Connection + 'static> LockPool<C> {
     /// Returns a handle to the same queues whose waits end when `stop` is stopped. The token replaces that of this handle: to
     /// keep both, pass a [child](StopToken::child) of the old one.
     #[must_use]
+    #[doc(alias("cancel", "CancellationToken", "abort"))]
     pub fn stopped_by(&self, stop: &StopToken) -> Self {
         Self {
             shared: Arc::clone(&self.shared),

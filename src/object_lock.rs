@@ -62,6 +62,8 @@ use crate::{Error, LockRequest, transaction::depth};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
+#[doc(alias("mutex", "advisory lock", "advisory_lock", "named lock", "distributed lock"))]
+#[doc(alias("distributed_lock", "pessimistic lock", "business lock"))]
 pub trait ObjectLockExt: ObjectLockBackend {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
     ///
@@ -134,6 +136,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ///     conn.with_object_lock("a", |_| conn.lock_object("b"))
     /// }
     /// ```
+    #[doc(alias("with_lock", "with_advisory_lock", "mutex", "lock", "synchronized"))]
+    #[doc(alias("GET_LOCK", "pg_advisory_xact_lock", "advisory_lock"))]
     fn with_object_lock<T, E, F>(&mut self, request: impl Into<LockRequest>, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
@@ -176,6 +180,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("try_with_lock", "try_lock", "TryLock", "NOWAIT", "pg_try_advisory_xact_lock"))]
     fn try_with_object_lock<T, E, F>(
         &mut self,
         request: impl Into<LockRequest>,
@@ -223,6 +228,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("lock_all", "multi_lock", "deadlock"))]
     fn with_object_locks<T, E, F>(&mut self, request: impl IntoLockRequests, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
@@ -239,6 +245,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # Errors
     ///
     /// As [`try_with_object_lock`](Self::try_with_object_lock), and [`Error::TooManyIds`].
+    #[doc(alias("try_lock_all"))]
     fn try_with_object_locks<T, E, F>(
         &mut self,
         request: impl IntoLockRequests,
@@ -292,6 +299,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ///     })
     /// }
     /// ```
+    #[doc(alias("acquire", "lock", "pg_advisory_xact_lock", "FOR UPDATE"))]
+    #[doc(alias("with_advisory_lock"))]
     fn lock_object(&mut self, request: impl Into<LockRequest>) -> Result<(), Error> {
         let request = Request::new(request.into())?;
         match run::lock(self, "lock_object", &request)? {
@@ -310,6 +319,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// As [`lock_object`](Self::lock_object), except [`Error::Unavailable`]. [`Error::LockTimeout`] only if a limit of the
     /// session ends the statement. [`Error::ConflictingWait`] if the request has another wait than
     /// [`Wait::No`](crate::Wait::No).
+    #[doc(alias("try_lock", "try_acquire", "TryLock", "pg_try_advisory_xact_lock", "NOWAIT"))]
     fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
         let request = Request::without_wait(request.into(), "try_lock_object")?;
         Ok(run::lock(self, "try_lock_object", &request)? == LockOutcome::Acquired)
@@ -340,6 +350,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("cleanup", "delete_locks"))]
     fn purge_object_locks(&mut self) -> Result<usize, Error> {
         if depth::depth(self)? > 0 {
             return Err(Error::AlreadyInTransaction {

@@ -86,6 +86,7 @@ use crate::{Error, SlotInfo, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
+#[doc(alias("concurrency limit", "rate limit", "throttle", "distributed semaphore", "lease"))]
 pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot. Returns `None` when all slots are held.
     ///
@@ -123,6 +124,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// }
     /// # Ok(()) }
     /// ```
+    #[doc(alias("try_acquire", "try_acquire_permit", "lease"))]
     fn try_acquire_slot(
         &mut self,
         semaphore: &Semaphore,
@@ -147,6 +149,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`], [`Error::InvalidWait`]; those of
     /// [`try_acquire_slot`](Self::try_acquire_slot).
+    #[doc(alias("acquire", "acquire_permit", "lease", "lock"))]
     fn acquire_slot(
         &mut self,
         semaphore: &Semaphore,
@@ -175,6 +178,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// - [`Error::StatementTimeout`] when a time-out of the session ended the wait, on SQLite [`Error::LockTimeout`].
     /// - The [common errors](crate::Error#common-errors). After all but [`Error::SlotLost`] the slot is still held by the
     ///   previous lease. After a lost connection it is unknown whether the lease was renewed.
+    #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
     fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
         holding::renew(self, slot, duration)
     }
@@ -193,6 +197,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// As [`renew_slot`](Self::renew_slot), except [`Error::InvalidLease`]. After all but [`Error::SlotLost`] the slot stays
     /// held until its lease expires; pass `&slot` to be able to retry. After a lost connection it is unknown whether the slot
     /// was released.
+    #[doc(alias("unlock", "free"))]
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
         holding::release(self, slot.borrow())
     }
@@ -213,6 +218,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// [`Error::InvalidName`]; [`Error::StatementTimeout`], on SQLite [`Error::LockTimeout`]; the
     /// [common errors](crate::Error#common-errors).
+    #[doc(alias("break lock", "steal", "unlock", "evict"))]
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         administration::force_release_all(self, semaphore.as_ref())
     }
@@ -247,6 +253,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// # assert_eq!(conn.held_slots("collate-logs")?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
+    #[doc(alias("holders", "owners", "list"))]
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<SlotInfo>, Error> {
         administration::held_slots(self, semaphore.as_ref())
     }
@@ -306,6 +313,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// # assert_eq!(files::table.count().get_result::<i64>(&mut conn)?, 1);
     /// # Ok(()) }
     /// ```
+    #[doc(alias("fence", "fencing token", "ensure_slot", "check_lease"))]
     fn pin_slot(&mut self, slot: &Slot) -> Result<(), Error> {
         holding::pin(self, slot)
     }
@@ -345,6 +353,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// }
     /// # Ok(()) }
     /// ```
+    #[doc(alias("try_with_permit", "try_acquire"))]
     fn try_with_slot<T, E, F>(&mut self, semaphore: &Semaphore, work: F) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
@@ -361,6 +370,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`], [`Error::InvalidWait`]; those of
     /// [`try_with_slot`](Self::try_with_slot).
+    #[doc(alias("with_permit", "rate limit", "throttle", "concurrency limit"))]
     fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, work: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
@@ -384,6 +394,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [`Error::InvalidName`] and [`Error::InvalidPermits`], before anything is sent to the database.
     /// [`Error::AlreadyInTransaction`] in an open transaction. The two time-outs above. The
     /// [common errors](crate::Error#common-errors).
+    #[doc(alias("create_semaphore"))]
     fn register_semaphores(
         &mut self,
         semaphores: impl IntoIterator<Item = impl Borrow<Semaphore>>,
@@ -408,6 +419,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [`LeaseOptions::LONGEST`](crate::LeaseOptions::LONGEST). The time-outs of
     /// [`register_semaphores`](Self::register_semaphores). [`Error::SeveralWriters`]; [`Error::BrokenClientLibrary`]; the
     /// [common errors](crate::Error#common-errors).
+    #[doc(alias("cleanup"))]
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
         administration::purge(self, unused_for)
     }
@@ -428,6 +440,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// [`Error::AlreadyInTransaction`] in an open transaction; [`Error::FencesTooLarge`]; the time-outs of
     /// [`register_semaphores`](Self::register_semaphores); the [common errors](crate::Error#common-errors).
+    #[doc(alias("fencing token", "failover"))]
     fn raise_fences(&mut self, by: Duration) -> Result<i64, Error> {
         administration::raise_fences(self, by)
     }

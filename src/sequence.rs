@@ -41,6 +41,8 @@ use crate::{Error, Sequence, transaction::depth};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
+#[doc(alias("counter", "auto increment", "AUTO_INCREMENT", "invoice number", "gapless"))]
+#[doc(alias("numbering"))]
 pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.
     ///
@@ -88,6 +90,8 @@ pub trait SequenceExt: SequenceBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("nextval", "counter", "increment", "auto increment", "AUTO_INCREMENT"))]
+    #[doc(alias("invoice number", "gapless"))]
     fn next_number(&mut self, sequence: &Sequence) -> Result<i64, Error> {
         draw(self, "next_number", sequence, 1)
     }
@@ -116,6 +120,7 @@ pub trait SequenceExt: SequenceBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("batch", "reserve", "allocate"))]
     fn next_numbers(
         &mut self,
         sequence: &Sequence,
@@ -152,6 +157,7 @@ pub trait SequenceExt: SequenceBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("currval", "lastval", "current_number"))]
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         sequence.validate()?;
         Self::last(self, sequence)

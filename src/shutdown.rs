@@ -36,6 +36,7 @@ use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken}
 /// # }
 /// ```
 #[derive(Clone, Default)]
+#[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
 pub struct Shutdown(Arc<Inner>);
 
 #[derive(Default)]
@@ -145,6 +146,7 @@ impl Shutdown {
     /// `run_as_leader` returns shortly after its closure: join its thread before `main` returns.
     ///
     /// May be called several times: each call waits again.
+    #[doc(alias("SIGTERM", "graceful", "drain"))]
     pub fn shut_down(&self, limit: Duration) -> Unfinished {
         let started = Instant::now();
         let longest = Duration::from_secs(365 * 24 * 3600);

@@ -44,6 +44,7 @@ use crate::transaction::backend::TransactionBackend;
 /// }
 /// # }
 /// ```
+#[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
 pub fn assume_single_writer<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
     C::assume_single_writer(conn)
 }

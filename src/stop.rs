@@ -51,6 +51,7 @@ use std::time::Duration;
 /// }
 /// ```
 #[derive(Clone, Default)]
+#[doc(alias("CancellationToken", "cancel", "abort", "shutdown", "interrupt"))]
 pub struct StopToken(Arc<State>);
 
 #[derive(Default)]
@@ -96,6 +97,7 @@ impl StopToken {
     }
 
     /// Stops the token, and wakes all that wait on it. Returns without waiting for them.
+    #[doc(alias("cancel"))]
     pub fn stop(&self) {
         self.0.stop();
     }
@@ -123,6 +125,7 @@ impl StopToken {
         clippy::must_use_candidate,
         reason = "a pause that a stop cuts short"
     )]
+    #[doc(alias("wait", "cancelled", "tick"))]
     pub fn sleep(&self, duration: Duration) -> bool {
         let (sender, receiver) = channel();
         // The receiver lives longer than the callback.

@@ -54,6 +54,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
+#[doc(alias("retry", "isolation", "serializable"))]
 pub trait TransactionExt: TransactionBackend {
     /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if `f` returns an error or panics (the panic
     /// continues).
@@ -123,6 +124,7 @@ pub trait TransactionExt: TransactionBackend {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("retry", "transaction_with", "build_transaction", "deadlock", "serializable"))]
     fn run_transaction<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,

@@ -95,6 +95,7 @@ mod delegate;
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
     note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one"
 )]
+#[doc(alias("MultiConnection", "newtype", "instrumentation"))]
 pub trait ConnectionWrapper: Connection {
     /// Returns the inner connection. It must return one and the same connection in each call.
     fn inner_connection(&mut self) -> InnerConnection<'_>;

@@ -32,6 +32,7 @@ use crate::limits::MAX_ID_CHARS;
 /// assert!(empty.validate().unwrap_err().to_string().contains("1 to 255 characters"));
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias("lock name", "lock_key", "key"))]
 pub struct ObjectId {
     text: String,
     invalid: Option<InvalidObjectId>,

@@ -11,6 +11,7 @@ use crate::{Error, ObjectId};
 /// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::try_run`. Methods with `try_`
 /// reject a request with another `Wait` than [`Wait::No`]. [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias("timeout", "lock_timeout", "NOWAIT", "block", "try_lock"))]
 pub enum Wait {
     /// Waits until the lock or a slot is free.
     ///
@@ -80,6 +81,7 @@ impl Wait {
 ///
 /// Both kinds of locks on one object exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias("ttl", "keep"))]
 pub enum Retention {
     /// Inserts the row and deletes it in the same transaction. No row remains, however the transaction ends. The default.
     ///
@@ -114,6 +116,7 @@ pub enum Retention {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a request locks nothing until it is given to a connection"]
+#[doc(alias("lock_options", "LockOptions"))]
 pub struct LockRequest {
     pub(crate) ids: Vec<ObjectId>,
     /// `None` if the request does not say.

@@ -27,6 +27,7 @@ const RELEASE_CHECK: Duration = Duration::from_millis(250);
 /// }
 /// ```
 #[derive(Debug)]
+#[doc(alias("leader", "leadership"))]
 pub struct ActiveSlot {
     guard: SlotGuard,
     /// Stopped when the slot is lost, or `stop` of the caller is stopped.
@@ -82,6 +83,7 @@ impl ActiveSlot {
     }
 
     /// Returns the fence of this grant, as [`Slot::fence`].
+    #[doc(alias("fencing token", "fencing_token"))]
     pub fn fence(&self) -> i64 {
         self.guard.fence()
     }

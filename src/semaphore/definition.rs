@@ -55,6 +55,7 @@ use crate::name::{self, NameKind};
 /// assert_eq!((COLLATE.name(), business.name()), ("collate-logs", "business"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias("concurrency limit", "rate limit", "throttle", "permits", "pool"))]
 pub struct Semaphore {
     name: Cow<'static, str>,
     permits: u32,

@@ -39,6 +39,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// release fails, it is retried in the background until the lease ends. [`release`](Self::release) waits for the
 /// release itself, and returns the error.
 #[must_use = "dropping the guard releases the slot"]
+#[doc(alias("RAII", "MutexGuard", "permit", "lease"))]
 pub struct SlotGuard {
     slot: Slot,
     state: Arc<State>,
@@ -86,6 +87,7 @@ impl SlotGuard {
     /// # Errors
     ///
     /// [`Error::SlotLost`].
+    #[doc(alias("check", "assertLocked"))]
     pub fn ensure_held(&self) -> Result<(), Error> {
         if self.is_held() {
             return Ok(());
@@ -97,6 +99,7 @@ impl SlotGuard {
     }
 
     /// Returns the fence, as [`Slot::fence`].
+    #[doc(alias("fencing token", "fencing_token"))]
     pub fn fence(&self) -> i64 {
         self.slot.fence
     }
@@ -118,6 +121,7 @@ impl SlotGuard {
     /// The callback runs on the thread that notices the loss, which may be a caller of
     /// [`is_held`](Self::is_held). Keep it short: it delays the callbacks of other guards. Let it lock
     /// nothing that a caller of [`is_held`](Self::is_held) has locked. A panic in it is caught and logged.
+    #[doc(alias("HandleLostToken", "lost_lock", "expired"))]
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.state.on_lost(Box::new(callback));
     }

@@ -29,6 +29,7 @@ use crate::name::{self, NameKind};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "lease options do nothing until they are passed to a connection"]
+#[doc(alias("ttl", "expiry", "ShedLock", "LockConfiguration"))]
 pub struct LeaseOptions {
     duration: Duration,
     hold_at_least: Duration,
@@ -43,6 +44,7 @@ impl LeaseOptions {
     pub const LONGEST: Duration = LONGEST_LEASE;
 
     /// A lease that expires after `duration` unless it is renewed or released before.
+    #[doc(alias("lockAtMostFor", "lock_at_most_for", "ttl"))]
     pub fn new(duration: Duration) -> Self {
         Self {
             duration,
@@ -55,6 +57,7 @@ impl LeaseOptions {
     /// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL.
     ///
     /// The text is informational. Holders are identified by their tokens.
+    #[doc(alias("owner", "locked_by", "lockedBy"))]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
@@ -69,6 +72,7 @@ impl LeaseOptions {
     /// the lease expires: choose a lease that is shorter than the period too, and renew it while the job runs.
     ///
     /// [`force_release_all`](crate::SemaphoreExt::force_release_all) ignores it.
+    #[doc(alias("lockAtLeastFor", "lock_at_least_for", "ShedLock", "debounce"))]
     pub fn hold_at_least(mut self, duration: Duration) -> Self {
         self.hold_at_least = duration;
         self

@@ -73,6 +73,8 @@ use shared::Shared;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias("heartbeat", "keepalive", "KeepAliveLockProvider", "watchdog", "refresh", "lease"))]
+#[doc(alias("distributed lock", "ShedLock"))]
 pub struct SlotRenewer<C: R2D2Connection + Send + 'static> {
     handle: Arc<Handle<C>>,
     /// Ends the waits of this handle.
@@ -133,6 +135,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # }
     /// ```
     #[must_use]
+    #[doc(alias("cancel", "CancellationToken", "abort"))]
     pub fn stopped_by(&self, stop: &StopToken) -> Self {
         Self {
             handle: Arc::clone(&self.handle),
@@ -148,6 +151,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// [`Error::Pool`] when the pool has no connection within its time-out; [`Error::Stopped`] after a stop
     /// ([`stopped_by`](Self::stopped_by)); those of [`try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
+    #[doc(alias("try_lock", "TryLock"))]
     pub fn try_acquire(
         &self,
         semaphore: &Semaphore,
@@ -169,6 +173,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// [`Error::LockTimeout`] when the time is up. [`Error::Pool`] when the pool has no connection within its time-out, or
     /// for the first attempt within the time of `wait`, at least 200 ms. [`Error::Stopped`] after a stop
     /// ([`stopped_by`](Self::stopped_by)). Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
+    #[doc(alias("lock", "wait"))]
     pub fn acquire(
         &self,
         semaphore: &Semaphore,
@@ -223,6 +228,8 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("run", "with_lock", "executeWithLock", "executeIfLocked", "cron"))]
+    #[doc(alias("singleton job"))]
     pub fn try_run<T, E, F>(
         &self,
         semaphore: &Semaphore,
@@ -261,6 +268,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         clippy::must_use_candidate,
         reason = "a shutdown need not know the count"
     )]
+    #[doc(alias("release_all", "shutdown", "unlock_all"))]
     pub fn release_guards(&self) -> usize {
         self.shared().release_guards()
     }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 /// `SlotGuard` renews its slot, and releases it on drop. Another process can continue to use the slot by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]
+#[doc(alias("lease", "permit", "token"))]
 pub struct Slot {
     pub(crate) semaphore: String,
     pub(crate) number: u32,
@@ -47,6 +48,7 @@ impl Slot {
     }
 
     /// The token that identifies this grant: a random UUID.
+    #[doc(alias("owner", "uuid"))]
     pub fn token(&self) -> Uuid {
         self.token
     }
@@ -71,6 +73,7 @@ impl Slot {
     /// loses grants also loses their fences: see [`raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
     /// Fences exceed 2<sup>53</sup>: transfer them as text in JSON.
+    #[doc(alias("fencing token", "fencing_token", "epoch", "generation"))]
     pub fn fence(&self) -> i64 {
         self.fence
     }
@@ -79,6 +82,7 @@ impl Slot {
     ///
     /// It is measured by the monotonic clock of this process, from the moment before the last statement that acquired
     /// or renewed the slot was sent.
+    #[doc(alias("ttl", "expires_in"))]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -90,6 +94,7 @@ impl Slot {
 
 /// The state of a lease at the moment when its slot was renewed or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias("expired"))]
 pub enum LeaseState {
     /// The lease had not expired.
     Unexpired,
@@ -111,6 +116,7 @@ impl LeaseState {
 /// `SlotGuard` that renews it; the closure of a leader or a job on a timer gets an `ActiveSlot`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias("HeldSlot", "holder", "owner"))]
 pub struct SlotInfo {
     /// The semaphore's name.
     pub semaphore: String,

@@ -41,6 +41,7 @@ const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a job does nothing until it is passed to a renewer"]
+#[doc(alias("cron", "schedule", "scheduled job", "ScheduledTask"))]
 pub struct TimerJob {
     semaphore: Semaphore,
     period: Duration,
@@ -206,6 +207,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("cron", "schedule", "scheduler", "ShedLock", "SchedulerLock", "periodic"))]
     pub fn run_on_timer<E, F>(
         &self,
         job: &TimerJob,

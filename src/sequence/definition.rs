@@ -21,6 +21,7 @@ use crate::name::{self, NameKind};
 /// assert_eq!((invoices.key(), invoices.start()), (None, 1000));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias("counter", "auto increment", "AUTO_INCREMENT", "invoice number", "gapless"))]
 pub struct Sequence {
     name: String,
     key: Option<String>,
@@ -39,6 +40,7 @@ impl Sequence {
 
     /// Sets the key: the sequence of one object among many, such as the passes of a meeting or the lines of an order.
     #[must_use]
+    #[doc(alias("scope", "partition"))]
     pub fn for_key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self
@@ -46,6 +48,7 @@ impl Sequence {
 
     /// Sets the number of the first draw, at least 1. It has no effect on a sequence from which a number has been drawn.
     #[must_use]
+    #[doc(alias("START WITH", "first", "starting_at"))]
     pub fn start_with(mut self, start: i64) -> Self {
         self.start = start;
         self

@@ -14,6 +14,7 @@ use crate::{IsolationLevel, RetryPolicy};
 ///     TransactionOptions::new().isolation(IsolationLevel::Serializable).retry(RetryPolicy::max_attempts(5));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias("TransactionBuilder", "build_transaction"))]
 pub struct TransactionOptions {
     pub(crate) isolation: Option<IsolationLevel>,
     pub(crate) access: Option<Access>,

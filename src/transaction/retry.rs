@@ -27,6 +27,7 @@ use crate::{Error, backoff};
 ///     .retry_lock_timeouts();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias("backoff", "jitter", "deadlock"))]
 pub struct RetryPolicy {
     max_attempts: u32,
     max_elapsed: Duration,
@@ -52,6 +53,7 @@ impl RetryPolicy {
 
     /// Starts no attempt later than this time after the first attempt started. A running attempt is not interrupted.
     #[must_use]
+    #[doc(alias("timeout", "deadline"))]
     pub const fn max_elapsed(mut self, time: Duration) -> Self {
         self.max_elapsed = time;
         self
@@ -59,6 +61,7 @@ impl RetryPolicy {
 
     /// Sets the limit of the first pause and the maximum limit. An `initial` above `max` counts as `max`.
     #[must_use]
+    #[doc(alias("jitter", "delay", "pause"))]
     pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {
         self.initial_backoff = initial;
         self.max_backoff = max;
