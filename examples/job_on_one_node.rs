@@ -3,10 +3,11 @@
 //!
 //! `cargo run --example job_on_one_node`
 
+mod sqlite;
+
 use std::time::Duration;
 
-use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::SqliteConnection;
 use diesel_locks::SlotRenewer;
 use diesel_locks::prelude::*;
 
@@ -15,14 +16,13 @@ const NIGHTLY_REPORT: Semaphore = Semaphore::from_static("nightly-report", 1);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let url = directory.path().join("app.db").display().to_string();
-    diesel_locks::migrate(&mut SqliteConnection::establish(&url)?)?;
+    diesel_locks::migrate(&mut sqlite::pool(&url)?.get()?)?;
 
     // The clocks of the nodes differ: the last timer fires when the first node has finished.
     let mut reports = Vec::new();
     for node in ["node-1", "node-2", "node-3"] {
         // Each node has a renewer with a small pool of its own.
-        let manager = ConnectionManager::<SqliteConnection>::new(&url);
-        let renewer = SlotRenewer::new(Pool::builder().max_size(2).build(manager)?);
+        let renewer = SlotRenewer::new(sqlite::pool(&url)?);
         if timer_fires(&renewer, node)? {
             reports.push(node);
         }

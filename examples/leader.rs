@@ -2,12 +2,12 @@
 //!
 //! `cargo run --example leader`
 
+mod sqlite;
+
 use std::sync::mpsc::channel;
 use std::thread::scope;
 use std::time::Duration;
 
-use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Shutdown, SlotRenewer};
 
@@ -16,16 +16,15 @@ const LEADER: Semaphore = Semaphore::from_static("mail-queue-leader", 1);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let url = directory.path().join("app.db").display().to_string();
-    diesel_locks::migrate(&mut SqliteConnection::establish(&url)?)?;
+    diesel_locks::migrate(&mut sqlite::pool(&url)?.get()?)?;
 
     // In an application each node is a process with a `Shutdown` and a renewer.
     let nodes = [Shutdown::new(), Shutdown::new()];
     let (steps, made) = channel();
     scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
         for (number, shutdown) in nodes.iter().enumerate() {
-            let manager = ConnectionManager::<SqliteConnection>::new(&url);
-            let pool = Pool::builder().max_size(2).build(manager)?;
-            let (renewer, steps) = (shutdown.add_renewer(&SlotRenewer::new(pool)), steps.clone());
+            let renewer = shutdown.add_renewer(&SlotRenewer::new(sqlite::pool(&url)?));
+            let steps = steps.clone();
             scope.spawn(move || {
                 let lease =
                     LeaseOptions::new(Duration::from_secs(15)).holder(format!("node-{number}"));

@@ -2,10 +2,11 @@
 //!
 //! `cargo run --example leased_slot`
 
+mod sqlite;
+
 use std::time::Duration;
 
-use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::SqliteConnection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, SlotGuard, SlotRenewer};
 
@@ -15,11 +16,9 @@ const IMPORTS: Semaphore = Semaphore::from_static("imports", 2);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let url = directory.path().join("app.db").display().to_string();
-    let pool = Pool::builder()
-        .max_size(2)
-        .build(ConnectionManager::new(url))?;
-    diesel_locks::migrate(&mut *pool.get()?)?;
-    let renewer: SlotRenewer<SqliteConnection> = SlotRenewer::new(pool.clone());
+    let pool = sqlite::pool(&url)?;
+    diesel_locks::migrate(&mut pool.get()?)?;
+    let renewer = SlotRenewer::new(pool.clone());
 
     let first = acquire(&renewer, "worker-1")?.expect("a free slot");
     let second = acquire(&renewer, "worker-2")?.expect("a free slot");

@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let attempts: u32 = thread::scope(|scope| {
         let threads = [(1, 2), (2, 1), (1, 2), (2, 1)].map(|(from, to)| {
-            // Without `busy_timeout` SQLite refuses to begin while another connection writes.
+            // An application sets `busy_timeout`. Without it SQLite refuses to begin while another connection writes,
+            // and this example has something to retry.
             let mut conn = SqliteConnection::establish(&url).expect("a connection");
             scope.spawn(move || -> u32 {
                 let mut transfer = |_| transfer(&mut conn, from, to).expect("a commit");

@@ -114,7 +114,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::{InspectExt, ListOptions};
     ///
@@ -147,13 +147,14 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// As [`semaphores`](Self::semaphores).
     ///
     /// ```
-    /// # use diesel::prelude::*; use diesel_locks::prelude::*; use std::time::Duration;
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
     /// use diesel_locks::{InspectExt, ListOptions};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
     /// # let collate = Semaphore::from_static("collate-logs", 10);
-    /// # let slot = conn.acquire_slot(&collate, LeaseOptions::new(Duration::from_secs(9)), Wait::No)?;
+    /// # let slot = conn.acquire_slot(&collate, LeaseOptions::new(std::time::Duration::from_secs(9)), Wait::No)?;
     /// for slot in conn.all_held_slots(&ListOptions::new())? {
     ///     println!("{} {} {:?} {:?}", slot.semaphore, slot.number, slot.holder, slot.remaining);
     /// }
@@ -176,7 +177,8 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::prelude::*; use diesel_locks::prelude::*;
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
     /// use diesel_locks::{InspectExt, ListOptions};
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;

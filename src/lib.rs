@@ -50,21 +50,19 @@
 //! until the transaction ends.
 //!
 //! ```
-//! use diesel::SqliteConnection;
-//! use diesel::r2d2::{ConnectionManager, Pool};
 //! use diesel_locks::SlotRenewer;
 //! use diesel_locks::prelude::*;
 //! use std::time::Duration;
 //!
 //! const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 //!
+//! # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
 //! # fn main() -> Result<(), diesel_locks::Error> {
 //! # let directory = tempfile::tempdir().expect("a directory");
-//! # let url = directory.path().join("app.db").display().to_string();
-//! let manager = ConnectionManager::<SqliteConnection>::new(url);
-//! let renewer_pool = Pool::builder().max_size(2).build(manager)?; // the application's work has another one
+//! # let renewer_pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+//! // When the application starts, with an r2d2 pool of two connections. The application's work uses another pool.
 //! diesel_locks::migrate(&mut renewer_pool.get()?)?;
-//! let renewer = SlotRenewer::new(renewer_pool); // once, when the application starts
+//! let renewer = SlotRenewer::new(renewer_pool);
 //!
 //! // Leases a slot, renews it while the closure runs, and releases it when the closure returns or panics.
 //! let lease = LeaseOptions::new(Duration::from_secs(30));
@@ -87,9 +85,9 @@
 //! have an isolation level of its own, and with a [`RetryPolicy`] it is retried when the database aborts it.
 //!
 //! ```
-//! # use diesel::prelude::*;
-//! use diesel_locks::prelude::*;
+//! use diesel::prelude::*;
 //! use diesel_locks::RetryPolicy;
+//! use diesel_locks::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut conn = SqliteConnection::establish(":memory:")?;

@@ -73,18 +73,16 @@ mod slots;
 /// as the methods of a connection do.
 ///
 /// ```
-/// # #[cfg(feature = "sqlite")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use diesel::prelude::*;
-/// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_locks::prelude::*;
 /// use diesel_locks::{LockPool, StopToken};
 /// use std::time::Duration;
 ///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
-/// # let url = directory.path().join("app.db").display().to_string();
-/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-/// # diesel_locks::migrate(&mut *pool.get()?)?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
 /// let locks = LockPool::new(pool); // once, when the application starts
 /// let shutdown = StopToken::new();
 ///
@@ -107,8 +105,6 @@ mod slots;
 /// assert_eq!(rows, 7);
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "sqlite"))]
-/// # fn main() {}
 /// ```
 #[doc(alias("queue", "bulkhead", "waiters", "async"))]
 pub struct LockPool<C: R2D2Connection + 'static> {

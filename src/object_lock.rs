@@ -163,7 +163,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// [`Wait::No`](crate::Wait::No).
     ///
     /// ```
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -214,7 +214,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// ends.
     ///
     /// ```
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -337,7 +337,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// [`Error::BrokenClientLibrary`]; the [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::Retention;
     ///

@@ -106,7 +106,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// The [common errors](crate::Error#common-errors).
     ///
     /// ```
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// use std::time::Duration;
     ///
@@ -341,7 +341,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// of [`try_acquire_slot`](Self::try_acquire_slot), except [`Error::InvalidLease`]; [`Error::SeveralWriters`].
     ///
     /// ```
-    /// # use diesel::prelude::*; use diesel_locks::prelude::*;
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
     /// /// At most five transactions at a time recompute statistics.
     /// const STATISTICS: Semaphore = Semaphore::from_static("statistics", 5);
     ///

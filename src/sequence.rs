@@ -107,7 +107,7 @@ pub trait SequenceExt: SequenceBackend {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::RetryPolicy;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
@@ -148,7 +148,7 @@ pub trait SequenceExt: SequenceBackend {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;

@@ -14,18 +14,17 @@ use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken}
 /// [`shut_down`](Self::shut_down) once the application accepts no more requests. Clones are the same value.
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use diesel::SqliteConnection;
-/// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_locks::{LockPool, Shutdown, SlotRenewer};
 /// use std::time::Duration;
 ///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let url = directory.path().join("app.db").display().to_string();
-/// # let pool = || Pool::builder().max_size(2).build(ConnectionManager::<SqliteConnection>::new(&url));
+/// # let (renewer_pool, pool) = (sqlite::pool(&url)?, sqlite::pool(&url)?);
 /// let shutdown = Shutdown::new();
-/// let renewer = shutdown.add_renewer(&SlotRenewer::new(pool()?));
-/// let locks = shutdown.add_lock_pool(&LockPool::new(pool()?));
+/// let renewer = shutdown.add_renewer(&SlotRenewer::new(renewer_pool));
+/// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
 /// // The application uses `renewer` and `locks`, and gives `shutdown.stop_token()` to `run_as_leader` and its like.
 /// # drop((renewer, locks));
 ///

@@ -146,7 +146,7 @@ pub trait TransactionExt: TransactionBackend {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::prelude::*;
+    /// use diesel::prelude::*;
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::RetryPolicy;
     /// # let mut conn = SqliteConnection::establish(":memory:")?;

@@ -32,32 +32,27 @@ impl<C: SemaphoreExt + R2D2Connection + 'static> LockPool<C> {
     ///   `wait` (at least 200 ms) if that is shorter.
     ///
     /// ```
-    /// # #[cfg(feature = "sqlite")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::prelude::*;
-    /// # use diesel::r2d2::{ConnectionManager, Pool};
     /// use diesel_locks::LockPool;
     /// use diesel_locks::prelude::*;
     /// use std::time::Duration;
     ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
-    /// # let url = directory.path().join("app.db").display().to_string();
-    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-    /// # diesel_locks::migrate(&mut *pool.get()?)?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
     /// # let locks = LockPool::new(pool);
     /// /// At most five transactions at a time recompute statistics.
     /// const STATISTICS: Semaphore = Semaphore::from_static("statistics", 5);
     ///
     /// let wait = Wait::AtMost(Duration::from_secs(2));
-    /// match locks.with_slot(&STATISTICS, wait, |_conn| QueryResult::Ok("recomputed").map_err(diesel_locks::Error::from)) {
+    /// match locks.with_slot(&STATISTICS, wait, |_conn| diesel_locks::Result::Ok("recomputed")) {
     ///     Ok(done) => println!("{done}"),
     ///     Err(error) if error.is_busy() => println!("try again later"), // 503
     ///     Err(error) => return Err(error.into()),
     /// }
     /// # Ok(())
     /// # }
-    /// # #[cfg(not(feature = "sqlite"))]
-    /// # fn main() {}
     /// ```
     pub fn with_slot<T, E, F>(&self, semaphore: &Semaphore, wait: Wait, f: F) -> Result<T, E>
     where

@@ -41,19 +41,17 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// ask for a change of the program or of the database.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use diesel::SqliteConnection;
-    /// use diesel::r2d2::{ConnectionManager, Pool};
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::{Error, SlotRenewer, StopToken};
     /// use std::time::Duration;
     ///
     /// const LEADER: Semaphore = Semaphore::from_static("mail-queue-leader", 1);
     ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
-    /// # let url = directory.path().join("app.db").display().to_string();
-    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-    /// # diesel_locks::migrate(&mut *pool.get()?)?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
     /// let renewer = SlotRenewer::new(pool);
     /// let stop = StopToken::new(); // stopped on SIGTERM
     /// let lease = LeaseOptions::new(Duration::from_secs(15)).holder("node-2");

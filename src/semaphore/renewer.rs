@@ -44,20 +44,17 @@ use shared::Shared;
 /// leases end meanwhile are lost. Renewers do not block each other.
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use diesel::SqliteConnection;
-/// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_locks::SlotRenewer;
 /// use diesel_locks::prelude::*;
 /// use std::time::Duration;
 ///
 /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
 ///
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
-/// # let url = directory.path().join("app.db").display().to_string();
-/// let manager = ConnectionManager::<SqliteConnection>::new(url);
-/// let pool = Pool::builder().max_size(2).build(manager)?;
-/// # diesel_locks::migrate(&mut *pool.get()?)?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+/// # diesel_locks::migrate(&mut pool.get()?)?;
 /// let renewer = SlotRenewer::new(pool); // once, when the application starts
 ///
 /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("worker-7");
@@ -105,18 +102,16 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// pass a [child](StopToken::child).
     ///
     /// ```
-    /// # fn main() -> Result<(), diesel_locks::Error> {
-    /// # use diesel::SqliteConnection;
-    /// # use diesel::r2d2::{ConnectionManager, Pool};
-    /// use diesel_locks::{Error, SlotRenewer, StopToken};
     /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{Error, SlotRenewer, StopToken};
     /// use std::time::Duration;
     ///
     /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 1);
     ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), diesel_locks::Error> {
     /// # let directory = tempfile::tempdir().expect("a directory");
-    /// # let url = directory.path().join("app.db").display().to_string();
-    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
     /// # diesel_locks::migrate(&mut pool.get()?)?;
     /// # let renewer = SlotRenewer::new(pool);
     /// let lease = LeaseOptions::new(Duration::from_secs(30));
@@ -200,17 +195,15 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// Those of `f`; those of [`try_acquire`](Self::try_acquire), converted to the same type.
     ///
     /// ```
-    /// # fn main() -> Result<(), diesel_locks::Error> {
-    /// # use diesel::SqliteConnection;
-    /// # use diesel::r2d2::{ConnectionManager, Pool};
     /// use diesel_locks::SlotRenewer;
     /// use diesel_locks::prelude::*;
     /// use std::time::Duration;
     ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), diesel_locks::Error> {
     /// # let directory = tempfile::tempdir().expect("a directory");
-    /// # let url = directory.path().join("app.db").display().to_string();
-    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-    /// # diesel_locks::migrate(&mut *pool.get()?)?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
     /// # let renewer = SlotRenewer::new(pool);
     /// const QUEUE: Semaphore = Semaphore::from_static("queue-logs", 1);
     ///

@@ -183,18 +183,16 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// [`run_as_leader`](Self::run_as_leader).
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use diesel::SqliteConnection;
-    /// # use diesel::r2d2::{ConnectionManager, Pool};
     /// use diesel_locks::prelude::*;
     /// use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
     /// use std::time::Duration;
     ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
-    /// # let url = directory.path().join("app.db").display().to_string();
-    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(url))?;
-    /// # diesel_locks::migrate(&mut *pool.get()?)?;
-    /// # let renewer = SlotRenewer::new(pool);
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// let renewer = SlotRenewer::new(pool); // once, when the application starts
     /// let stop = StopToken::new(); // stopped on SIGTERM
     /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("node-2");
     /// let job = TimerJob::new("queue-logs", Duration::from_millis(200));

@@ -33,11 +33,14 @@ impl<C: R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
     ///
     /// ```
+    /// use diesel_locks::SlotRenewer;
+    /// use std::time::Duration;
+    ///
     /// # use diesel::SqliteConnection;
-    /// # use diesel::r2d2::{ConnectionManager, Pool, PoolError};
-    /// # use diesel_locks::SlotRenewer;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
     /// # fn renewer(pool: Pool<ConnectionManager<SqliteConnection>>) -> SlotRenewer<SqliteConnection> {
-    /// SlotRenewer::new(pool).poll_interval(std::time::Duration::from_secs(5))
+    /// let renewer = SlotRenewer::new(pool).poll_interval(Duration::from_secs(5));
+    /// # renewer
     /// # }
     /// ```
     #[must_use]
