@@ -318,10 +318,10 @@ pub trait SemaphoreExt: SemaphoreBackend {
         holding::pin(self, slot)
     }
 
-    /// Begins a transaction that holds a slot, runs `work` in it, and commits. Returns `None`, without running `work`, when
+    /// Begins a transaction that holds a slot, runs `f` in it, and commits. Returns `None`, without running `f`, when
     /// no slot is free.
     ///
-    /// The slot has no lease. It is released when the transaction ends: by COMMIT, by ROLLBACK (also when `work` fails or
+    /// The slot has no lease. It is released when the transaction ends: by COMMIT, by ROLLBACK (also when `f` fails or
     /// panics), or when the connection is lost. For longer work, which holds a leased slot, use `SlotRenewer::try_run`.
     ///
     /// The slot excludes others only while the transaction runs. It does not make a job run once: a server whose timer fires
@@ -337,7 +337,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///
     /// # Errors
     ///
-    /// The errors of `work`; those of COMMIT, as in [`with_object_lock`](crate::ObjectLockExt::with_object_lock); those
+    /// The errors of `f`; those of COMMIT, as in [`with_object_lock`](crate::ObjectLockExt::with_object_lock); those
     /// of [`try_acquire_slot`](Self::try_acquire_slot), except [`Error::InvalidLease`]; [`Error::SeveralWriters`].
     ///
     /// ```
@@ -355,15 +355,15 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// # Ok(()) }
     /// ```
     #[doc(alias("try_with_permit", "try_acquire"))]
-    fn try_with_slot<T, E, F>(&mut self, semaphore: &Semaphore, work: F) -> Result<Option<T>, E>
+    fn try_with_slot<T, E, F>(&mut self, semaphore: &Semaphore, f: F) -> Result<Option<T>, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::try_with_slot(self, semaphore, work)
+        acquire::try_with_slot(self, semaphore, f)
     }
 
-    /// Begins a transaction that holds a slot, runs `work` in it, and commits, like [`try_with_slot`](Self::try_with_slot).
+    /// Begins a transaction that holds a slot, runs `f` in it, and commits, like [`try_with_slot`](Self::try_with_slot).
     /// Waits while no slot is free, in the same queue as [`acquire_slot`](Self::acquire_slot), and asks the database at least
     /// every 100 ms.
     ///
@@ -372,12 +372,12 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`], [`Error::InvalidWait`]; those of
     /// [`try_with_slot`](Self::try_with_slot).
     #[doc(alias("with_permit", "rate limit", "throttle", "concurrency limit"))]
-    fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, work: F) -> Result<T, E>
+    fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::with_slot(self, semaphore, wait, work)
+        acquire::with_slot(self, semaphore, wait, f)
     }
 
     /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::Error;
+use crate::error::human::counted;
 use crate::limits::MAX_PERMITS;
 use crate::name::{self, NameKind};
 
@@ -62,7 +63,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// A semaphore whose name is known at compile time.
+    /// Creates a semaphore whose name is known at compile time, for a constant.
     pub const fn from_static(name: &'static str, permits: u32) -> Self {
         Self {
             name: Cow::Borrowed(name),
@@ -70,7 +71,7 @@ impl Semaphore {
         }
     }
 
-    /// A semaphore with any other name, for example a `String` or an enum of the application.
+    /// Creates a semaphore with any other name, for example a `String` or an enum of the application.
     pub fn new(name: impl AsRef<str>, permits: u32) -> Self {
         Self {
             name: Cow::Owned(name.as_ref().to_owned()),
@@ -78,12 +79,12 @@ impl Semaphore {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The maximum number of concurrent holders.
+    /// Returns the maximum number of concurrent holders.
     pub fn permits(&self) -> u32 {
         self.permits
     }
@@ -120,6 +121,6 @@ impl AsRef<str> for Semaphore {
 
 impl fmt::Display for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} permits)", self.name, self.permits)
+        write!(f, "{} ({})", self.name, counted(self.permits, "permit"))
     }
 }

@@ -43,7 +43,7 @@ impl LeaseOptions {
     /// The longest lease: 36,525 days, about 100 years.
     pub const LONGEST: Duration = LONGEST_LEASE;
 
-    /// A lease that expires after `duration` unless it is renewed or released before.
+    /// Creates options of a lease that expires after `duration` unless it is renewed or released before.
     #[doc(alias("lockAtMostFor", "lock_at_most_for", "ttl"))]
     pub fn new(duration: Duration) -> Self {
         Self {

@@ -23,7 +23,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A slot that was acquired elsewhere, for example by another process.
+    /// Creates the value for a slot that was acquired elsewhere, for example by another process. Acquires nothing.
     ///
     /// The parts are checked when the slot is used. [`remaining`](Self::remaining) is zero until the slot is renewed.
     pub fn from_parts(semaphore: impl Into<String>, number: u32, token: Uuid, fence: i64) -> Self {
@@ -36,24 +36,24 @@ impl Slot {
         }
     }
 
-    /// The semaphore's name.
+    /// Returns the semaphore's name.
     pub fn semaphore(&self) -> &str {
         &self.semaphore
     }
 
-    /// The number of the slot, from 1 to the number of permits. No two unexpired leases have the same number; a holder that
+    /// Returns the number of the slot, from 1 to the number of permits. No two unexpired leases have the same number; a holder that
     /// has lost its slot may not know it.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The token that identifies this grant: a random UUID.
+    /// Returns the token that identifies this grant: a random UUID.
     #[doc(alias("owner", "uuid"))]
     pub fn token(&self) -> Uuid {
         self.token
     }
 
-    /// The fence of this grant: a number that grows from grant to grant.
+    /// Returns the fence of this grant (a fencing token): a number that grows from grant to grant.
     ///
     /// A process that was paused beyond its lease does not notice that the lease has expired, and may still write. Send the
     /// fence with each write to an external resource, and have that resource refuse a fence smaller than the largest that it
@@ -78,7 +78,7 @@ impl Slot {
         self.fence
     }
 
-    /// The minimum time that remains of the lease. Zero means that the lease may have expired.
+    /// Returns the minimum time that remains of the lease. Zero means that the lease may have expired.
     ///
     /// It is measured by the monotonic clock of this process, from the moment before the last statement that acquired
     /// or renewed the slot was sent.
@@ -103,7 +103,7 @@ pub enum LeaseState {
 }
 
 impl LeaseState {
-    /// Whether the lease had expired.
+    /// Returns whether the lease had expired.
     pub fn is_expired(self) -> bool {
         self == Self::Expired
     }

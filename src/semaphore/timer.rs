@@ -52,7 +52,7 @@ impl TimerJob {
     /// The shortest period: 100 ms.
     pub const SHORTEST_PERIOD: Duration = SHORTEST_PERIOD;
 
-    /// A job that is due every `period`, from 100 ms to 36,525 days; fractions of a microsecond are cut off.
+    /// Creates a job that is due every `period`, from 100 ms to 36,525 days; fractions of a microsecond are cut off.
     ///
     /// `name` is the name of a semaphore with one permit, whose slot the running node holds. Use it for nothing else.
     pub fn new(name: impl AsRef<str>, period: Duration) -> Self {
@@ -63,7 +63,7 @@ impl TimerJob {
         }
     }
 
-    /// Makes the job due so much later than at the multiples of its period. The default is zero.
+    /// Sets how much later than at the multiples of its period the job is due. The default is zero.
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset = offset;
         self

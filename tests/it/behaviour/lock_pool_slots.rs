@@ -186,7 +186,7 @@ pub(crate) fn stopped_slot_waiter_does_not_run<B: Backend>() {
     // The slot is still held.
     let error = result_of(&waiter).expect_err("stopped");
     assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
-    assert!(error.to_string().contains("one (1 permits)"), "{error}");
+    assert!(error.to_string().contains("one (1 permit)"), "{error}");
     await_waiters(&locks, 4);
     shutdown.stop();
     for other in others {

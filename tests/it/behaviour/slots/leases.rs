@@ -273,7 +273,7 @@ pub(crate) fn waiter_gets_the_slot_when_it_is_released<B: Backend>() {
         .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(asked))
         .expect_err("held");
     assert!(error.is_timeout(), "{error:?}");
-    assert!(error.to_string().contains("one (1 permits)"), "{error}");
+    assert!(error.to_string().contains("one (1 permit)"), "{error}");
     assert!(started.elapsed() >= asked);
     let error = conn
         .acquire_slot(&single_slot(), one_hour(), Wait::AtMost(Wait::LONGEST * 2))
