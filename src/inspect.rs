@@ -138,7 +138,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// reached, call it again with [`ListOptions::after`] for the remaining semaphores, and
     /// [`held_slots`](crate::SemaphoreExt::held_slots) for the last one listed.
     ///
-    /// It reads the slots of the selected semaphores in the order of the result, also those that nobody holds, until the
+    /// It reads the slots of the selected semaphores in the order of the result, also free ones, until the
     /// limit is reached. If fewer slots are held, it reads all of them. In a table with many slots select some semaphores by
     /// a filter, and remove unused slots by [`purge_slots`](crate::SemaphoreExt::purge_slots).
     ///

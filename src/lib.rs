@@ -14,7 +14,7 @@
 //! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer` (feature `r2d2`); with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
-//! | see who holds and waits for what: a page for operators | [`InspectExt`] |
+//! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
 //! | a transaction that deadlocks or fails to serialize | [`run_transaction`] with a [`RetryPolicy`] |
 //!
 //! The [guide] has a chapter for each, and says when to use something else. [Guarantees] lists what each engine promises.
@@ -132,7 +132,7 @@
 //!   closure.
 //! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
 //! - [`operation::events`]: what the crate records by `tracing`, for logs and metrics.
-//! - [`migrate`], [`migrations`]: the tables. [`operation::rights`]: the GRANTs that an application's user needs.
+//! - [`migrate`], [`migrations`]: the tables. [`operation::privileges`]: the GRANTs that an application's user needs.
 //! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
 //!   pooler. [`assume_single_writer`]: for a cluster with several writable nodes of which the application uses one.
 //! - [`prelude`]: what an application imports. [`chrono`] and [`uuid`] are re-exported: their types stand in signatures.

@@ -50,8 +50,8 @@ mod slots;
 /// released slot is left to other processes for up to 100 ms. A slot that is released by another process is acquired up to
 /// 100 ms later.
 ///
-/// Requests that find nobody waiting ask at once. Of one semaphore, as many of them ask at the same time as it has permits,
-/// and at most half as many as the pool has connections. While an attempt takes longer than a second, the next waiter makes
+/// A request that finds no other waiter asks at once. At most as many of these ask at the same time as the semaphore has
+/// permits, and at most half as many as the pool has connections. While an attempt takes longer than a second, the next waiter makes
 /// one too.
 ///
 /// On SQLite any other writer counts as a holder of all slots. A slot waiter is not woken when an object lock is released.

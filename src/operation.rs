@@ -150,8 +150,8 @@ pub mod sqlite {}
 
 pub mod events;
 
-#[doc = include_str!("../docs/rights.md")]
-pub mod rights {}
+#[doc = include_str!("../docs/privileges.md")]
+pub mod privileges {}
 
 // Its example compiles with these features only; errors link to it.
 #[cfg_attr(

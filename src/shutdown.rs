@@ -25,7 +25,7 @@ use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken}
 /// let shutdown = Shutdown::new();
 /// let renewer = shutdown.add_renewer(&SlotRenewer::new(renewer_pool));
 /// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
-/// // The application uses `renewer` and `locks`, and gives `shutdown.stop_token()` to `run_as_leader` and its like.
+/// // The application uses `renewer` and `locks`, and passes `shutdown.stop_token()` to `run_as_leader` and `run_on_timer`.
 /// # drop((renewer, locks));
 ///
 /// // On SIGTERM:

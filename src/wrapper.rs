@@ -29,8 +29,8 @@ mod delegate;
 /// methods of this crate nest in each other. For a wrapper that counts by itself, each method that needs the count fails
 /// with [`Error::SeparateTransactionState`](crate::Error::SeparateTransactionState), before it sends anything.
 ///
-/// For a pool, let `R2D2Connection::is_broken` return what the inner connection returns. The default, `false`, hands out
-/// connections again whose transaction could not be rolled back.
+/// For a pool, let `R2D2Connection::is_broken` return what the inner connection returns. The default, `false`, lets
+/// the pool reuse connections whose transaction could not be rolled back.
 ///
 /// # An enum of connections
 ///

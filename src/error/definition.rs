@@ -137,9 +137,9 @@ pub enum Error {
     },
 
     /// The database user lacks a privilege on a table or function of this crate. See
-    /// [Rights](crate::operation::rights).
+    /// [Privileges](crate::operation::privileges).
     #[error(
-        "the database user lacks a privilege on {object}; diesel-locks needs {privileges} on it: see \"Rights that \
+        "the database user lacks a privilege on {object}; diesel-locks needs {privileges} on it: see \"Privileges that \
          an application needs\" in its documentation"
     )]
     InsufficientPrivilege {

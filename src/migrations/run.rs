@@ -15,7 +15,7 @@ use crate::{Error, transaction::depth};
 /// An application that runs migrations of its own can run these with them: see [`migrations`](crate::migrations).
 ///
 /// The user needs the privilege to create tables and, on PostgreSQL, functions. An application that connects as another
-/// user needs the privileges listed in [Rights](crate::operation::rights).
+/// user needs the privileges listed in [Privileges](crate::operation::privileges).
 ///
 /// # Errors
 ///

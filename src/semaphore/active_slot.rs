@@ -42,7 +42,7 @@ impl ActiveSlot {
         Self { guard, stop }
     }
 
-    /// Returns whether the closure is to go on: the slot is held, and no stop was requested. Reads the clock, not the
+    /// Returns whether the closure is to continue: the slot is held, and no stop was requested. Reads the clock, not the
     /// database. Once false, it stays false.
     pub fn is_active(&self) -> bool {
         !self.stop.is_stopped() && self.guard.is_held()
@@ -66,13 +66,13 @@ impl ActiveSlot {
     }
 
     /// Returns a token that is stopped when the slot is lost or a stop is requested: for waits that the closure begins,
-    /// such as [`LockPool::stopped_by`](crate::LockPool::stopped_by). To stop it ends these waits and
-    /// [`is_active`](Self::is_active), and does not release the slot.
+    /// such as [`LockPool::stopped_by`](crate::LockPool::stopped_by). Stopping it ends these waits, and
+    /// [`is_active`](Self::is_active) returns false. It does not release the slot.
     pub fn stop_token(&self) -> &StopToken {
         &self.stop
     }
 
-    /// Returns the guard of the slot. Its [`is_held`](SlotGuard::is_held) does not tell of a requested stop.
+    /// Returns the guard of the slot. Its [`is_held`](SlotGuard::is_held) does not show a requested stop.
     pub fn guard(&self) -> &SlotGuard {
         &self.guard
     }

@@ -25,7 +25,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// | `f` returns `Ok` while it is still the leader | it resigns: it stands for election again after one poll interval, so that another node may be elected |
     /// | the slot is lost | `is_active` returns false, and `f` must return: nothing interrupts it. Then this node stands for election again |
     /// | `f` returns an error | the slot is released, and the error returned |
-    /// | `f` panics | the slot is released, and the panic goes on to the caller |
+    /// | `f` panics | the slot is released, and the panic continues in the caller |
     /// | an error of the database or the pool while it waits | it is logged by `tracing`, and retried after a pause of 0.1 s, which grows to 10 s |
     /// | an error that no retry can mend: invalid arguments, missing tables or privileges | it is returned |
     /// | `stop` is stopped | a wait ends at once, or after the attempt that is running; when `f` has returned, the slot is released and the method returns `Ok` |

@@ -186,7 +186,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// Acquires a slot, calls `f`, and releases the slot when `f` returns or panics. Returns `None`, and does not call `f`,
     /// when all slots are held. Does not wait for a slot; to wait, call [`acquire`](Self::acquire).
     ///
-    /// The slot is renewed while `f` runs. If the lease is lost meanwhile, `f` goes on, and the method returns what `f`
+    /// The slot is renewed while `f` runs. If the lease is lost meanwhile, `f` continues, and the method returns what `f`
     /// returns: check [`is_held`](SlotGuard::is_held) at each step, and return an error from `f` to report the loss. A
     /// release that fails is logged by `tracing`; it is retried in the background until the lease ends.
     ///

@@ -170,7 +170,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// | the database's clock jumps back | nodes that have run or seen the last tick wait until the clock has passed it; a node that starts meanwhile may repeat ticks, if the last job ended after its tick and the jump is longer than that delay |
     /// | an error of the database between the grant of a tick and the call of `f` | the tick is skipped |
     /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again |
-    /// | `f` returns an error, or panics | the slot is released, and the error or panic goes on to the caller: this node runs no further tick. The tick is not repeated |
+    /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
     /// | an error of the database while it waits | as in [`run_as_leader`](Self::run_as_leader) |
     ///
     /// Between two ticks a node sends one query a minute. While another node runs a tick for longer than a period, it asks

@@ -1,4 +1,4 @@
-//! The core of the suite as users who have the privileges of `docs/rights.md` and no others, and what each privilege
+//! The core of the suite as users who have the privileges of `docs/privileges.md` and no others, and what each privilege
 //! is needed for.
 //!
 //! Left out is what the owner of the tables does: migrate, revert, and ask an empty database.

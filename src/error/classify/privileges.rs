@@ -1,4 +1,4 @@
-//! What the user of an application needs, as in `docs/rights.md`.
+//! What the user of an application needs, as in `docs/privileges.md`.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql")),

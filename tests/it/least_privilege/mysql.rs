@@ -11,7 +11,7 @@ use crate::support::Backend;
 use crate::support::privileges::{ApplicationUser, User, documented_grants};
 use crate::support::threads::{Holder, LONG};
 
-/// Who change rights at the same time: the more, the longer a statement has to wait for them.
+/// Sessions that change privileges at the same time: the more, the longer a statement waits for them.
 const CHANGERS: usize = 8;
 
 /// Users that come and go meanwhile, if they do so within [`A_WHILE`].
@@ -51,7 +51,7 @@ fn only_the_owner_migrates() {
     super::only_the_owner_migrates(|empty| User::with(empty, &[create]));
 }
 
-/// MySQL looks at a user's rights on tables with each statement, and waits while somebody changes any: the time of
+/// MySQL checks a user's privileges on tables in each statement, and waits while a session changes any: the time of
 /// a statement may be up then already, with errors of their own. Whether that is met is chance; how long a wait may
 /// last is not.
 #[test]

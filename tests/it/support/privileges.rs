@@ -1,4 +1,4 @@
-//! Users with the privileges of `docs/rights.md` and no others.
+//! Users with the privileges of `docs/privileges.md` and no others.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -9,7 +9,7 @@ use super::mysql::Mysql;
 use super::postgres::Postgres;
 use super::wrapped_backend::{WrappedBackend, Wrapper};
 
-const DOCUMENT: &str = include_str!("../../../docs/rights.md");
+const DOCUMENT: &str = include_str!("../../../docs/privileges.md");
 
 /// What has to be right for a user to be made and to come in; no secret.
 const PASSWORD: &str = "Application-1";
