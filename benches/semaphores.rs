@@ -17,6 +17,8 @@ mod growth;
 mod guards;
 #[path = "semaphores/many_permits.rs"]
 mod many_permits;
+#[path = "report/comparison.rs"]
+mod comparison;
 #[path = "report/options.rs"]
 mod common_options;
 #[path = "semaphores/options.rs"]

@@ -10,6 +10,8 @@
 
 #[path = "sequences/designs.rs"]
 mod designs;
+#[path = "report/comparison.rs"]
+mod comparison;
 #[path = "report/options.rs"]
 mod common_options;
 #[path = "sequences/options.rs"]

@@ -184,6 +184,7 @@ mod activity;
 mod backoff;
 mod engine;
 pub mod error;
+mod events;
 mod inspect;
 pub mod limits;
 #[cfg(feature = "r2d2")]

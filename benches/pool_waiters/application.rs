@@ -86,6 +86,21 @@ impl<C: PooledEngine> Database<C> {
     pub(crate) fn connect(&self) -> Result<C> {
         C::connect_to(&self.database)
     }
+
+    /// Calls `f` with a new pool. Also returns what the server has counted meanwhile, if it counts.
+    pub(crate) fn with_pool<T>(
+        &mut self,
+        size: u32,
+        f: impl FnOnce(&Self, &Pool<ConnectionManager<C>>) -> Result<T>,
+    ) -> Result<(T, Option<i64>)> {
+        let before = self.conn.counted()?;
+        let pool = pool::<C>(&self.url()?, size)?;
+        let value = f(self, &pool)?;
+        drop(pool);
+        let after = self.conn.counted()?;
+        let counted = after.zip(before).map(|(after, before)| after - before);
+        Ok((value, counted))
+    }
 }
 
 /// A pool whose connections are open. It does not test them when they are borrowed.

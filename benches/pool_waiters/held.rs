@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use diesel_locks::prelude::*;
 use serde_json::{Value, json};
 
-use crate::application::{Database, ID, Kind, ONE, Seen, Way, pool, run};
+use crate::application::{Database, ID, Kind, ONE, Seen, Way, run};
 use crate::engine::PooledEngine;
 use crate::options::Options;
 use crate::times::cell;
@@ -70,29 +70,25 @@ fn one_round<C: PooledEngine>(
     threads: usize,
 ) -> Result<(Seen, Option<i64>)> {
     let round = options.round * 2;
-    let before = database.conn.counted()?;
-    let pool = pool::<C>(&database.url()?, options.pool)?;
-    let (start, started) = channel();
-    let mut conn = database.connect()?;
-    let holder = thread::spawn(move || {
-        let hold = |_: &mut C| {
-            let _ = start.send(());
-            sleep(round);
-            Ok::<_, diesel_locks::Error>(())
-        };
-        match kind {
-            Kind::ObjectLock => conn.with_object_lock(ID, hold),
-            Kind::Slot => conn.with_slot(&ONE, Wait::Forever, hold),
-        }
-    });
-    started.recv().context("the holder failed")?;
-    let seen = run(&pool, kind, way, threads, round)?;
-    holder.join().expect("the thread has not panicked")?;
-    drop(pool);
-    let after = database.conn.counted()?;
+    let (seen, counted) = database.with_pool(options.pool, |database, pool| {
+        let (start, started) = channel();
+        let mut conn = database.connect()?;
+        let holder = thread::spawn(move || {
+            let hold = |_: &mut C| {
+                let _ = start.send(());
+                sleep(round);
+                Ok::<_, diesel_locks::Error>(())
+            };
+            match kind {
+                Kind::ObjectLock => conn.with_object_lock(ID, hold),
+                Kind::Slot => conn.with_slot(&ONE, Wait::Forever, hold),
+            }
+        });
+        started.recv().context("the holder failed")?;
+        let seen = run(pool, kind, way, threads, round)?;
+        holder.join().expect("the thread has not panicked")?;
+        Ok(seen)
+    })?;
     let probes = i64::try_from(seen.probes.len())?;
-    let counted = after
-        .zip(before)
-        .map(|(after, before)| (after - before - probes).max(0));
-    Ok((seen, counted))
+    Ok((seen, counted.map(|counted| (counted - probes).max(0))))
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::application::{Database, Kind, Seen, Way, pool, run};
+use crate::application::{Database, Kind, Seen, Way, run};
 use crate::engine::PooledEngine;
 use crate::options::Options;
 use crate::times::{Times, cell};
@@ -50,8 +50,9 @@ pub(crate) fn measure<C: PooledEngine>(
             for round in 0..options.rounds {
                 for step in 0..Way::ALL.len() {
                     let place = (round + step) % Way::ALL.len();
-                    let (seen, counted) =
-                        one_round(database, options, kind, Way::ALL[place], threads)?;
+                    let (seen, counted) = database.with_pool(options.pool, |_, pool| {
+                        run(pool, kind, Way::ALL[place], threads, options.round)
+                    })?;
                     sums[place].add(seen, counted);
                 }
             }
@@ -91,23 +92,4 @@ pub(crate) fn measure<C: PooledEngine>(
     }
     println!();
     Ok(figures)
-}
-
-/// What the threads saw, and what the server counted.
-fn one_round<C: PooledEngine>(
-    database: &mut Database<C>,
-    options: &Options,
-    kind: Kind,
-    way: Way,
-    threads: usize,
-) -> Result<(Seen, Option<i64>)> {
-    let before = database.conn.counted()?;
-    let pool = pool::<C>(&database.url()?, options.pool)?;
-    let seen = run(&pool, kind, way, threads, options.round)?;
-    drop(pool);
-    let after = database.conn.counted()?;
-    Ok((
-        seen,
-        after.zip(before).map(|(after, before)| after - before),
-    ))
 }

@@ -6,6 +6,7 @@ use diesel_locks::{Error, Slot};
 use std::time::Duration;
 use uuid::Uuid;
 
+use crate::comparison::Compared;
 use crate::sql::{Baselines, Value, statements};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,17 +68,10 @@ enum Held {
     Counted,
 }
 
-impl Design {
-    pub(crate) const MANY_PERMITS: &[Self] = &[
-        Self::Tokens,
-        Self::Rows,
-        Self::Counter,
-        Self::TwoUpdates,
-        Self::Ours,
-    ];
-    pub(crate) const SINGLE_PERMIT: &[Self] = &[Self::Upsert, Self::TwoUpdates, Self::Ours];
+impl Compared for Design {
+    const OURS: Self = Self::Ours;
 
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Ours => "diesel-locks",
             Self::Tokens => "2015: parent row, tokens",
@@ -87,6 +81,17 @@ impl Design {
             Self::TwoUpdates => "two bare updates",
         }
     }
+}
+
+impl Design {
+    pub(crate) const MANY_PERMITS: &[Self] = &[
+        Self::Tokens,
+        Self::Rows,
+        Self::Counter,
+        Self::TwoUpdates,
+        Self::Ours,
+    ];
+    pub(crate) const SINGLE_PERMIT: &[Self] = &[Self::Upsert, Self::TwoUpdates, Self::Ours];
 
     /// The level at which a user of InnoDB would run it. Ours is for every level.
     pub(crate) fn wants_read_committed(self) -> bool {

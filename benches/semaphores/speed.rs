@@ -1,24 +1,20 @@
 //! Cycles of acquire and release per second, design by design.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::Result;
 use diesel_locks::prelude::*;
 use serde_json::json;
 
+use crate::comparison::{self, Compared, Enough, Row, heading};
 use crate::designs::Design;
 use crate::options::Options;
-use crate::samples::{Figure, Samples, figure, order};
+use crate::samples::Figure;
 use crate::sql::Baselines;
 use crate::support::connections::{Connections, Measured};
 use crate::support::engine_filter::Engine;
 use crate::tables;
 use crate::targets::{Findings, Limit, Target};
-
-/// Cycles of each design on each connection before the first round: statements are prepared, plans settled
-/// on.
-const WARM_UP: u32 = 30;
 
 /// What the connections compete for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +50,6 @@ impl Scenario {
     }
 }
 
-/// One design's rounds.
-struct Row {
-    design: Design,
-    /// Cycles per second of all connections together.
-    speeds: Samples,
-    refusals: u32,
-    deadlocks: u32,
-}
-
 pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
@@ -83,36 +70,16 @@ pub(crate) fn compare<C: Baselines>(
     tables::create_and_fill(&mut first, &names, scenario.permits())?;
     drop(first);
 
-    let mut rows: Vec<_> = scenario
-        .designs()
-        .iter()
-        .map(|&design| Row {
-            design,
-            speeds: Samples::default(),
-            refusals: 0,
-            deadlocks: 0,
-        })
-        .collect();
-    for row in &rows {
-        run(&mut conns, row.design, &semaphores, |done, _| {
-            done >= WARM_UP
-        })?;
-    }
-    for round in 0..options.rounds {
-        for index in order(rows.len(), round) {
-            let row = &mut rows[index];
-            let enough = |_, time| time >= options.round;
-            let (measured, refusals) = run(&mut conns, row.design, &semaphores, enough)?;
-            let seconds = measured.time.as_secs_f64() / f64::from(connections);
-            let granted = measured.cycles - refusals;
-            row.speeds.push(f64::from(granted) / seconds);
-            row.refusals += refusals;
-            row.deadlocks += measured.deadlocks;
-        }
-    }
+    let (rounds, round) = (options.rounds, options.round);
+    let rows = comparison::measure(
+        scenario.designs(),
+        connections,
+        rounds,
+        round,
+        |design, enough| run(&mut conns, design, &semaphores, enough),
+    )?;
 
-    let several = if connections == 1 { "" } else { "s" };
-    let what = format!("{}, {connections} connection{several}", scenario.text());
+    let what = heading(scenario.text(), connections);
     print(&rows, &what);
     Ok(Findings {
         figures: vec![json!({
@@ -142,7 +109,7 @@ fn run<C: Baselines>(
     conns: &mut Connections<C>,
     design: Design,
     semaphores: &[Semaphore],
-    enough: impl Fn(u32, Duration) -> bool + Sync,
+    enough: Enough<'_>,
 ) -> Result<(Measured, u32)> {
     conns.measure(
         |_, _| true,
@@ -163,17 +130,16 @@ fn run<C: Baselines>(
     Ok((measured, refusals.into_inner()))
 }
 
-fn print(rows: &[Row], what: &str) {
+fn print(rows: &[Row<Design>], what: &str) {
     println!("{what}:\n");
     println!("| | cycles per second | diesel-locks / it | refusals | deadlocks |");
     println!("|---|---|---|---|---|");
-    let ours = speeds(rows, Design::Ours);
     for row in rows {
         println!(
             "| {} | {:.0} | {:.2} | {} | {} |",
             row.design.name(),
             row.speeds.median(),
-            ours.median() / row.speeds.median(),
+            comparison::ratio(rows, row),
             row.refusals,
             row.deadlocks
         );
@@ -182,7 +148,7 @@ fn print(rows: &[Row], what: &str) {
 }
 
 fn targets(
-    rows: &[Row],
+    rows: &[Row<Design>],
     what: &str,
     engine: Engine,
     scenario: Scenario,
@@ -199,17 +165,9 @@ fn targets(
         (_, Scenario::Hot, 32) => &[(Design::Tokens, 1.0)],
         _ => &[],
     };
-    let mut targets: Vec<_> = limits
-        .iter()
-        .map(|&(design, limit)| Target {
-            text: format!("{what}: cycles per second, ours / {}", design.name()),
-            ratio: figure(
-                [speeds(rows, Design::Ours), speeds(rows, design)],
-                |[ours, other]| ours.median() / other.median(),
-            ),
-            limit: Limit::AtLeast(limit),
-        })
-        .collect();
+    let mut targets = comparison::targets(rows, limits, |design| {
+        format!("{what}: cycles per second, ours / {design}")
+    });
     if connections <= scenario.permits() {
         let ours = rows.iter().find(|row| row.design == Design::Ours);
         let value = ours.map_or(0.0, |row| row.refusals.into());
@@ -224,9 +182,4 @@ fn targets(
         });
     }
     targets
-}
-
-fn speeds(rows: &[Row], design: Design) -> &Samples {
-    let row = rows.iter().find(|row| row.design == design);
-    &row.expect("measured").speeds
 }

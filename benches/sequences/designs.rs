@@ -3,6 +3,7 @@
 use diesel::QueryResult;
 use diesel_locks::prelude::*;
 
+use crate::comparison::Compared;
 use crate::sql::{Baselines, statements};
 use crate::support::engine_filter::Engine;
 
@@ -45,6 +46,21 @@ statements! {
     InsertOwnRow = "INSERT INTO pass_own_row VALUES ($1, $2)";
 }
 
+impl Compared for Design {
+    const OURS: Self = Self::Ours;
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "next_number",
+            Self::UpdateReturning => "UPDATE .. RETURNING",
+            Self::UpsertReturning => "INSERT .. ON CONFLICT .. RETURNING",
+            Self::ForUpdate => "SELECT FOR UPDATE, UPDATE",
+            Self::LastInsertId => "UPDATE, LAST_INSERT_ID()",
+            Self::OwnRow => "UPDATE of its own row",
+        }
+    }
+}
+
 impl Design {
     /// The baselines for one sequence.
     pub(crate) fn for_one_sequence(engine: Engine) -> &'static [Self] {
@@ -61,17 +77,6 @@ impl Design {
     }
 
     pub(crate) const MANY_SEQUENCES: &[Self] = &[Self::OwnRow, Self::Ours];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ours => "next_number",
-            Self::UpdateReturning => "UPDATE .. RETURNING",
-            Self::UpsertReturning => "INSERT .. ON CONFLICT .. RETURNING",
-            Self::ForUpdate => "SELECT FOR UPDATE, UPDATE",
-            Self::LastInsertId => "UPDATE, LAST_INSERT_ID()",
-            Self::OwnRow => "UPDATE of its own row",
-        }
-    }
 
     /// Its tables have names that end so.
     pub(crate) fn suffix(self) -> &'static str {

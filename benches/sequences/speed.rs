@@ -1,24 +1,19 @@
 //! Transactions per second, design by design.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::Result;
 use diesel_locks::prelude::*;
 use serde_json::json;
 
+use crate::comparison::{self, Compared, Enough, Row, heading};
 use crate::designs::Design;
 use crate::options::Options;
-use crate::samples::{Samples, figure, order};
 use crate::sql::Baselines;
 use crate::support::connections::{Connections, Measured};
 use crate::support::engine_filter::Engine;
 use crate::tables;
-use crate::targets::{Findings, Limit, Target};
-
-/// Transactions of each design on each connection before the first round: statements are prepared, plans
-/// settled on.
-const WARM_UP: u32 = 30;
+use crate::targets::{Findings, Target};
 
 /// How many sequences there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +42,6 @@ impl Scenario {
     }
 }
 
-/// One design's rounds.
-struct Row {
-    design: Design,
-    /// Transactions per second of all connections together.
-    speeds: Samples,
-    deadlocks: u32,
-}
-
 pub(crate) fn compare<C: Baselines>(
     options: &Options,
     version: &str,
@@ -70,32 +57,20 @@ pub(crate) fn compare<C: Baselines>(
     tables::create_and_fill(&mut conns.connect()?, designs, &sequences)?;
 
     let steps = AtomicU32::new(0);
-    let mut run = |design, enough: &(dyn Fn(u32, Duration) -> bool + Sync)| {
-        run(&mut conns, design, &sequences, &steps, connections, enough)
-    };
-    let mut rows: Vec<_> = designs
-        .iter()
-        .map(|&design| Row {
+    let (rounds, round) = (options.rounds, options.round);
+    let rows = comparison::measure(designs, connections, rounds, round, |design, enough| {
+        let measured = run(
+            &mut conns,
             design,
-            speeds: Samples::default(),
-            deadlocks: 0,
-        })
-        .collect();
-    for row in &rows {
-        run(row.design, &|done, _| done >= WARM_UP)?;
-    }
-    for round in 0..options.rounds {
-        for index in order(rows.len(), round) {
-            let row = &mut rows[index];
-            let measured = run(row.design, &|_, time| time >= options.round)?;
-            let seconds = measured.time.as_secs_f64() / f64::from(connections);
-            row.speeds.push(f64::from(measured.cycles) / seconds);
-            row.deadlocks += measured.deadlocks;
-        }
-    }
+            &sequences,
+            &steps,
+            connections,
+            enough,
+        )?;
+        Ok((measured, 0))
+    })?;
 
-    let several = if connections == 1 { "" } else { "s" };
-    let what = format!("{}, {connections} connection{several}", scenario.text());
+    let what = heading(scenario.text(), connections);
     print(&rows, &what);
     Ok(Findings {
         figures: vec![json!({
@@ -126,7 +101,7 @@ fn run<C: Baselines>(
     sequences: &[Sequence],
     steps: &AtomicU32,
     connections: u32,
-    enough: &(dyn Fn(u32, Duration) -> bool + Sync),
+    enough: Enough<'_>,
 ) -> Result<Measured> {
     conns.measure(enough, |conn, connection| {
         let step = steps.fetch_add(1, Ordering::Relaxed);
@@ -143,17 +118,16 @@ fn run<C: Baselines>(
     })
 }
 
-fn print(rows: &[Row], what: &str) {
+fn print(rows: &[Row<Design>], what: &str) {
     println!("{what}:\n");
     println!("| | transactions per second | next_number / it | deadlocks |");
     println!("|---|---|---|---|");
-    let ours = speeds(rows, Design::Ours);
     for row in rows {
         println!(
             "| {} | {:.0} | {:.2} | {} |",
             row.design.name(),
             row.speeds.median(),
-            ours.median() / row.speeds.median(),
+            comparison::ratio(rows, row),
             row.deadlocks
         );
     }
@@ -161,7 +135,7 @@ fn print(rows: &[Row], what: &str) {
 }
 
 fn targets(
-    rows: &[Row],
+    rows: &[Row<Design>],
     what: &str,
     engine: Engine,
     scenario: Scenario,
@@ -178,20 +152,7 @@ fn targets(
         (Engine::Sqlite, ..) => &[],
         (_, Scenario::Many, _) => &[(Design::OwnRow, 0.9)],
     };
-    limits
-        .iter()
-        .map(|&(design, limit)| Target {
-            text: format!("{what}: next_number / {}", design.name()),
-            ratio: figure(
-                [speeds(rows, Design::Ours), speeds(rows, design)],
-                |[ours, other]| ours.median() / other.median(),
-            ),
-            limit: Limit::AtLeast(limit),
-        })
-        .collect()
-}
-
-fn speeds(rows: &[Row], design: Design) -> &Samples {
-    let row = rows.iter().find(|row| row.design == design);
-    &row.expect("measured").speeds
+    comparison::targets(rows, limits, |design| {
+        format!("{what}: next_number / {design}")
+    })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
+use crate::events::micros;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 
@@ -70,8 +71,4 @@ pub(crate) fn record_released(request: &Request, held: Duration) {
         held_us = micros(held),
         "object lock released"
     );
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

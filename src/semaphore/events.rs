@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::events::micros;
 use crate::{Error, Semaphore, Slot};
 
 /// A request for a slot.
@@ -110,8 +111,4 @@ pub(super) fn record_lost(semaphore: &str, number: u32, held: Duration) {
         held_us = micros(held),
         "slot lost: its lease was not renewed in time, or it was released by force"
     );
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
