@@ -74,7 +74,7 @@ impl Subprocess {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
-    /// Tells it to go on, and returns what it says next.
+    /// Lets the process continue, and returns the next line that it writes.
     pub(crate) fn next_line(&mut self) -> String {
         use std::io::Write;
 

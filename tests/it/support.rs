@@ -10,6 +10,7 @@ pub(crate) mod postgres;
 pub(crate) mod privileges;
 pub(crate) mod property;
 pub(crate) mod proxy;
+pub(crate) mod runs;
 pub(crate) mod sqlite;
 pub(crate) mod stalling_proxy;
 pub(crate) mod tables;

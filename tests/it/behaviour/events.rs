@@ -1,4 +1,4 @@
-//! What `tracing` is told.
+//! Events that the crate records by `tracing`.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -155,7 +155,7 @@ pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
     assert_eq!(lines("outcome=\"released\""), 0, "{told}");
 }
 
-/// And not with the request: the wait is told by itself.
+/// And not at the request: the time of the wait has a field of its own.
 pub(crate) fn held_time_starts_at_the_grant<B: Backend>() {
     let database = Arc::new(B::new());
     Collector::global();

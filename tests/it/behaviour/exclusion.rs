@@ -12,7 +12,7 @@ use crate::support::threads::{Holder, begin, result_of, spawn};
 
 const ID: &str = "BondBO:DK0015966592";
 
-/// Somebody asks for the lock, is seen to wait, and gets it when `end` has ended the holder.
+/// A waiter acquires the lock when `end` has ended the holder, and not before.
 fn assert_handed_over<B: Backend>(database: &Arc<B>, end: impl FnOnce()) {
     let waiter = {
         let database = Arc::clone(database);

@@ -53,7 +53,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// MariaDB answers from what it read before, as long as somebody asks more often than every 0.1 s.
+/// MariaDB returns its former result as long as a session asks more often than every 0.1 s.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(150));
 }

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_millis(200);
 /// no end.
 const AMPLE: Duration = Duration::from_secs(1);
 
-/// How many go on beside the neighbour.
+/// How many sessions work beside the idle one.
 const OTHERS: usize = 50;
 
 /// A wait that ends without a result, in time.

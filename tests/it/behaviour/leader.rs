@@ -308,7 +308,7 @@ pub(crate) fn idle_standbys_send_few_statements<B: Backend>() {
     node.stop();
 }
 
-/// The same for a wait of a renewer, whose pauses grow.
+/// The pauses of a renewer's wait grow too.
 pub(crate) fn long_wait_of_a_renewer_sends_few_statements<B: Backend>() {
     let database = B::new();
     let ours = renewer::<B>(&database, 2);

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use diesel_locks::{Error, LockPool, SlotRenewer, StopToken};
 
 use super::slots::one_hour;
 use crate::support::Backend;
+use crate::support::runs::Runs;
 use crate::support::threads::{Holder, LONG, result_of, spawn};
 
 const ID: &str = "Account:4711";
@@ -23,26 +24,6 @@ pub(super) fn locks<B: Backend>(database: &B, connections: u32) -> LockPool<B::C
 
 fn request() -> LockRequest {
     LockRequest::new(ID).wait(Wait::AtMost(LONG))
-}
-
-/// Counts the closures that run, and fails if two run at the same time.
-#[derive(Default)]
-struct Runs {
-    running: AtomicBool,
-    ended: AtomicUsize,
-}
-
-impl Runs {
-    fn run(&self) {
-        assert!(!self.running.swap(true, Ordering::SeqCst), "two hold it");
-        std::thread::yield_now();
-        assert!(self.running.swap(false, Ordering::SeqCst));
-        self.ended.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn ended(&self) -> usize {
-        self.ended.load(Ordering::SeqCst)
-    }
 }
 
 /// A thread that waits for the lock, and runs.
@@ -71,7 +52,7 @@ pub(super) fn await_waiters<C: R2D2Connection + 'static>(locks: &LockPool<C>, co
 pub(crate) fn waiters_leave_connections_to_others<B: Backend>() {
     let database = Arc::new(B::new());
     let locks = locks(&*database, 2);
-    let runs = Arc::default();
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database, ID);
     let waiters = [(); 40].map(|()| wait_for_lock(&locks, request(), &runs));
     await_waiters(&locks, 40);
@@ -128,7 +109,7 @@ pub(crate) fn lock_pools_and_connections_exclude_each_other<B: Backend>() {
 pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
     let database = Arc::new(B::new());
     let locks = locks(&*database, 2);
-    let runs = Arc::default();
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database, ID);
     let shutdown = StopToken::new();
     let client = shutdown.child();
@@ -166,7 +147,7 @@ pub(crate) fn stopped_waiter_does_not_run<B: Backend>() {
 pub(crate) fn wait_for_a_connection_of_the_pool_ends<B: Backend>() {
     let database = B::new();
     let locks = locks(&database, 1);
-    let runs = Arc::default();
+    let runs = Runs::new(1);
     let borrowed = locks.pool().get().expect("a connection");
     let limit = Duration::from_millis(100);
     let limited = LockRequest::new(ID).wait(Wait::AtMost(limit));
@@ -188,7 +169,7 @@ pub(crate) fn wait_on_a_pool_ends_after_its_limit<B: Backend>() {
     let database = Arc::new(B::new());
     let pool = B::pool_with(&database.url(), 2, Duration::from_millis(300), |_| ());
     let locks = LockPool::new(pool);
-    let runs = Arc::default();
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database, ID);
     let requests = [
         (LockRequest::new(ID), 300),
@@ -222,7 +203,7 @@ pub(crate) fn wait_on_a_pool_ends_after_its_limit<B: Backend>() {
 pub(crate) fn error_and_panic_on_a_pool_roll_back_and_release<B: Backend>() {
     let database = Arc::new(B::new());
     let locks = locks(&*database, 2);
-    let runs = Arc::default();
+    let runs = Runs::new(1);
     let outcome = locks.with_object_lock(request(), |conn| {
         B::count_up(conn, 0);
         Err::<(), _>(diesel::result::Error::RollbackTransaction.into())

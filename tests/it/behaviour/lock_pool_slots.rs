@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use diesel_locks::{Error, LockPool, StopToken};
 use super::lock_pool::{await_waiters, locks};
 use super::slots::{one_hour, single_slot};
 use crate::support::Backend;
+use crate::support::runs::Runs;
 use crate::support::threads::{LONG, result_of, spawn};
 
 const WAIT: Wait = Wait::AtMost(LONG);
@@ -22,35 +22,6 @@ fn database<B: Backend>(semaphore: &Semaphore) -> Arc<B> {
     let mut conn = database.connect();
     conn.register_semaphores([semaphore]).expect("register");
     Arc::new(database)
-}
-
-/// Counts the closures that run, and fails if more run at the same time than there are permits.
-struct Runs {
-    permits: usize,
-    running: AtomicUsize,
-    ended: AtomicUsize,
-}
-
-impl Runs {
-    fn new(semaphore: &Semaphore) -> Arc<Self> {
-        Arc::new(Self {
-            permits: usize::try_from(semaphore.permits()).expect("few"),
-            running: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
-        })
-    }
-
-    fn run(&self) {
-        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(running <= self.permits, "{running} hold a slot");
-        std::thread::yield_now();
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        self.ended.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn ended(&self) -> usize {
-        self.ended.load(Ordering::SeqCst)
-    }
 }
 
 /// A thread that waits for a slot, and runs.
@@ -99,7 +70,7 @@ impl Holder {
 pub(crate) fn slot_waiters_leave_connections_to_others<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 2);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database);
     let waiters = [(); 40].map(|()| wait_for_slot(&locks, WAIT, &runs));
     await_waiters(&locks, 40);
@@ -120,7 +91,7 @@ pub(crate) fn lock_pools_and_connections_share_the_permits<B: Backend>() {
     let two = Semaphore::new("two", 2);
     let database = database::<B>(&two);
     let pools = [locks(&*database, 3), locks(&*database, 3)];
-    let runs = Runs::new(&two);
+    let runs = Runs::new(2);
     let mut threads = Vec::new();
     for pool in &pools {
         for _ in 0..5 {
@@ -170,7 +141,7 @@ pub(crate) fn lock_pools_and_connections_share_the_permits<B: Backend>() {
 pub(crate) fn stopped_slot_waiter_does_not_run<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 2);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database);
     let shutdown = StopToken::new();
     let client = shutdown.child();
@@ -208,7 +179,7 @@ pub(crate) fn stopped_slot_waiter_does_not_run<B: Backend>() {
 pub(crate) fn slot_wait_for_a_connection_of_the_pool_ends<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 1);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let borrowed = locks.pool().get().expect("a connection");
     let limit = Wait::AtMost(Duration::from_millis(100));
     let error = result_of(&wait_for_slot(&locks, limit, &runs)).expect_err("no connection");
@@ -227,7 +198,7 @@ pub(crate) fn slot_wait_for_a_connection_of_the_pool_ends<B: Backend>() {
 pub(crate) fn slot_wait_on_a_pool_ends_after_its_limit<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 2);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let holder = Holder::acquire(&database);
     for millis in [120, 0] {
         let limit = Duration::from_millis(millis);
@@ -259,7 +230,7 @@ pub(crate) fn slot_wait_on_a_pool_ends_after_its_limit<B: Backend>() {
 pub(crate) fn slot_on_a_pool_is_released_after_an_error_and_a_panic<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 2);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let outcome = locks.with_slot(&single_slot(), WAIT, |conn| {
         B::count_up(conn, 0);
         Err::<(), _>(diesel::result::Error::RollbackTransaction.into())
@@ -310,7 +281,7 @@ pub(crate) fn slot_in_a_test_transaction_is_a_savepoint<B: Backend>() {
 pub(crate) fn slot_waiter_on_a_pool_is_woken_by_a_leased_slot<B: Backend>() {
     let database = database::<B>(&single_slot());
     let locks = locks(&*database, 2);
-    let runs = Runs::new(&single_slot());
+    let runs = Runs::new(1);
     let mut conn = database.connect();
     let slot = conn
         .acquire_slot(&single_slot(), one_hour(), Wait::No)

@@ -26,7 +26,7 @@ mod system;
 use steps::{Shape, Step, Steps};
 use system::{Sessions, System};
 
-/// Sequences of up to so many steps, and of a quarter at least.
+/// The largest number of steps of a sequence; the smallest is a quarter of it.
 const STEPS: usize = 40;
 
 /// Sequences on a server.

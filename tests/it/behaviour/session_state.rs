@@ -223,7 +223,7 @@ struct Aim {
     stop: AtomicBool,
 }
 
-/// A connection that cancels statements with this text while they run: those that come after go on.
+/// A connection whose statements with this text are cancelled while they run. Later ones are not.
 fn aimed_at<B: Backend>(
     database: &B,
     aim: &Arc<Aim>,
@@ -257,7 +257,7 @@ fn aimed_at<B: Backend>(
     conn
 }
 
-/// Statements that have this text are ended by `KILL QUERY` or `pg_cancel_backend`, until so many were hit: the
+/// Cancels statements with this text by `KILL QUERY` or `pg_cancel_backend`, twenty times. The
 /// session is as before and holds nothing, or a pool discards the connection.
 pub(crate) fn cancelled_statement_leaves_no_session_state<B: Backend>(
     session: &str,

@@ -125,17 +125,18 @@ pub(crate) fn transaction_survives_a_timeout<B: Backend>() {
 
 /// Each holder soon releases the lock, and another acquires it: the limit applies to all of them together.
 pub(crate) fn timeout_holds_while_the_lock_changes_hands<B: Backend>() {
-    timeout_holds_through_a_stalled_connection::<B>(6, [20, 100], 3, GRACE);
+    timeout_holds_while_others_take_turns::<B>(6, [20, 100], 3, GRACE);
 }
 
 /// Each holder holds the lock for less than the shortest limit of a single wait, and a waiter that misses it often must
 /// still time out. Not through a pooler, where the waiters would wait for its sessions.
 pub(crate) fn timeout_holds_while_the_lock_changes_hands_quickly<B: Backend>() {
-    timeout_holds_through_a_stalled_connection::<B>(60, [5, 1], 10, GRACE * 2);
+    timeout_holds_while_others_take_turns::<B>(60, [5, 1], 10, GRACE * 2);
 }
 
-/// So many others hold the lock for so many milliseconds each; the other is how long is waited, so many times.
-fn timeout_holds_through_a_stalled_connection<B: Backend>(
+/// `others` sessions hold the lock in turn, for `millis[0]` each. Another session waits `waits` times with the limit
+/// `millis[1]`, which it exceeds by at most `grace`.
+fn timeout_holds_while_others_take_turns<B: Backend>(
     others: usize,
     millis: [u64; 2],
     waits: usize,

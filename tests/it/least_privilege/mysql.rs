@@ -19,7 +19,7 @@ const CHANGES: usize = 300;
 
 const A_WHILE: Duration = Duration::from_secs(10);
 
-/// Otherwise at least so many.
+/// The least number of changes otherwise.
 const FEWEST: usize = 20;
 
 /// At least.

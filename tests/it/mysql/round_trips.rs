@@ -53,7 +53,7 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     .expect("commit");
 }
 
-/// Round trips by which MySQL is asked whether a transaction of Diesel's is open; MariaDB tells it with the lock.
+/// Round trips that check on MySQL whether a transaction of Diesel's is open. MariaDB returns that with the lock.
 fn transaction_check_round_trips(conn: &mut MysqlConnection) -> u32 {
     if words(conn, "VERSION()").contains("MariaDB") {
         0

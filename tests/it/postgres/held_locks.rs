@@ -212,7 +212,7 @@ fn waiter_without_track_activities_is_shown() {
     result_of(&waiting).expect("the lock");
 }
 
-/// The server does not tell which transient locks a transaction holds.
+/// The server does not show which transient locks a transaction holds.
 #[test]
 fn transient_lock_beside_a_kept_one_is_shown_by_its_waiter() {
     let database = Arc::new(Postgres::new());

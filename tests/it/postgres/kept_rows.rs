@@ -24,7 +24,7 @@ fn kept_held(conn: &mut PgConnection) -> String {
     )
 }
 
-/// Returns when somebody waits for the lock of a kept row with that key.
+/// Returns when a session waits for the lock of a kept row with that key.
 fn await_waiting_for_key(conn: &mut PgConnection, key: u32) {
     let waiting = format!(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \

@@ -104,7 +104,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Ends all other sessions of this database; where there is no server, nothing.
     fn disconnect_sessions(&self) {}
 
-    /// Sessions of this database that wait for a lock; `None` where the engine can't tell.
+    /// Sessions of this database that wait for a lock; `None` where the engine does not show it.
     fn waiting(&self) -> Option<i64>;
 
     /// What the server shows of object locks.
@@ -143,7 +143,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// A connection whose transactions can't write.
     fn read_only_to(url: &str) -> Self::Conn;
 
-    /// Has the session's transactions go on seeing what they saw first, where they do not anyway.
+    /// Sets the session to REPEATABLE READ, where that is not the default.
     fn set_repeatable_read(conn: &mut Self::Conn) {
         let _ = conn;
     }
@@ -260,7 +260,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         Self::number(conn, &format!("SELECT {}", Self::NOW_US))
     }
 
-    /// Whether nobody holds the lock on `id`.
+    /// Whether the lock on `id` is free.
     fn is_free(&self, id: &str) -> bool {
         self.connect()
             .try_with_object_lock(id, |_| Ok::<_, diesel_locks::Error>(()))
@@ -295,7 +295,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
 /// What a server shows of object locks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockView {
-    /// Locks for which nobody waits.
+    /// Locks for which no session waits.
     pub(crate) without_waiters: bool,
     /// The ids of transient ones among them.
     pub(crate) transient_ids: bool,

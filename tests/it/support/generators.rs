@@ -10,7 +10,7 @@ use proptest::sample::{select, subsequence};
 /// The longest text, as the documentation has it.
 const LONGEST_TEXT: usize = 255;
 
-/// Pieces that somebody on the way to the disk might take for something else.
+/// Pieces of text that software on the way to the disk might interpret.
 const FRAGMENTS: [&str; 40] = [
     "a",
     "A",
@@ -109,7 +109,7 @@ pub(crate) fn expected_in_error(text: &str) -> Vec<String> {
     }
 }
 
-/// Other texts that can be used and that somebody might take for this one: by case, accents, Unicode's
+/// Other valid texts that software might confuse with this one: by case, accents, Unicode's
 /// normal forms, blanks at the ends, wildcards, escapes, a cut, or what a C library makes of a NUL.
 fn similar_texts(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();

@@ -304,7 +304,7 @@ impl Drop for Mysql {
         let dropped = MysqlConnection::establish(&self.server)
             .map_err(|error| error.to_string())
             .and_then(|mut admin| {
-                // A transaction that somebody has left open there is not waited for without end.
+                // Not longer for a transaction that a session has left open there.
                 let drop = format!("DROP DATABASE {}", self.name);
                 [DROP_IN_TIME, &drop]
                     .iter()

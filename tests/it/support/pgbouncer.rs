@@ -24,7 +24,7 @@ const LOG: &str = "log";
 const UNTIL_THE_TEST_ENDS: &str =
     "exec 3<&0; \"$@\" & pid=$!; { cat <&3 > /dev/null; kill -9 $pid 2> /dev/null; } & wait $pid";
 
-/// A PgBouncer of the test's own, with so many connections to the server.
+/// A PgBouncer of the test's own, with `POOL` connections to the server.
 pub(crate) struct PgBouncer<const POOL: u32> {
     process: Child,
     url: String,
@@ -127,7 +127,7 @@ fn free_port() -> u16 {
 fn start(directory: &Path, configuration: &str) -> Child {
     let path = directory.join("pgbouncer.ini");
     let mut file = File::create(&path).expect("a file");
-    // It may have a password in it. PgBouncer reads it before it becomes somebody else.
+    // It may contain a password. PgBouncer reads it before it changes to another user.
     file.set_permissions(Permissions::from_mode(0o600))
         .expect("its owner");
     file.write_all(configuration.as_bytes()).expect("write");

@@ -54,7 +54,7 @@ pub(crate) fn us(duration: Duration) -> i64 {
     i64::try_from(us).expect("within the limits")
 }
 
-/// Removes all rows. The fences go on.
+/// Removes all rows. The fences continue to grow.
 pub(crate) fn clear<B: Backend>(conn: &mut B::Conn) {
     for table in [
         "diesel_locks_objects",

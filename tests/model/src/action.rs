@@ -17,12 +17,12 @@ pub enum Action {
         /// Whether they do.
         ended_go_on: bool,
     },
-    /// Somebody makes the missing slots up to this number of permits.
+    /// A session creates the missing slots up to this number of permits.
     Add {
         /// The number.
         permits: usize,
     },
-    /// Somebody removes the last slot.
+    /// A session removes the last slot.
     Purge,
     /// The write that is late arrives.
     LateWrite,

@@ -56,7 +56,7 @@ fn holder_implies_row(state: &State) -> bool {
     })
 }
 
-/// One attempt from its first statement to its answer, while nobody else does anything.
+/// One attempt from its first statement to its answer, while no other process does anything.
 fn attempt_succeeds(mut database: Database, permits: usize, config: &Config) -> bool {
     if database.look(permits, config) == Look::Missing {
         database.add(permits, config);

@@ -19,7 +19,7 @@ pub enum Invariant {
     FencesGrow,
     /// No write of an earlier grant is taken after one of a later grant.
     NoStaleWrite,
-    /// An attempt that nobody disturbs is granted exactly when fewer slots are held than it has permits.
+    /// An attempt that no other process disturbs is granted exactly when fewer slots are held than it has permits.
     FreeSlotIsFound,
 }
 

@@ -1,4 +1,4 @@
-//! The slot protocol of diesel-locks as a model that is searched exhaustively: `docs/lease-model.md` tells what
+//! The slot protocol of diesel-locks as a model that is searched exhaustively: `docs/lease-model.md` says what
 //! it covers and what it does not.
 //!
 //! In the order of their imports: [`config`] (the size, the mutants), [`invariant`] (the names of the invariants),

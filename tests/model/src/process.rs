@@ -11,7 +11,7 @@ pub enum Since {
     /// Nothing of that kind.
     #[default]
     Nothing,
-    /// A lease that had ended was renewed: nobody else had got the slot.
+    /// An expired lease was renewed: no other process had been granted the slot.
     LateRenewal,
     /// A process with a larger number of permits was granted a slot.
     LargerNumber,
@@ -33,7 +33,7 @@ pub struct Slot {
 pub enum Renewal {
     /// None is under way.
     None,
-    /// Sent so many ticks ago.
+    /// Sent this many ticks ago.
     Sent(u8),
     /// Executed; what is left of the new lease if it is counted from before it was sent.
     Done(u8),

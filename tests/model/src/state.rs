@@ -43,7 +43,7 @@ pub struct State {
 }
 
 impl State {
-    /// No rows, nobody there.
+    /// No rows and no process.
     pub fn initial(config: &Config) -> Self {
         let mut processes = [Process::Absent; MOST_PROCESSES];
         processes[MOST_PROCESSES - config.processes..].fill(Process::Idle);
@@ -56,7 +56,7 @@ impl State {
         }
     }
 
-    /// The state that stands for all that go on in the same way, and which process is now where: fences and
+    /// The state that represents all equivalent ones, and the new place of each process: fences and
     /// tokens are only compared, so that their ranks will do; processes differ by nothing but their names.
     pub fn canonical(mut self, config: &Config) -> (Self, [usize; MOST_PROCESSES]) {
         if !config.writes {

@@ -72,7 +72,7 @@ fn a_clock_that_is_set_back_breaks_nothing() {
     }
 }
 
-/// "Two may hold one slot until the first looks: the fence tells them apart."
+/// Two processes may hold one slot until the first checks: their fences differ.
 #[test]
 fn a_clock_that_is_set_forward_leaves_it_to_the_fence() {
     for (config, size) in [Config::SLOTS, Config::WRITES].into_iter().zip(SET_FORWARD) {

@@ -18,7 +18,7 @@ const MOST_PERMITS: u32 = 100_000;
 /// More than that are not tried here; test `maximum_permits_are_all_granted` has the largest number.
 const MANY_PERMITS: u32 = 120;
 
-/// So many are granted and no more.
+/// As many slots are granted as there are permits, and no more.
 pub(crate) fn property_permits<B: Backend>() {
     let permits = prop_oneof![
         1..12_u32,

@@ -1,4 +1,4 @@
-//! For how long somebody waits.
+//! How long a request waits.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::property::{CASES, Sessions, check_property_on};
 
 const LONGEST: Duration = Duration::from_millis(2_147_483_647);
 
-/// Nobody has the time to wait longer in a test.
+/// Short, because a property is tested many times.
 const SHORT: Duration = Duration::from_millis(3);
 
 fn refuses<T: std::fmt::Debug>(result: Result<T, Error>, value: Duration) -> TestCaseResult {

@@ -30,7 +30,7 @@ struct Open {
     changes: Slots,
     /// Rows that it has changed, or holds as slots.
     locked: BTreeSet<Key>,
-    /// Rows that it has ensured, or counted: nobody else can change or take them, but they do not count as
+    /// Rows that it has ensured, or counted: no other session can change or claim them, but they do not count as
     /// held when the number of permits was lowered.
     shared: BTreeSet<Key>,
     /// The largest fence that it was given.
@@ -132,7 +132,7 @@ impl Model {
             .collect()
     }
 
-    /// The same in a way that nobody can share.
+    /// The rows that are locked exclusively.
     pub(super) fn locked_alone(&self) -> BTreeSet<Key> {
         let open = self.open.iter().flatten();
         open.flat_map(|open| open.locked.iter().cloned()).collect()
@@ -251,7 +251,7 @@ impl Model {
         *noted = fence;
     }
 
-    /// Removes what nobody holds, has locked or has registered, from the last one on; how many that were.
+    /// Removes free, unlocked, unregistered rows, from the last one down. Returns how many.
     pub(super) fn purge(&mut self, now_us: i64) -> usize {
         let locked = self.locked();
         let before = self.committed.len();

@@ -24,7 +24,7 @@ pub(super) struct Sessions<B: Backend>(Vec<B::Conn>);
 
 impl<B: Backend> Sessions<B> {
     pub(super) fn of(database: &B) -> Self {
-        // Nobody has to wait for anybody: a step that does is to fail, and soon.
+        // No step has to wait for another session: one that does fails soon.
         let patience = match B::ENGINE {
             "postgres" => "SET lock_timeout = '3s'",
             "mysql" => "SET SESSION innodb_lock_wait_timeout = 3",

@@ -1,4 +1,4 @@
-//! Never more than so many, never fewer.
+//! Never more holders than permits, and no refusal while a slot is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

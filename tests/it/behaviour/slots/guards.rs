@@ -164,7 +164,7 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
     assert!(started.elapsed() < LONG && !guard.is_held());
     drop(busy);
     let mut conn = pool.get().expect("free");
-    // Long enough for somebody who would go on renewing.
+    // Longer than the lease: a renewer that still renewed would prevent the grant.
     let waited = Wait::AtMost(LONG);
     let next = conn
         .acquire_slot(&single_slot(), one_hour(), waited)

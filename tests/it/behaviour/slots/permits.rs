@@ -29,7 +29,7 @@ pub(crate) fn more_permits_are_more_slots<B: Backend>() {
     assert!(is_full::<B>(&mut conn, &of(2)));
 }
 
-/// Nobody is thrown out, and nobody new comes in, until fewer than the new number are held.
+/// Holders keep their slots, and no slot is granted, until fewer than the new number are held.
 pub(crate) fn fewer_permits_revoke_no_slot<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();

@@ -67,7 +67,7 @@ pub(crate) fn stop_ends_the_wait_of_a_renewer_for_a_connection<B: Backend>() {
     drop(borrowed);
 }
 
-/// The slot comes free at the moment of the stop: either the caller gets a guard, or nobody holds it.
+/// The slot is released at the moment of the stop: either the caller gets a guard, or the slot is free.
 pub(crate) fn nothing_is_held_for_a_stopped_caller<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();

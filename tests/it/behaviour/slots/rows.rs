@@ -1,4 +1,4 @@
-//! Rows that come with the first use and go when nobody uses them.
+//! Rows that the first use creates, and that are purged when they are unused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

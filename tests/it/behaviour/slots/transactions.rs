@@ -21,7 +21,7 @@ pub(crate) fn acquisition_takes_effect_at_commit<B: Backend>() {
             let slot = acquire::<B>(conn, &two);
             assert!(other.held_slots(&two)?.is_empty(), "not yet");
             if !B::ONE_WRITER {
-                // Nobody waits: the other slot is free, this one is not.
+                // No session waits: the other slot is free, this one is not.
                 let free = acquire::<B>(&mut other, &two);
                 assert_ne!(free.number(), slot.number());
                 assert!(is_full::<B>(&mut other, &two));
