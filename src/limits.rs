@@ -45,6 +45,6 @@ pub(crate) const NAMED_IDS: usize = 10;
 /// The first number that a sequence can start at; the last is `i64::MAX`.
 pub(crate) const FIRST_NUMBER: i64 = 1;
 
-/// Up to so many slots are read one after the other; above that number the largest fence is found in an index, and waiters
-/// do not read who holds the slots.
+/// Up to this number slots are read one after the other. Above it the largest fence is found in an index, and waiters do
+/// not read who holds the slots.
 pub(crate) const FEW_SLOTS: i32 = 100;

@@ -65,7 +65,7 @@ impl<C: R2D2Connection + 'static> Connections<C> {
         }
     }
 
-    /// How many waiters for a semaphore of so many `permits` may make their first attempts at the same time: half of
+    /// How many waiters for a semaphore of `permits` permits may make their first attempts at the same time: half of
     /// the connections stay for others.
     pub(crate) fn max_concurrent(&self, permits: usize) -> usize {
         let half = usize::try_from(self.pool.max_size() / 2).unwrap_or(usize::MAX);

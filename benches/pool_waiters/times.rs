@@ -18,7 +18,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The time, in milliseconds, that so many percent of all do not exceed; `None` without any.
+    /// The time, in milliseconds, that this percentage of the samples does not exceed; `None` without samples.
     pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! The time that a lock adds to a transaction when nobody else wants it: each connection has its own id.
+//! The time that a lock adds to a transaction when no other connection requests it: each connection has its own id.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ pub(crate) enum Design {
     Counter,
     /// `ShedLock`'s upsert: one permit.
     Upsert,
-    /// Two updates and nothing else: no look at the number of permits, and a refusal that nobody confirms.
+    /// Two updates and nothing else: no check of the number of permits, and none of a refusal.
     /// The limit.
     TwoUpdates,
 }
@@ -108,7 +108,7 @@ impl Design {
         let Some(held) = self.acquire(conn, semaphore)? else {
             return Ok(false);
         };
-        // Who gives up here keeps the permit from others until the lease ends.
+        // Without a retry the permit would stay held until the lease ends.
         while let Err(error) = self.release(conn, semaphore, &held) {
             let error = Error::from(error);
             if !error.is_deadlock() {

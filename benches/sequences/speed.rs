@@ -106,7 +106,7 @@ fn run<C: Baselines>(
     conns.measure(enough, |conn, connection| {
         let step = steps.fetch_add(1, Ordering::Relaxed);
         let index = if design == Design::OwnRow {
-            // Each connection has rows of its own, so many that all together are as many as the sequences.
+            // Each connection has rows of its own; all together are as many as the sequences.
             let own = sequences.len() / connections as usize;
             connection * own + step as usize % own
         } else {

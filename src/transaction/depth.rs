@@ -54,7 +54,7 @@ where
     })
 }
 
-/// Tells Diesel that no transaction is open, after a statement of this crate has ended it.
+/// Sets Diesel's count of open transactions to zero, after a statement of this crate has ended it.
 #[allow(dead_code, reason = "not without an engine")]
 pub(crate) fn mark_closed<C: TransactionBackend>(conn: &mut C) {
     *C::status(conn) = TransactionManagerStatus::default();

@@ -147,7 +147,7 @@ impl CleanupProcess {
         loop {
             interrupt::check()?;
             let answer = attempt();
-            // Looked at after the answer, which may be that of somebody else who was quicker to take the port.
+            // After the answer, which may be that of another process that has taken the port.
             if let Ok(Some(status)) = self.servers[server].try_wait() {
                 bail!("it has ended by itself ({status})");
             }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::cargo::{Workspace, cargo};
 use crate::{path_lookup, run};
 
-/// The variable that tells the tests where it is.
+/// The variable from which the tests get its path.
 pub(crate) const VARIABLE: &str = "DIESEL_CLI";
 /// The versions whose output is that of the Diesel that is used here.
 const VERSION: &str = "2.3";

@@ -73,7 +73,7 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Whether this process was started by `nohup`, and is to go on without a terminal.
+/// Whether this process was started by `nohup`, and is to continue without a terminal.
 fn hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

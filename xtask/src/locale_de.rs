@@ -27,7 +27,7 @@ pub(crate) fn create_locale(directory: &Path) -> Result<()> {
     std::fs::create_dir(directory)?;
     let localedef = path_lookup::find("localedef").context("there is no localedef")?;
     let made = directory.join(LOCALE);
-    // Its exit code tells of mere warnings too.
+    // Its exit code is that of an error for warnings too.
     let (_, _, errors) = run::capture(
         Command::new(localedef)
             .args(["-i", "de_DE", "-f", "UTF-8"])

@@ -88,7 +88,7 @@ pub(crate) fn start_program(
         // A second port, and a directory that Debian's packages make and Debian's own server uses.
         command.args(["--mysqlx=OFF", "--secure-file-priv=NULL"]);
     }
-    // Nobody will miss the data, so it need not take its time to write them.
+    // The data need not survive a crash, so writes need not reach the disk.
     command.args(settings(role.durable(run_dir)));
     command.args(
         role.connections()

@@ -144,7 +144,7 @@ pub(crate) fn external(url: &str, variable: &str) -> Result<Server> {
         database_url::connect(&address)
             .with_context(|| format!("the server of {variable} does not answer"))?;
     }
-    // It tells its version after a login only, which psql knows all about; the tests will see for themselves.
+    // The server sends its version after a login only, so psql asks for it. Without psql the version is not shown.
     let version = path_lookup::find("psql").and_then(|psql| version(&psql, url).ok());
     Ok(Server {
         title: format!(

@@ -117,7 +117,7 @@ pub(crate) fn account(names: &[&str]) -> Result<Option<User>> {
     })
 }
 
-/// A port of 127.0.0.1 that nobody listens on at the moment.
+/// A port of 127.0.0.1 on which no process listens at the moment.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(net::TcpListener::bind(("127.0.0.1", 0))?
         .local_addr()?

@@ -13,10 +13,10 @@ use crate::server::Server;
 use crate::server_role::ServerRole;
 use crate::{docker, mysql, postgres};
 
-/// The variable that tells the tests that PostgreSQL may not know German.
+/// The variable with which the tests accept that PostgreSQL has no German messages.
 const WITHOUT_LOCALES: &str = "DIESEL_LOCKS_TEST_WITHOUT_LOCALES";
 
-/// The variable that tells the tests that there is no server to be killed.
+/// The variable with which the tests kill no server.
 const WITHOUT_CRASHES: &str = "DIESEL_LOCKS_TEST_WITHOUT_CRASHES";
 
 /// The servers of a run; dropping it stops them.
@@ -108,7 +108,7 @@ impl Servers {
         self.postgres.iter().chain(&self.mysql)
     }
 
-    /// Tells the command which servers to use; `mysql` is the number of the one of that kind.
+    /// Sets the variables with the servers for the command; `mysql` is the number of the server of that kind.
     pub(crate) fn set_variables(&self, command: &mut Command, mysql: usize) {
         if let Some(server) = &self.postgres {
             command.env(POSTGRES_URL, &server.url);

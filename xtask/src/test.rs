@@ -21,7 +21,7 @@ const PROGRAM_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,i
     lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
     row-locking-matrix/postgres,row-locking-matrix/mysql,timeline/postgres,timeline/mysql,\
     web/postgres,web/mysql";
-/// The test that tells whether the client library of MySQL is one that Diesel can use.
+/// The test that fails if Diesel can't use the client library of MySQL.
 const CLIENT_LIBRARY_TEST: &str = "client_library::client_library_hands_out_texts";
 /// Options of test programs that take a value in the next argument, which is then not a test's name.
 const OPTIONS_WITH_VALUE: [&str; 8] = [
@@ -225,7 +225,7 @@ fn used(arguments: &ServerArguments, servers: &Servers, mysql: usize) -> String 
     names.join(", ")
 }
 
-/// SQLite is compiled into the tests; the crate's version tells which one.
+/// SQLite is compiled into the tests; the crate's version determines which one.
 fn sqlite() -> String {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
     let mut lines = lock

@@ -139,7 +139,7 @@ pub fn read_job<J: DeserializeOwned>() -> Result<J> {
     serde_json::from_str(&line).context("the program itself starts this process")
 }
 
-/// In a child: writes a report. Requests the end of this process if nobody reads it.
+/// In a child: writes a report. Requests the end of this process if no process reads it.
 pub fn report<R: Serialize>(report: &R) {
     let written = serde_json::to_string(report)
         .map_err(io::Error::from)

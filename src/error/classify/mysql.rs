@@ -28,7 +28,7 @@ pub(crate) fn class_of_errno(number: i64, message: &str) -> ErrorClass {
         // NOWAIT on MySQL.
         3572 => ErrorClass::LockNotAvailable,
         // max_execution_time on MySQL, max_statement_time on MariaDB.
-        // And on MySQL when the time was up while somebody changed users or privileges.
+        // 3547 on MySQL: the time was up while another session changed users or privileges.
         3024 | 1969 | 3547 => ErrorClass::StatementTimeout,
         // A READ ONLY transaction; a server with read_only; InnoDB in read-only mode.
         1792 | 1290 | 1836 => ErrorClass::ReadOnly,

@@ -24,12 +24,12 @@ const AMPLE: Duration = Duration::from_secs(1);
 /// How many sessions work beside the idle one.
 const OTHERS: usize = 50;
 
-/// A wait that ends without a result, in time.
-fn timeout_holds_through_a_stalled_connection<T: std::fmt::Debug>(
+/// Asserts that the wait ends with a time-out, at its limit.
+fn assert_times_out<T: std::fmt::Debug>(
     wait: impl FnOnce(Wait) -> Result<T, Error>,
 ) {
     let started = Instant::now();
-    let error = wait(Wait::AtMost(LIMIT)).expect_err("the neighbour sleeps");
+    let error = wait(Wait::AtMost(LIMIT)).expect_err("the holder sleeps");
     let took = started.elapsed();
     assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
     assert!(took >= LIMIT, "{took:?} is too early");
@@ -39,10 +39,10 @@ fn timeout_holds_through_a_stalled_connection<T: std::fmt::Debug>(
 fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = |wait| LockRequest::new(id).wait(wait).retention(retention);
-        timeout_holds_through_a_stalled_connection(|wait| {
+        assert_times_out(|wait| {
             conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(()))
         });
-        timeout_holds_through_a_stalled_connection(|wait| {
+        assert_times_out(|wait| {
             B::in_transaction(conn, |conn| conn.lock_object(lock(wait)))
         });
     }
@@ -91,7 +91,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
     for retention in [Retention::Transient, Retention::Kept] {
         let (wake, sleeps) = sleeper(&database, retention, &theirs);
         lock_ends_in_time::<B>(&mut conn, "theirs");
-        timeout_holds_through_a_stalled_connection(|wait| {
+        assert_times_out(|wait| {
             conn.with_slot(&single_slot(), wait, |_| Ok::<_, Error>(()))
         });
         if B::ONE_WRITER {
@@ -103,7 +103,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
             let name = ours.clone();
             // On a thread, because a session that waits for the idle one would otherwise block this test.
             let resume = spawn(move || {
-                timeout_holds_through_a_stalled_connection(|wait| {
+                assert_times_out(|wait| {
                     conn.acquire_slot(&single_slot(), one_hour(), wait)
                 });
                 for n in 0..OTHERS {
@@ -139,8 +139,8 @@ pub(crate) fn holder_of_all_slots_does_not_block_other_semaphores<B: Backend>() 
     let four = Semaphore::new("four", 4);
     let mut similar = database.connect();
     let slots: Vec<Slot> = (0..4).map(|_| acquire::<B>(&mut similar, &four)).collect();
-    timeout_holds_through_a_stalled_connection(|wait| conn.acquire_slot(&four, one_hour(), wait));
-    timeout_holds_through_a_stalled_connection(|wait| {
+    assert_times_out(|wait| conn.acquire_slot(&four, one_hour(), wait));
+    assert_times_out(|wait| {
         conn.with_slot(&four, wait, |_| Ok::<_, Error>(()))
     });
     for n in 0..OTHERS {

@@ -201,7 +201,7 @@ fn watch(
     thread::scope(|scope| {
         let (over, is_over) = channel();
         scope.spawn(move || {
-            // Nobody listens any more when a worker has failed.
+            // The receiver is gone when a worker has failed.
             let _ = over.send(nemesis::inject_faults(context, kinds, seed));
         });
         let check = || {

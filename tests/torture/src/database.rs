@@ -95,7 +95,7 @@ impl Database {
         place.to_socket_addrs()?.next().map(Some).context(place)
     }
 
-    /// The URL by way of somebody at this port.
+    /// The URL by way of a proxy at this port.
     pub(crate) fn url_by_way_of(&self, port: u16) -> Result<String> {
         let place = self.place().context("a URL with a host")?;
         Ok(self.url.replacen(place, &format!("127.0.0.1:{port}"), 1))

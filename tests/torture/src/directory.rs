@@ -14,7 +14,7 @@ pub(crate) enum Directory {
 }
 
 impl Directory {
-    /// One that does not exist yet, or one that is removed when nobody needs it any more.
+    /// The given directory, which must not exist yet, or a temporary one, which is removed at the end.
     pub(crate) fn create(given: Option<&Path>) -> Result<Self> {
         if let Some(path) = given {
             fs::create_dir(path).with_context(|| path.display().to_string())?;

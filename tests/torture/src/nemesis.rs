@@ -1,5 +1,5 @@
-//! What happens to the workers, their connections, the server and its clock: lanes that go on at the same time, each with
-//! one fault after the other.
+//! The faults of the workers, their connections, the server and its clock: lanes that run at the same time, each with one
+//! fault after the other.
 
 mod clock;
 mod hit;
@@ -19,7 +19,7 @@ use crate::run_context::RunContext;
 
 use rng::NemesisRng;
 
-/// Which faults go on at the same time as which.
+/// The faults of each lane. Those of different lanes run at the same time.
 const LANES: [&[FaultKind]; 5] = [
     &[FaultKind::Kill, FaultKind::Pause],
     &[

@@ -61,7 +61,7 @@ impl Proxy {
         });
     }
 
-    /// What is sent arrives so much later.
+    /// Delays what is sent.
     pub(crate) fn delay(&self, delay: Duration) {
         self.shared.delivery.set_delay(delay);
     }
@@ -185,7 +185,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn silence_acknowledges_nothing() {
         let (proxy, mut client) = client_of_an_echo();
-        // The system gives up on what is not acknowledged.
+        // The system closes the connection when nothing is acknowledged.
         let limit = Duration::from_millis(300);
         SockRef::from(&client)
             .set_tcp_user_timeout(Some(limit))

@@ -283,7 +283,7 @@ macro_rules! store {
     };
 }
 
-// The server gives up on a client that it does not hear of, and frees what that held:
+// The server ends the session of a silent client, and so releases what it held:
 // `idle_in_transaction_session_timeout` when it waits for the next statement, `tcp_*` when it waits for an
 // acknowledgement.
 store!(

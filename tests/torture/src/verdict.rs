@@ -17,7 +17,7 @@ use crate::sessions::Sessions;
 /// How long an operation may take. The longest of the limits that workers and servers have is 10 s, and an operation has
 /// several statements, some of which meet one of them each.
 pub(crate) const OPERATION_LIMIT: Duration = Duration::from_secs(60);
-/// How long leases may take to end when nobody is left to renew them, and sessions when nobody is left to use them: the
+/// How long leases may take to end when no worker renews them, and sessions when no worker uses them: the
 /// longest lease and as long as a clock that was set right again had been ahead; the server's limits on silent clients.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often is looked whether they have.
@@ -50,7 +50,7 @@ pub(crate) fn report(
     Ok(verdict.total() == 0)
 }
 
-/// What the database says when nobody holds anything any more, or when it is time that nobody did.
+/// The evidence in the database when nothing is held any more, or the time for that is up.
 fn evidence_at_rest(database: &Database) -> Result<Evidence> {
     let started = Instant::now();
     loop {

@@ -95,7 +95,7 @@ impl WorkerPool {
         self.signal(worker, Signal::CONT);
     }
 
-    /// An error when a process has ended that nobody has killed.
+    /// Fails when a process has ended that the nemesis has not killed.
     pub(crate) fn check(&self) -> Result<()> {
         let inner = &mut *self.lock();
         for worker in &mut inner.workers {
@@ -107,8 +107,8 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Tells all to stop, and waits. Those that do not within this time are killed, and are not among those that the
-    /// nemesis killed, which are returned: whatever they were at has not come back.
+    /// Requests all processes to stop, waits, and kills those that do not stop within this time. Returns those that the
+    /// nemesis has killed: their last operations have no outcome.
     pub(crate) fn stop(self, timeout: Duration) -> Result<BTreeSet<u32>> {
         let mut inner = self
             .inner
@@ -128,9 +128,9 @@ impl WorkerPool {
                 sleep(PAUSE);
             }
             let status = worker.child.wait()?;
-            let was_told = started.elapsed() <= timeout;
+            let was_in_time = started.elapsed() <= timeout;
             let was_killed = inner.killed.contains(&worker.job.process);
-            if was_told && !was_killed && !status.success() {
+            if was_in_time && !was_killed && !status.success() {
                 bail!("{worker} has ended by itself: {status}");
             }
         }

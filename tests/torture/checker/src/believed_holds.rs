@@ -17,7 +17,7 @@ use crate::run::Run;
 pub(crate) struct ClockJumps(Vec<(Moment, Moment)>);
 
 impl ClockJumps {
-    /// As the log tells, give or take the tolerance.
+    /// The jumps in the log, extended by the tolerance.
     pub(crate) fn of(run: &Run<'_>, tolerance: Duration) -> Self {
         let jumps = run.faults.iter().filter_map(|fault| fault.ahead);
         let tolerance = u64::try_from(tolerance.as_nanos()).unwrap_or(u64::MAX);

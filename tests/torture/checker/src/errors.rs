@@ -135,7 +135,7 @@ impl Expectations {
         let released = operation.released?;
         match released.release {
             Release::Failed { kind, text } => {
-                // It waits for nobody.
+                // A release waits for no session.
                 let explained =
                     *kind != ErrorKind::TimedOut && self.explains(operation, *kind, released.at);
                 (!explained).then(|| format!("when given back, {kind:?}: {text}"))

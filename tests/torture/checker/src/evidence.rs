@@ -139,7 +139,7 @@ pub struct Slot {
 pub struct Evidence {
     /// Counters.
     pub counters: Vec<Counter>,
-    /// Who changed which counter.
+    /// Which operation changed which counter.
     pub ledger: Vec<LedgerRow>,
     /// Resources that look at fences.
     pub resources: Vec<Resource>,
@@ -157,9 +157,9 @@ pub struct Evidence {
     pub transient_locks: Vec<String>,
     /// Slots.
     pub slots: Vec<Slot>,
-    /// Name and number of slots whose rows somebody has locked.
+    /// Name and number of slots whose rows a session has locked.
     pub locked_slots: Vec<(String, i32)>,
-    /// Whether somebody has the right to write (SQLite).
+    /// Whether a connection has the write lock (SQLite).
     pub somebody_writes: bool,
     /// Whether there is a server, to which connections can be lost.
     pub has_server: bool,

@@ -20,7 +20,7 @@ impl Findings {
         self.add_many(violation, 1, explain);
     }
 
-    /// So many more, with one explanation.
+    /// Adds several findings with one explanation.
     pub(crate) fn add_many(
         &mut self,
         violation: Violation,
@@ -34,7 +34,7 @@ impl Findings {
         }
     }
 
-    /// A check that faults excuse from has judged so many operations near which there was none.
+    /// Counts operations that a check has judged without a fault near them that would excuse them.
     pub(crate) fn judged_without_excuse(&mut self, violation: Violation, operations: usize) {
         let operations = u64::try_from(operations).unwrap_or(u64::MAX);
         self.judged.insert(violation, operations);

@@ -41,7 +41,7 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
         &[FaultKind::Pause]
     };
     let fault_windows = FaultWindows::of(run, everybodys, |kind| disturbs(kind, tolerance));
-    // SQLite's clock counts milliseconds: a lease may end so much earlier than its length after it was asked for.
+    // SQLite's clock counts milliseconds: a lease may end up to one step early.
     let step = Duration::from_millis((!evidence.has_server).into());
     let mut judged = 0;
     for operation in &run.operations {

@@ -8,8 +8,8 @@
 //! - A transaction that was committed held its locks and its slot from when it entered until COMMIT was sent. One that
 //!   was not, or of which only the beginning is known, held nothing for certain.
 //! - Who leased a slot believes that it holds it from when it entered until its own monotonic deadline. The database
-//!   counts leases by its own clock: when that jumps ahead ([`Fault::ahead`]) it may give the slot to another
-//!   before the deadline, as the documentation of leases says, and fences tell the two apart. So a
+//!   counts leases by its own clock: when that jumps ahead ([`Fault::ahead`]) it may grant the slot to another
+//!   holder before the deadline, as the documentation of leases says; the fences of the two differ. So a
 //!   belief is cut at the first jump ahead after the operation began; fences and writes are judged as ever.
 //! - Times are compared where one moment came before the other for certain: an answer, and a request sent after it.
 //!

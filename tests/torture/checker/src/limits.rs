@@ -1,9 +1,9 @@
-//! What the run knows and histories do not tell.
+//! What the run knows and histories do not contain.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What the run knows and histories do not tell.
+/// What the run knows and histories do not contain.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The longest that an operation may take, not counting the time for which its process was paused.

@@ -32,7 +32,7 @@ fn check_all(
 ) {
     let mut by_id: BTreeMap<i32, Vec<(i64, &Operation<'_>)>> = BTreeMap::new();
     for (id, number, op) in rows {
-        // Of one that nobody began no time is known; it is a violation of its own.
+        // A row without an operation has no time. It is a violation of its own.
         if let Some(operation) = run.find(op) {
             by_id.entry(id).or_default().push((number, operation));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::findings::Findings;
 use crate::{Evidence, Violation};
 
-/// Looks for rows and slots that nobody needs any more.
+/// Finds rows and slots that are left although nothing is held.
 pub(crate) fn check(evidence: &Evidence, findings: &mut Findings) {
     for id in &evidence.transient_locks {
         findings.add(Violation::LeftLocks, || {

@@ -11,9 +11,9 @@ pub enum Violation {
     LostUpdates,
     /// What the database had confirmed is not there, or a part of a transaction only.
     LostCommits,
-    /// What was refused, or has failed for certain, is there all the same; or something that nobody set out to do.
+    /// A write that was refused, or has failed for certain, is there; or a write that no operation began.
     GhostCommits,
-    /// A transaction that had ended, or could not go on, was reported as done, or was granted a lock or a number.
+    /// A transaction that had ended, or was aborted, was reported as committed, or was granted a lock or a number.
     UnreportedLosses,
     /// Two held one object's lock at the same time, or one pinned slot.
     OverlappingHolders,

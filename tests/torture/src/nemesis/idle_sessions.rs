@@ -30,7 +30,7 @@ fn sleep_in(
         let mut conn = C::establish(&context.url).ok()?;
         begin(&mut conn).ok()?;
         context.sleep(rng.time(milliseconds));
-        // It may have ended by itself: other faults go on.
+        // It may have ended by itself, by a fault of another lane.
         let _ = conn.end();
     });
     Some(Hit::ALL)

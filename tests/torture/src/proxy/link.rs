@@ -11,7 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::delivery::Delivery;
 
-/// A client's connection and the server's behind it, as long as somebody reads from one of them.
+/// A client's connection and the server's behind it, as long as a thread reads from one of them.
 pub(super) struct Link {
     ends: Weak<Ends>,
     strong: Option<Arc<Ends>>,
@@ -112,7 +112,7 @@ impl Link {
 }
 
 impl Ends {
-    /// The sockets stay open, and nothing is sent: closing one would tell its other end.
+    /// The sockets stay open, and nothing is sent: closing one would be noticed at its other end.
     fn park_if_abandoned(&self) {
         while self.is_abandoned.load(Ordering::SeqCst) {
             thread::park();

@@ -117,7 +117,7 @@ pub(crate) fn classify_without_connection(error: Error) -> Failure {
     classify(error.into())
 }
 
-/// Tells an error of a lost connection from others, by its text: Diesel gives both the same kind.
+/// Distinguishes an error of a lost connection from others by its text: in Diesel both have the same kind.
 fn classify(failure: Failure) -> Failure {
     let text = format!("{failure:#}");
     let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
@@ -172,7 +172,7 @@ fn kind(failure: &Failure) -> Option<ErrorKind> {
         return Some(kind_of(error));
     }
     let error = failure.downcast_ref::<diesel::result::Error>()?;
-    // Diesel's errors can't be copied; the library tells them apart by their message.
+    // Diesel's errors can't be copied; the library distinguishes them by their message.
     Some(match error {
         diesel::result::Error::DatabaseError(kind, information) => {
             use diesel::result::DatabaseErrorKind as Kind;

@@ -1,4 +1,4 @@
-//! Transactions in which something goes wrong, and whose closures go on all the same.
+//! Transactions whose closures ignore an error, and continue.
 
 use std::thread;
 
@@ -71,7 +71,7 @@ pub(crate) fn ignore_fault<C: Store>(
                 conn.run_transaction(transaction(context), &mut section)
             }
             TransactionMethod::Diesel => in_diesel_transaction(conn, |conn| {
-                // Diesel's ROLLBACK fails where there is nothing to roll back, and that is what it tells.
+                // Diesel's ROLLBACK fails where there is nothing to roll back, and Diesel returns that error.
                 let mut first = None;
                 let result = conn.transaction(|conn| {
                     section(conn).map_err(|failure| {
@@ -182,7 +182,7 @@ impl Closure<'_, '_> {
             self.injected(conn)
         };
         if self.plan.injected == InjectedFault::LockTimeout {
-            // Not where the transaction can't go on.
+            // It fails where the transaction is aborted.
             let _ = conn.batch_execute(C::DEFAULT_LOCK_TIMEOUT);
         }
         match gone_wrong {
@@ -226,7 +226,7 @@ impl Closure<'_, '_> {
         self.operation.fault_ignored(Some(kind), is_lost)
     }
 
-    /// Ignores an error of what came last, too, unless nobody but its caller tells whether that was committed.
+    /// Ignores an error of the last step too, unless only its caller knows whether it was committed.
     fn went_on<C: Store>(&self, conn: &mut C, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(error) = result.map_err(|error| classify_on(conn, error)) else {
             return Ok(());

@@ -51,7 +51,7 @@ fn look(operation: &Operation, slot: &Slot) -> bool {
 /// What renews a slot, or does not.
 enum LeasedSlot {
     Guard(SlotGuard),
-    /// Sabotage: nobody does.
+    /// Sabotage: not renewed.
     Unguarded(Slot),
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn without_guard<C: Store>(
         let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
         let requested = Moment::now();
         let renewed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
-        // The lease may have ended before this: then nobody else had the slot between.
+        // The lease may have ended before: then no other holder had the slot in between.
         let state = classify_result(&mut *conn, renewed.map_err(Failure::from))?;
         operation.renewed(requested, state)?;
         look(operation, &slot);
@@ -224,7 +224,7 @@ pub(crate) fn pinned<C: Store>(
         workload.pause(3);
         conn.write_counter(operation.op, counter, n + 1)?;
         if !look(operation, &slot) {
-            // Nobody else has got it since: that is what is pinned.
+            // No other holder was granted it since: the slot is pinned.
             operation.still_held(entered);
         }
         Ok(())

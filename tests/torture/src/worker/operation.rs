@@ -1,4 +1,4 @@
-//! An operation that is under way, and what it tells the history.
+//! An operation that is under way, and what it writes to the history.
 
 use std::cell::Cell;
 
@@ -23,8 +23,8 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// It holds what it asked for. Of a slot that is leased its own deadline tells: it may have been paused since it
-    /// asked.
+    /// It holds what it requested. The deadline of a leased slot is that of the slot itself: the worker may have been
+    /// paused since the request.
     pub(crate) fn entered(&self, slot: Option<SlotHeld>) -> Result<(), Failure> {
         let at = Moment::now();
         self.held_until.set(slot.is_none().then_some(at));

@@ -74,8 +74,7 @@ pub(crate) fn panic<C: Store>(
     let mut requested = Ok(());
     if written.is_ok() {
         operation.wrote(Row::Step(workload_spec::STEP_OUTSIDE))?;
-        // SQLite's lock is the right to write, which this connection has had since: whether it has it still, the row
-        // tells.
+        // SQLite's lock is the write lock, which this connection has had since. The row shows whether it still has it.
         if context.job.engine != Engine::Sqlite {
             requested = is_free(context, own);
             operation.requested(requested.as_ref().err().map(FailureExt::error_kind))?;
@@ -94,7 +93,7 @@ pub(crate) fn panic<C: Store>(
     }
 }
 
-/// Panics in so many transactions inside of this one.
+/// Panics in `depth` transactions inside of this one.
 fn inside<C: Store>(conn: &mut C, operation: &Operation, depth: u32) -> Result<(), Failure> {
     if depth == 0 {
         // Without the hook, by which processes of this program end.

@@ -1,4 +1,4 @@
-//! What nobody holds is removed, while others ask for it.
+//! Removes free rows while other workers request them.
 
 use std::time::Duration;
 

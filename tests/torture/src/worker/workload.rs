@@ -21,7 +21,7 @@ impl Workload {
         Self(StdRng::seed_from_u64(seed), job.engine)
     }
 
-    /// True so many times of a hundred.
+    /// True with this probability.
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.0.random_range(0..100) < percent
     }
@@ -30,7 +30,7 @@ impl Workload {
         self.0.random_range(numbers)
     }
 
-    /// Does nothing for up to so many milliseconds.
+    /// Sleeps for up to this number of milliseconds.
     pub(crate) fn pause(&mut self, milliseconds: u64) {
         let longest = Duration::from_millis(milliseconds).as_nanos();
         let nanoseconds = self

@@ -219,7 +219,7 @@ fn a_worker_stops(engine: &str, variable: Option<&str>) {
     }
 }
 
-/// A worker that nobody tells anything waits for ever.
+/// A worker without instructions waits for ever.
 #[test]
 #[should_panic(expected = "did not end within 500ms")]
 fn hanging_worker_is_reported() {
@@ -327,7 +327,7 @@ macro_rules! tests_on {
     };
 }
 
-// SQLite's lock is the right to write: what is written after the panic tells whether it is held.
+// SQLite's lock is the write lock: a write after the panic shows whether it is held.
 tests_on!(sqlite, "Sqlite", None, "kill,pause", &["lost_commits"]);
 tests_on!(
     postgres,

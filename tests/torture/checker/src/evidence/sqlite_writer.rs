@@ -1,4 +1,4 @@
-//! Whether somebody has the right to write, of which SQLite has one.
+//! Whether a connection has SQLite's write lock.
 
 use anyhow::Result;
 use diesel::connection::SimpleConnection;

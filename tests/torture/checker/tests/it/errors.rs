@@ -86,7 +86,7 @@ fn errors_while_no_fault_is_injected() {
     assert_eq!(calm(Task::Pass { sequence: 1 }), [Deadlock, Serialization]);
     let (from, to) = (100, 101);
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
-    // It has nothing to lose, and takes what nobody holds.
+    // It skips what is held, so no error is expected.
     assert_eq!(calm(Task::Purge), []);
 }
 

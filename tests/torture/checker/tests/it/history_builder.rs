@@ -16,7 +16,7 @@ use torture_history::{
 /// When the run begins, in nanoseconds.
 const BEGINNING: u64 = 7_000_000_000_000;
 
-/// The moment so many milliseconds after the run's beginning.
+/// The moment `ms` milliseconds after the run's beginning.
 pub(crate) fn at(ms: u64) -> Moment {
     Moment(BEGINNING + ms * 1_000_000)
 }
@@ -141,7 +141,7 @@ impl HistoryBuilder {
         self.finds(&[]);
     }
 
-    /// These violations, so many of each, and no other.
+    /// Asserts that exactly these violations are found, as often as given.
     #[track_caller]
     pub(crate) fn finds(&self, expected: &[(Violation, u64)]) {
         let verdict = self.verdict().expect("the histories are consistent");

@@ -11,7 +11,7 @@ const SLOT: Task = Task::Slot {
     wait: WaitLimit::AtMost(100),
 };
 
-/// What is found when a task that began at 20 s fails so after so many milliseconds.
+/// What is found when a task that began at 20 s fails in this way after a time in milliseconds.
 fn after(
     task: &Task,
     kind: ErrorKind,
@@ -83,7 +83,7 @@ enum End {
     TimedOut,
 }
 
-/// What is found when a task that began at 20 s ends its wait so after so many milliseconds.
+/// What is found when a task that began at 20 s ends its wait in this way after a time in milliseconds.
 fn waited(
     task: &Task,
     end: End,
