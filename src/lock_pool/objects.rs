@@ -17,8 +17,8 @@ use crate::waiting::{AtTheEnd, Waiting, repeat};
 use crate::{Error, LockRequest, ObjectId, ObjectLockExt, Wait};
 
 impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
-    /// Locks one or several objects with a connection of the pool, calls `f` in the transaction that holds the locks,
-    /// and commits it. Waits without a connection while another transaction holds one of the locks.
+    /// Locks one object, or several ([`LockRequest::all`]), with a connection of the pool, calls `f` in the transaction that
+    /// holds the locks, and commits it. Waits without a connection while another transaction holds one of the locks.
     ///
     /// `f`, the transaction and its errors are as with
     /// [`ObjectLockExt::with_object_lock`](crate::ObjectLockExt::with_object_lock) outside a transaction. `f` gets the connection
@@ -35,16 +35,16 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
     /// - [`Error::Stopped`] within 50 ms of a stop, and the time of one attempt if one is running;
     /// - [`Error::Pool`] when the pool has no connection for the first attempt within its time-out, or within the time of
     ///   the request (at least 200 ms) if that is shorter.
-    pub fn with_object_lock<T, E, F>(&self, lock: impl Into<LockRequest>, f: F) -> Result<T, E>
+    pub fn with_object_lock<T, E, F>(&self, request: impl Into<LockRequest>, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut C) -> Result<T, E>,
         E: From<Error>,
     {
         let _active = self.activity().begin();
-        let mut lock = lock.into();
+        let mut request = request.into();
         let limit = self.pool().connection_timeout().min(Wait::LONGEST);
-        lock.wait.get_or_insert(Wait::AtMost(limit));
-        let request = Request::new(lock)?;
+        request.wait.get_or_insert(Wait::AtMost(limit));
+        let request = Request::new(request)?;
         let waiting = request.waiting()?.stopped_by(self.stop.as_ref());
         let key = C::queue_key(&request);
         // Dropped after the connection, so that the next request finds it in the pool.

@@ -26,7 +26,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 /// confirmed statement was sent. So a guard is lost before another holder is granted the slot, also while a
 /// renewal hangs in a connection that does not answer: except when the database's clock jumps ahead, or the slot is
 /// released by force. [`is_held`](Self::is_held) then returns false,
-/// callbacks of [`on_lost`](Self::on_lost) are called, and the receiver of [`lost`](Self::lost) receives.
+/// callbacks of [`on_lost`](Self::on_lost) are called, and the receiver of [`lost_receiver`](Self::lost_receiver) receives.
 ///
 /// A guard can't stop the work that runs while it is held. Call [`ensure_held`](Self::ensure_held) at every step.
 /// What happens between two checks is protected by the [fence](Self::fence), or by
@@ -126,9 +126,9 @@ impl SlotGuard {
         self.state.on_lost(Box::new(callback));
     }
 
-    /// Returns the receiver of a channel that receives once when the guard is lost, and is closed when it is released. Each call returns
-    /// a channel of its own; that of a guard that is lost already receives at once.
-    pub fn lost(&self) -> Receiver<()> {
+    /// Returns the receiver of a channel that gets one message when the guard is lost, and is closed when the guard is
+    /// released. Each call returns a channel of its own; that of a guard that is lost already has its message at once.
+    pub fn lost_receiver(&self) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.on_lost(move || {
             // The receiver may have been dropped.

@@ -209,7 +209,7 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
         guard.expect("it comes free")
     };
     let guard = acquire(RENEWED_LEASE / 2, Wait::No);
-    let lost = guard.lost();
+    let lost = guard.lost_receiver();
     println!("held");
     let mut lines = std::io::stdin().lines();
     lines.next();

@@ -144,7 +144,7 @@ pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
     let renewer = SlotRenewer::new(database.pool(2));
     let guard = renewer.try_acquire(&semaphore, &lease);
     let guard = guard.expect("an answer").expect("free");
-    let lost = guard.lost();
+    let lost = guard.lost_receiver();
     conn.force_release_all(&name).expect("released");
     lost.recv_timeout(LONG)
         .expect("the next renewal notices it");

@@ -79,7 +79,7 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     }
     assert!(is_full::<B>(&mut conn, &single_slot()));
     assert!(guard.fence() > 0 && guard.remaining() <= RENEWED_LEASE);
-    let lost = guard.lost();
+    let lost = guard.lost_receiver();
     drop(guard);
     await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
@@ -120,7 +120,7 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
     let renewer = renewer::<B>(&database, 2);
     let guard = guarded::<B>(&renewer, &single_slot(), &short());
     let called = Arc::new(AtomicUsize::new(0));
-    let lost = guard.lost();
+    let lost = guard.lost_receiver();
     for _ in 0..2 {
         let called = Arc::clone(&called);
         guard.on_lost(move || {
@@ -141,7 +141,7 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
         std::thread::yield_now();
     }
     // A receiver that is created afterwards receives at once.
-    assert_eq!(guard.lost().try_recv(), Ok(()));
+    assert_eq!(guard.lost_receiver().try_recv(), Ok(()));
     drop(guard);
     assert_eq!(called.load(Ordering::SeqCst), 2, "once each");
     conn.release_slot(next)
@@ -159,7 +159,7 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
     let other = guarded::<B>(&renewer, &Semaphore::new("other", 1), &short());
     guard.on_lost(move || drop(other));
     let busy = pool.get().expect("the only connection");
-    guard.lost().recv_timeout(LONG).expect("it is noticed");
+    guard.lost_receiver().recv_timeout(LONG).expect("it is noticed");
     // Not before: the first lease counts from before it was sent.
     assert!(started.elapsed() < LONG && !guard.is_held());
     drop(busy);

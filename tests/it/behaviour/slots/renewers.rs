@@ -59,7 +59,7 @@ pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
     assert_eq!(ours.release_guards(), 0);
     let clone = ours.clone();
     let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &one_hour()));
-    let lost = guards[0].lost();
+    let lost = guards[0].lost_receiver();
     assert_eq!(ours.release_guards(), 3);
     assert!(!guards.iter().any(SlotGuard::is_held));
     assert!(lost.recv().is_err(), "released is not lost");
@@ -112,7 +112,7 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
     let pool = B::pool_to(&url, 2);
     let renewer = SlotRenewer::new(pool.clone());
     let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
-    let lost = guard.lost();
+    let lost = guard.lost_receiver();
     server.stall();
     await_idle(&pool, 1);
     assert!(guard.is_held(), "the lease has not ended");
@@ -141,6 +141,6 @@ pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() 
     let ours = guarded::<B>(&renewer, &single_slot(), &renewed());
     await_renewal::<B>(&mut databases[1].connect(), &single_slot());
     ours.release().expect("ours");
-    theirs.lost().recv_timeout(LONG).expect("it is not renewed");
+    theirs.lost_receiver().recv_timeout(LONG).expect("it is not renewed");
     server.resume();
 }
