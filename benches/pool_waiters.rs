@@ -9,12 +9,12 @@
 
 #[path = "pool_waiters/application.rs"]
 mod application;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "pool_waiters/engine.rs"]
 mod engine;
 #[path = "pool_waiters/held.rs"]
 mod held;
-#[path = "report/options.rs"]
-mod common_options;
 #[path = "pool_waiters/options.rs"]
 mod options;
 #[path = "pool_waiters/shared.rs"]

@@ -9,12 +9,12 @@
 
 #[path = "ratios/commits.rs"]
 mod commits;
+#[path = "report/options.rs"]
+mod common_options;
 #[path = "ratios/contention.rs"]
 mod contention;
 #[path = "ratios/growth.rs"]
 mod growth;
-#[path = "report/options.rs"]
-mod common_options;
 #[path = "ratios/options.rs"]
 mod options;
 #[path = "report/samples.rs"]

@@ -7,6 +7,10 @@
 //!
 //! Options follow `--`; `--help` lists them.
 
+#[path = "report/options.rs"]
+mod common_options;
+#[path = "report/comparison.rs"]
+mod comparison;
 #[path = "semaphores/contended.rs"]
 mod contended;
 #[path = "semaphores/designs.rs"]
@@ -17,10 +21,6 @@ mod growth;
 mod guards;
 #[path = "semaphores/many_permits.rs"]
 mod many_permits;
-#[path = "report/comparison.rs"]
-mod comparison;
-#[path = "report/options.rs"]
-mod common_options;
 #[path = "semaphores/options.rs"]
 mod options;
 #[path = "report/samples.rs"]

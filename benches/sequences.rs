@@ -8,12 +8,12 @@
 //!
 //! Options follow `--`; `--help` lists them.
 
-#[path = "sequences/designs.rs"]
-mod designs;
-#[path = "report/comparison.rs"]
-mod comparison;
 #[path = "report/options.rs"]
 mod common_options;
+#[path = "report/comparison.rs"]
+mod comparison;
+#[path = "sequences/designs.rs"]
+mod designs;
 #[path = "sequences/options.rs"]
 mod options;
 #[path = "report/samples.rs"]

@@ -8,7 +8,7 @@ pub(crate) mod object_lock;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::sequence::backend::SequenceBackend;
-use crate::{Error, HeldObjectLock, SlotInfo, ListOptions, SemaphoreInfo, SequenceInfo};
+use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
 /// Methods that show an operator what is in the database: held object locks, semaphores, held slots, sequences.
 ///

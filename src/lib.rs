@@ -241,7 +241,7 @@ pub use semaphore::lease::LeaseOptions;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::renewer::SlotRenewer;
-pub use semaphore::slot::{SlotInfo, LeaseState, Slot};
+pub use semaphore::slot::{LeaseState, Slot, SlotInfo};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::timer::{Tick, TimerJob};

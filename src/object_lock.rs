@@ -62,7 +62,13 @@ use crate::{Error, LockRequest, transaction::depth};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-#[doc(alias("mutex", "advisory lock", "advisory_lock", "named lock", "distributed lock"))]
+#[doc(alias(
+    "mutex",
+    "advisory lock",
+    "advisory_lock",
+    "named lock",
+    "distributed lock"
+))]
 #[doc(alias("distributed_lock", "pessimistic lock", "business lock"))]
 pub trait ObjectLockExt: ObjectLockBackend {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
@@ -180,7 +186,13 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("try_with_lock", "try_lock", "TryLock", "NOWAIT", "pg_try_advisory_xact_lock"))]
+    #[doc(alias(
+        "try_with_lock",
+        "try_lock",
+        "TryLock",
+        "NOWAIT",
+        "pg_try_advisory_xact_lock"
+    ))]
     fn try_with_object_lock<T, E, F>(
         &mut self,
         request: impl Into<LockRequest>,
@@ -319,7 +331,13 @@ pub trait ObjectLockExt: ObjectLockBackend {
     /// As [`lock_object`](Self::lock_object), except [`Error::Unavailable`]. [`Error::LockTimeout`] only if a limit of the
     /// session ends the statement. [`Error::ConflictingWait`] if the request has another wait than
     /// [`Wait::No`](crate::Wait::No).
-    #[doc(alias("try_lock", "try_acquire", "TryLock", "pg_try_advisory_xact_lock", "NOWAIT"))]
+    #[doc(alias(
+        "try_lock",
+        "try_acquire",
+        "TryLock",
+        "pg_try_advisory_xact_lock",
+        "NOWAIT"
+    ))]
     fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
         let request = Request::without_wait(request.into(), "try_lock_object")?;
         Ok(run::lock(self, "try_lock_object", &request)? == LockOutcome::Acquired)

@@ -31,7 +31,7 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use crate::semaphore::backend::SemaphoreBackend;
-use crate::{Error, SlotInfo, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Counting semaphores as methods of a connection.
 ///
@@ -86,7 +86,13 @@ use crate::{Error, SlotInfo, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-#[doc(alias("concurrency limit", "rate limit", "throttle", "distributed semaphore", "lease"))]
+#[doc(alias(
+    "concurrency limit",
+    "rate limit",
+    "throttle",
+    "distributed semaphore",
+    "lease"
+))]
 pub trait SemaphoreExt: SemaphoreBackend {
     /// Leases a slot. Returns `None` when all slots are held.
     ///

@@ -41,7 +41,13 @@ use crate::{Error, Sequence, transaction::depth};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-#[doc(alias("counter", "auto increment", "AUTO_INCREMENT", "invoice number", "gapless"))]
+#[doc(alias(
+    "counter",
+    "auto increment",
+    "AUTO_INCREMENT",
+    "invoice number",
+    "gapless"
+))]
 #[doc(alias("numbering"))]
 pub trait SequenceExt: SequenceBackend {
     /// Draws the next number.

@@ -121,10 +121,7 @@ impl StopToken {
     /// }
     /// # assert_eq!(rounds, 2);
     /// ```
-    #[allow(
-        clippy::must_use_candidate,
-        reason = "a pause that a stop cuts short"
-    )]
+    #[allow(clippy::must_use_candidate, reason = "a pause that a stop cuts short")]
     #[doc(alias("wait", "cancelled", "tick"))]
     pub fn sleep(&self, duration: Duration) -> bool {
         let (sender, receiver) = channel();

@@ -124,7 +124,13 @@ pub trait TransactionExt: TransactionBackend {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("retry", "transaction_with", "build_transaction", "deadlock", "serializable"))]
+    #[doc(alias(
+        "retry",
+        "transaction_with",
+        "build_transaction",
+        "deadlock",
+        "serializable"
+    ))]
     fn run_transaction<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,

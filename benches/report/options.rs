@@ -102,11 +102,9 @@ impl<P: Part> CommonOptions<P> {
 }
 
 fn parse<P: Part>(name: &str) -> Result<P> {
-    match P::NAMES.iter().find(|(known, _)| *known == name) {
-        Some((_, part)) => Ok(*part),
-        None => {
-            let names: Vec<_> = P::NAMES.iter().map(|(name, _)| *name).collect();
-            bail!("no part {name:?}; there are {}", names.join(", "));
-        }
-    }
+    let known = P::NAMES.iter().find(|(known, _)| *known == name);
+    known.map(|(_, part)| *part).with_context(|| {
+        let names: Vec<_> = P::NAMES.iter().map(|(name, _)| *name).collect();
+        format!("no part {name:?}; there are {}", names.join(", "))
+    })
 }

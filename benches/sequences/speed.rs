@@ -59,14 +59,7 @@ pub(crate) fn compare<C: Baselines>(
     let steps = AtomicU32::new(0);
     let (rounds, round) = (options.rounds, options.round);
     let rows = comparison::measure(designs, connections, rounds, round, |design, enough| {
-        let measured = run(
-            &mut conns,
-            design,
-            &sequences,
-            &steps,
-            connections,
-            enough,
-        )?;
+        let measured = run(&mut conns, design, &sequences, &steps, connections, enough)?;
         Ok((measured, 0))
     })?;
 

@@ -4,7 +4,7 @@ use crate::name::NameKind;
 use crate::semaphore::administration;
 use crate::semaphore::backend::{SemaphoreBackend, SemaphoreRow};
 use crate::sequence::backend::SequenceBackend;
-use crate::{Error, SlotInfo, ListOptions, SemaphoreInfo, SequenceInfo};
+use crate::{Error, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
 pub(super) fn semaphores<C: SemaphoreBackend>(
     conn: &mut C,

@@ -10,7 +10,7 @@ use crate::name::{self, NameKind};
 use crate::semaphore::backend::{HeldRow, RaiseOutcome, SemaphoreBackend};
 use crate::semaphore::holding::assert_open_if_in_transaction;
 use crate::semaphore::{lease, polling};
-use crate::{Error, SlotInfo, LeaseOptions, Semaphore, transaction::depth};
+use crate::{Error, LeaseOptions, Semaphore, SlotInfo, transaction::depth};
 
 pub(super) fn force_release_all<C: SemaphoreBackend>(
     conn: &mut C,

@@ -68,7 +68,13 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("leader election", "leader_election", "elect", "singleton", "active_passive"))]
+    #[doc(alias(
+        "leader election",
+        "leader_election",
+        "elect",
+        "singleton",
+        "active_passive"
+    ))]
     #[doc(alias("failover"))]
     pub fn run_as_leader<E, F>(
         &self,

@@ -70,7 +70,14 @@ use shared::Shared;
 /// # Ok(())
 /// # }
 /// ```
-#[doc(alias("heartbeat", "keepalive", "KeepAliveLockProvider", "watchdog", "refresh", "lease"))]
+#[doc(alias(
+    "heartbeat",
+    "keepalive",
+    "KeepAliveLockProvider",
+    "watchdog",
+    "refresh",
+    "lease"
+))]
 #[doc(alias("distributed lock", "ShedLock"))]
 pub struct SlotRenewer<C: R2D2Connection + Send + 'static> {
     handle: Arc<Handle<C>>,

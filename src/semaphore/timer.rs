@@ -205,7 +205,14 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("cron", "schedule", "scheduler", "ShedLock", "SchedulerLock", "periodic"))]
+    #[doc(alias(
+        "cron",
+        "schedule",
+        "scheduler",
+        "ShedLock",
+        "SchedulerLock",
+        "periodic"
+    ))]
     pub fn run_on_timer<E, F>(
         &self,
         job: &TimerJob,

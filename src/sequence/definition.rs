@@ -21,7 +21,13 @@ use crate::name::{self, NameKind};
 /// assert_eq!((invoices.key(), invoices.start()), (None, 1000));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[doc(alias("counter", "auto increment", "AUTO_INCREMENT", "invoice number", "gapless"))]
+#[doc(alias(
+    "counter",
+    "auto increment",
+    "AUTO_INCREMENT",
+    "invoice number",
+    "gapless"
+))]
 pub struct Sequence {
     name: String,
     key: Option<String>,

@@ -25,9 +25,7 @@ const AMPLE: Duration = Duration::from_secs(1);
 const OTHERS: usize = 50;
 
 /// Asserts that the wait ends with a time-out, at its limit.
-fn assert_times_out<T: std::fmt::Debug>(
-    wait: impl FnOnce(Wait) -> Result<T, Error>,
-) {
+fn assert_times_out<T: std::fmt::Debug>(wait: impl FnOnce(Wait) -> Result<T, Error>) {
     let started = Instant::now();
     let error = wait(Wait::AtMost(LIMIT)).expect_err("the holder sleeps");
     let took = started.elapsed();
@@ -39,12 +37,8 @@ fn assert_times_out<T: std::fmt::Debug>(
 fn lock_ends_in_time<B: Backend>(conn: &mut B::Conn, id: &str) {
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = |wait| LockRequest::new(id).wait(wait).retention(retention);
-        assert_times_out(|wait| {
-            conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(()))
-        });
-        assert_times_out(|wait| {
-            B::in_transaction(conn, |conn| conn.lock_object(lock(wait)))
-        });
+        assert_times_out(|wait| conn.with_object_lock(lock(wait), |_| Ok::<_, Error>(())));
+        assert_times_out(|wait| B::in_transaction(conn, |conn| conn.lock_object(lock(wait))));
     }
 }
 
@@ -91,9 +85,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
     for retention in [Retention::Transient, Retention::Kept] {
         let (wake, sleeps) = sleeper(&database, retention, &theirs);
         lock_ends_in_time::<B>(&mut conn, "theirs");
-        assert_times_out(|wait| {
-            conn.with_slot(&single_slot(), wait, |_| Ok::<_, Error>(()))
-        });
+        assert_times_out(|wait| conn.with_slot(&single_slot(), wait, |_| Ok::<_, Error>(())));
         if B::ONE_WRITER {
             lock_ends_in_time::<B>(&mut conn, "another");
             let nothing = conn.held_slots(&others).expect("who only reads goes on");
@@ -103,9 +95,7 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
             let name = ours.clone();
             // On a thread, because a session that waits for the idle one would otherwise block this test.
             let resume = spawn(move || {
-                assert_times_out(|wait| {
-                    conn.acquire_slot(&single_slot(), one_hour(), wait)
-                });
+                assert_times_out(|wait| conn.acquire_slot(&single_slot(), one_hour(), wait));
                 for n in 0..OTHERS {
                     let kind = [Retention::Transient, Retention::Kept][n % 2];
                     let lock = LockRequest::new(ObjectId::new("ours", n)).retention(kind);
@@ -140,9 +130,7 @@ pub(crate) fn holder_of_all_slots_does_not_block_other_semaphores<B: Backend>() 
     let mut similar = database.connect();
     let slots: Vec<Slot> = (0..4).map(|_| acquire::<B>(&mut similar, &four)).collect();
     assert_times_out(|wait| conn.acquire_slot(&four, one_hour(), wait));
-    assert_times_out(|wait| {
-        conn.with_slot(&four, wait, |_| Ok::<_, Error>(()))
-    });
+    assert_times_out(|wait| conn.with_slot(&four, wait, |_| Ok::<_, Error>(())));
     for n in 0..OTHERS {
         let other = Semaphore::new(format!("other {n}"), 1);
         let slot = acquire::<B>(&mut conn, &other);

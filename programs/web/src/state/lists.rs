@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel_locks::chrono::{DateTime, Utc};
 use diesel_locks::{
-    Error, HeldObjectLock, SlotInfo, InspectExt, ListOptions, LockSession, SemaphoreInfo,
+    Error, HeldObjectLock, InspectExt, ListOptions, LockSession, SemaphoreInfo, SlotInfo,
 };
 
 use super::snapshot::{

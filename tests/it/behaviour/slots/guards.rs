@@ -159,7 +159,10 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
     let other = guarded::<B>(&renewer, &Semaphore::new("other", 1), &short());
     guard.on_lost(move || drop(other));
     let busy = pool.get().expect("the only connection");
-    guard.lost_receiver().recv_timeout(LONG).expect("it is noticed");
+    guard
+        .lost_receiver()
+        .recv_timeout(LONG)
+        .expect("it is noticed");
     // Not before: the first lease counts from before it was sent.
     assert!(started.elapsed() < LONG && !guard.is_held());
     drop(busy);

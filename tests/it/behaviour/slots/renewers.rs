@@ -141,6 +141,9 @@ pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() 
     let ours = guarded::<B>(&renewer, &single_slot(), &renewed());
     await_renewal::<B>(&mut databases[1].connect(), &single_slot());
     ours.release().expect("ours");
-    theirs.lost_receiver().recv_timeout(LONG).expect("it is not renewed");
+    theirs
+        .lost_receiver()
+        .recv_timeout(LONG)
+        .expect("it is not renewed");
     server.resume();
 }
