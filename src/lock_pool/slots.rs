@@ -46,7 +46,7 @@ impl<C: SemaphoreExt + R2D2Connection + 'static> LockPool<C> {
     /// const STATISTICS: Semaphore = Semaphore::from_static("statistics", 5);
     ///
     /// let wait = Wait::AtMost(Duration::from_secs(2));
-    /// match locks.with_slot(&STATISTICS, wait, |_conn| diesel_locks::Result::Ok("recomputed")) {
+    /// match locks.with_slot(&STATISTICS, wait, |_conn| Ok::<_, diesel_locks::Error>("recomputed")) {
     ///     Ok(done) => println!("{done}"),
     ///     Err(error) if error.is_busy() => println!("try again later"), // 503
     ///     Err(error) => return Err(error.into()),
