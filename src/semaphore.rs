@@ -229,7 +229,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
         administration::force_release_all(self, semaphore.as_ref())
     }
 
-    /// Lists the leased slots of one semaphore that are held by the database's clock, ordered by number. Does not block.
+    /// Lists the held leased slots of one semaphore, ordered by number. The database's clock decides which leases have
+    /// expired. Does not block.
     /// [`InspectExt::all_held_slots`](crate::InspectExt::all_held_slots) lists those of several semaphores.
     ///
     /// Slots that are released but unavailable because of [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)

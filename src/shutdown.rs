@@ -8,7 +8,7 @@ use diesel::r2d2::R2D2Connection;
 use crate::activity::{Activity, await_all_idle};
 use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken};
 
-/// Ends what a process does with its renewers and lock pools, when it is asked to end (SIGTERM).
+/// Ends the waits of a process, waits for its closures, and releases its slots, when the process is asked to end (SIGTERM).
 ///
 /// Create one when the application starts, and pass each [`SlotRenewer`] and [`LockPool`] through it. Call
 /// [`shut_down`](Self::shut_down) once the application accepts no more requests. Clones are the same value.
@@ -61,7 +61,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Renewer for SlotRenewer<
     }
 }
 
-/// What [`Shutdown::shut_down`] did not wait for any longer.
+/// What had not ended at the deadline of [`Shutdown::shut_down`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "what was cut off may have written a part of its data"]
@@ -88,7 +88,7 @@ impl Unfinished {
 const SHORTEST_RELEASE: Duration = Duration::from_millis(500);
 
 impl Shutdown {
-    /// Creates a value with a token that is not stopped.
+    /// Creates a shutdown whose token is not stopped.
     pub fn new() -> Self {
         Self::default()
     }

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Ends the waits of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer): when the client of a
-/// request hangs up, or the process is to end.
+/// A flag that ends the waits of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer) when it is
+/// stopped: because the client of a request has hung up, or the process is to end.
 ///
 /// Clones are the same token. A token is stopped once and stays stopped. A wait that begins on a stopped token ends at
 /// once.

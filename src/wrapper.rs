@@ -97,7 +97,7 @@ mod delegate;
 )]
 #[doc(alias("MultiConnection", "newtype", "instrumentation"))]
 pub trait ConnectionWrapper: Connection {
-    /// Returns the inner connection. It must return one and the same connection in each call.
+    /// Returns the inner connection: the same one in each call.
     fn inner_connection(&mut self) -> InnerConnection<'_>;
 }
 

@@ -11,7 +11,7 @@ pub struct SemaphoreInfo {
     pub permits: Option<u32>,
     /// The number of slots: the largest number of permits for which slots were created and not purged since.
     pub slots: u32,
-    /// The number of leased slots that are held by the database's clock, including those that are released but unavailable
+    /// The number of held leased slots: those whose leases have not expired, and those that are released but unavailable
     /// until their minimum hold time has passed. Slots held by transactions do not count.
     pub held: u32,
 }

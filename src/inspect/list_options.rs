@@ -34,7 +34,7 @@ impl ListOptions {
     /// The largest [`limit`](Self::limit).
     pub const MAX_LIMIT: u32 = limits::MAX_LISTED;
 
-    /// Lists all, up to [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) rows.
+    /// Creates options that select everything, up to [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) rows.
     pub const fn new() -> Self {
         Self {
             name: None,
@@ -45,19 +45,19 @@ impl ListOptions {
         }
     }
 
-    /// Lists those of this name only.
+    /// Selects the semaphore of this name, or the sequences of this name.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         self.name = Some(name.as_ref().to_owned());
         self
     }
 
-    /// Lists those whose name begins with this text.
+    /// Selects semaphores and sequences whose name begins with this text.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.name_prefix = prefix.into();
         self
     }
 
-    /// Lists sequences whose key begins with this text. Semaphores have no key: the filter does not apply to them.
+    /// Selects sequences whose key begins with this text. Semaphores have no key: the filter does not apply to them.
     ///
     /// Together with [`name`](Self::name) an index finds them. Otherwise all sequences that the other filters select are
     /// read.
@@ -66,13 +66,13 @@ impl ListOptions {
         self
     }
 
-    /// Begins after this name, the last one of the previous page. Replaces [`after_key`](Self::after_key).
+    /// Begins the list after this name, the last one of the previous page. Replaces [`after_key`](Self::after_key).
     pub fn after(mut self, name: impl AsRef<str>) -> Self {
         self.after = Some((name.as_ref().to_owned(), None));
         self
     }
 
-    /// Begins after the sequence of this name and key, the last one of the previous page. The key of a sequence without
+    /// Begins the list after the sequence of this name and key, the last one of the previous page. The key of a sequence without
     /// one is the empty text. Replaces [`after`](Self::after).
     ///
     /// For semaphores it has the same effect as `after(name)`.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// A leased slot of a semaphore.
+/// A leased slot of a semaphore, which is neither renewed in the background nor released on drop.
 ///
 /// The slot is identified by its token. It does not belong to a connection, a transaction or a process, and is held
-/// until it is released or its lease expires. Dropping the value does not release the slot, and nothing renews it. A
+/// until it is released or its lease expires. A
 /// `SlotGuard` renews its slot, and releases it on drop. Another process can continue to use the slot by [`Slot::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a slot that is not released is held until its lease expires"]

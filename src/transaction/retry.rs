@@ -37,8 +37,8 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Allows this number of attempts, including the first. Also sets [`max_elapsed`](Self::max_elapsed) to 30 s: no attempt
-    /// starts later.
+    /// Creates a policy that allows this number of attempts, including the first. Also sets
+    /// [`max_elapsed`](Self::max_elapsed) to 30 s: no attempt starts later.
     ///
     /// Zero is [`Error::InvalidRetry`] when the transaction is run.
     pub const fn max_attempts(attempts: u32) -> Self {

@@ -36,7 +36,7 @@ pub(crate) trait Wrapper: Sized + Send + Sync + 'static {
 
 /// A [`Backend`] that is another one for all but the way to it.
 pub(crate) struct WrappedBackend<W: Wrapper> {
-    /// The first to be dropped: a role can't be before the database in which it has rights.
+    /// The first to be dropped: a role can't be dropped before the database in which it has privileges.
     pub(crate) database: W::Inner,
     pub(crate) wrapper: W,
 }
