@@ -56,9 +56,19 @@ impl Activity {
 
 /// Waits until nothing of all these is running at the same time, or until `end`. Returns how many of each are still running.
 pub(crate) fn await_all_idle(all: &[Activity], end: Instant) -> Vec<usize> {
+    await_each_idle(all, end, |_| ())
+}
+
+/// [`await_all_idle`], which calls `before` before it waits for each of them.
+fn await_each_idle(
+    all: &[Activity],
+    end: Instant,
+    mut before: impl FnMut(&Activity),
+) -> Vec<usize> {
     let counts = || -> Vec<Counts> { all.iter().map(Activity::counts).collect() };
     loop {
         for activity in all {
+            before(activity);
             activity.await_idle(end);
         }
         let seen = counts();
@@ -91,7 +101,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{Activity, await_all_idle};
+    use super::{Activity, await_all_idle, await_each_idle};
 
     #[test]
     fn waits_until_all_have_ended() {
@@ -114,15 +124,23 @@ mod tests {
     #[test]
     fn waits_until_all_are_idle_at_the_same_time() {
         let all = [Activity::default(), Activity::default()];
-        let (first, second) = (all[0].clone(), all[1].begin());
+        let (mut first, mut second) = (None, Some(all[1].begin()));
         let end = Instant::now() + Duration::from_secs(60);
-        let waiter = thread::spawn(move || await_all_idle(&all, end));
-        thread::sleep(Duration::from_millis(50));
-        let begun = first.begin();
-        drop(second);
-        thread::sleep(Duration::from_millis(50));
-        assert!(!waiter.is_finished(), "one is running");
-        drop(begun);
-        assert_eq!(waiter.join().expect("no panic"), [0, 0]);
+        let mut looks = 0;
+        let running = await_each_idle(&all, end, |_| {
+            looks += 1;
+            match looks {
+                // It has found the first one idle, and is about to wait for the second one.
+                2 => {
+                    first = Some(all[0].begin());
+                    second = None;
+                }
+                3 => first = None,
+                _ => {}
+            }
+        });
+        assert_eq!(running, [0, 0]);
+        assert_eq!(looks, 4);
+        drop((first, second));
     }
 }

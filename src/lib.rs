@@ -244,7 +244,7 @@ pub use semaphore::renewer::SlotRenewer;
 pub use semaphore::slot::{LeaseState, Slot, SlotInfo};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::timer::{Tick, TimerJob};
+pub use semaphore::timer::{Tick, job::TimerJob};
 pub use sequence::SequenceExt;
 pub use sequence::definition::Sequence;
 #[cfg(feature = "r2d2")]

@@ -61,6 +61,9 @@ mod slots;
 /// A request for object locks that sets no [`Wait`](crate::Wait) waits at most as long as the pool waits for a connection
 /// ([`connection_timeout`](diesel::r2d2::Builder::connection_timeout), 30 s by default), not forever.
 ///
+/// An attempt for which the pool gives no connection within its time-out counts as refused: the wait continues until its own
+/// limit. Only for the first attempt it is an error ([`Error::Pool`](crate::Error::Pool)).
+///
 /// # Stop
 ///
 /// [`stopped_by`](Self::stopped_by) returns a handle whose waits end when a [`StopToken`] is stopped: when the client

@@ -1,6 +1,6 @@
 //! Queues of the waiters of this process: first come, first served.
 //!
-//! The first waiter of a queue polls the database; the others sleep. A release in this process calls
+//! The first waiter of a queue polls the database, at least as often as any of them wants to; the others sleep. A release in this process calls
 //! [`Queues::notify_released`], which wakes the first sleeping waiter, and that one queries at once. So the number of
 //! queries depends on the number of releases, not on the number of waiters. One of the waiters [watches](watch) the time
 //! for the first.

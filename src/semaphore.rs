@@ -24,6 +24,7 @@ pub(crate) mod pooled;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;
+pub(crate) mod slot_times;
 #[cfg(feature = "r2d2")]
 pub(crate) mod timer;
 

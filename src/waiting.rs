@@ -113,7 +113,8 @@ impl Waiting {
         }
     }
 
-    fn timed_out(&self) -> Error {
+    /// `without_connection`: the error of the pool, if it gave no connection for the last attempt.
+    fn timed_out(&self, without_connection: Option<Error>) -> Error {
         Error::LockTimeout {
             resource: self.resource.clone(),
             waited: self.elapsed(),
@@ -121,7 +122,7 @@ impl Waiting {
                 Wait::AtMost(limit) => Some(limit),
                 Wait::No | Wait::Forever => None,
             },
-            source: None,
+            source: without_connection.map(Into::into),
         }
     }
 }
@@ -161,6 +162,7 @@ where
 {
     let deadline = waiting.deadline();
     let mut is_first = true;
+    let mut without_connection = None;
     loop {
         let at_once = ticket.may_query_at_once();
         let turn = ticket.wait_unless(deadline, || waiting.is_stopped());
@@ -174,18 +176,19 @@ where
         };
         let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none() && !at_once;
         if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
-            return Err(waiting.timed_out());
+            return Err(waiting.timed_out(without_connection));
         }
         match attempt(&mut state, Attempt { is_first, notified }) {
             Ok(Some(value)) => {
                 ticket.finish();
                 return Ok(value);
             }
-            Ok(None) => {}
-            // It was refused before, and its time is up while it waits for a connection.
+            Ok(None) => without_connection = None,
+            // It was refused before, so it may wait until its own limit.
             #[cfg(feature = "r2d2")]
-            Err(Error::Pool(_)) if !is_first && waiting.is_over() => {
-                return Err(waiting.timed_out());
+            Err(error @ Error::Pool(_)) if !is_first => {
+                tracing::warn!(resource = waiting.resource, %error, "wait continues: no connection for an attempt");
+                without_connection = Some(error);
             }
             Err(error) => return Err(error),
         }
@@ -194,7 +197,7 @@ where
             return Err(waiting.unavailable());
         }
         if waiting.is_over() {
-            return Err(waiting.timed_out());
+            return Err(waiting.timed_out(without_connection));
         }
         if ticket.needs_target() {
             ticket.set_target(target(&mut state)?);

@@ -38,6 +38,12 @@ macro_rules! slot_methods {
             }
         }
 
+        fn release_unused(conn: &mut $conn, slot: &Slot) -> Result<usize, $failure> {
+            use $run as _;
+
+            slot_sql::ReleaseUnused { key: key(slot) }.execute(conn)
+        }
+
         /// The largest fence of all slots, or the clock if that is later.
         fn largest_fence(conn: &mut $conn) -> Result<i64, $failure> {
             use $run as _;

@@ -113,6 +113,16 @@ macro_rules! slot_queries {
             }
         }
 
+        statement! {
+            $db, $conn;
+            /// Releases the slot at once, also before the end of its minimum hold time.
+            ReleaseUnused<'a> { key: Key<'a> } -> Integer,
+            |self, out| {
+                out.push_sql("UPDATE diesel_locks_slots SET token = NULL, expires_us = 0, hold_until_us = 0");
+                push_key_filter(&mut out, &self.key)?;
+            }
+        }
+
         /// The held slots.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {

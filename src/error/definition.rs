@@ -23,7 +23,8 @@ pub enum Error {
         waited: Duration,
         /// The limit of the request ([`Wait::AtMost`]); `None` if a limit of the session or the server ended the wait.
         limit: Option<Duration>,
-        /// The database's error; `None` if a statement ended the wait without an error.
+        /// The database's error; `None` if a statement ended the wait without an error. After a wait without a connection, the
+        /// error of the pool if it gave none for the last attempt.
         source: Option<diesel::result::Error>,
     },
 

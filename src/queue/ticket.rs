@@ -51,6 +51,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     next_pause: Option<Duration>,
     /// Its pause while the query of another waiter of its queue is running, if that is longer than usual.
     pause_beside_query: Option<Duration>,
+    /// The longest pause of its queue while it waits there.
+    longest_pause: Duration,
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
@@ -125,6 +127,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             identifying: false,
             next_pause: None,
             pause_beside_query: self.exclusive.then_some(SERIAL_POLL_INTERVAL),
+            longest_pause: MAX_POLL_INTERVAL,
         }
     }
 }
@@ -135,6 +138,12 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     #[cfg(feature = "r2d2")]
     pub(crate) fn serial(mut self) -> Self {
         self.pause_beside_query = Some(SERIAL_POLL_INTERVAL);
+        self
+    }
+
+    /// Sets the pause after which its queue is to query at the latest, whoever is the first.
+    pub(crate) fn polling_within(mut self, longest_pause: Duration) -> Self {
+        self.longest_pause = longest_pause;
         self
     }
 
@@ -188,6 +197,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 let waiter = queue.waiter(number);
                 waiter.pause = pause;
                 waiter.pause_beside_query = self.pause_beside_query;
+                waiter.longest_pause = self.longest_pause;
                 queue.update();
             }
             queue.notify_if_due(now);

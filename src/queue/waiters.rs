@@ -69,6 +69,8 @@ pub(super) struct Waiter {
     pub(super) pause: Duration,
     /// The same while the query of another waiter of its queue is running, if that is longer.
     pub(super) pause_beside_query: Option<Duration>,
+    /// The longest pause of the first waiter, which queries for this one too.
+    pub(super) longest_pause: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -268,6 +270,7 @@ impl Waiter {
             parked: false,
             pause: MAX_POLL_INTERVAL,
             pause_beside_query: None,
+            longest_pause: Duration::MAX,
         }
     }
 }

@@ -104,7 +104,9 @@ impl<T> Queue<T> {
             pause_beside_query,
             ..
         } = self.waiters.get(&self.first?)?;
-        let time = self.first_since + *pause;
+        let others = self.waiters.values();
+        let shortest = others.fold(*pause, |shortest, other| shortest.min(other.longest_pause));
+        let time = self.first_since + shortest;
         let delayed = self.querying_since.zip(*pause_beside_query);
         Some(delayed.map_or(time, |(since, longer)| {
             time.max(since.max(self.first_since) + longer)

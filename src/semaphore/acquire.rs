@@ -1,6 +1,8 @@
 //! Acquires slots, for a lease or for one transaction.
 
-use crate::semaphore::attempts::{NO_WAIT, acquire, begin_with_slot};
+use uuid::Uuid;
+
+use crate::semaphore::attempts::{NO_WAIT, acquire, acquire_as, begin_with_slot};
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::SlotRequest;
 use crate::semaphore::pace::Pace;
@@ -13,9 +15,19 @@ pub(super) fn try_acquire<C: SemaphoreBackend>(
     semaphore: &Semaphore,
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
+    try_acquire_as(conn, semaphore, lease, Uuid::new_v4())
+}
+
+/// [`try_acquire`] with this token: after an error the slot may have been granted to it.
+pub(super) fn try_acquire_as<C: SemaphoreBackend>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+    token: Uuid,
+) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome =
-        wait_for_turn(conn, semaphore).and_then(|_turn| acquire(conn, semaphore, lease, NO_WAIT));
+    let outcome = wait_for_turn(conn, semaphore)
+        .and_then(|_turn| acquire_as(conn, semaphore, lease, token, NO_WAIT));
     match &outcome {
         Ok(Some(slot)) => request.record_granted(Some(slot.number)),
         Ok(None) => request.record_refused(),

@@ -88,6 +88,11 @@ impl ActiveSlot {
         self.guard.fence()
     }
 
+    /// The slot was not used.
+    pub(super) fn into_guard(self) -> SlotGuard {
+        self.guard
+    }
+
     /// Releases the slot. A release that fails is logged, and retried in the background until the lease ends.
     pub(super) fn release(self) {
         let (semaphore, number) = (self.slot().semaphore().to_owned(), self.slot().number());

@@ -54,9 +54,19 @@ pub(super) fn acquire<C: SemaphoreBackend>(
     lease: &LeaseOptions,
     budget: RetryBudget,
 ) -> Result<Option<Slot>, Error> {
+    acquire_as(conn, semaphore, lease, Uuid::new_v4(), budget)
+}
+
+/// Leases a slot to this token; `None` when none is free.
+pub(super) fn acquire_as<C: SemaphoreBackend>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+    token: Uuid,
+    budget: RetryBudget,
+) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
-    let token = Uuid::new_v4();
     let request = LeaseRequest {
         semaphore,
         token: token.into_bytes(),

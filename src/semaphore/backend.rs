@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::inspect::list_options::ListRequest;
 use crate::migrations::run::MigrationBackend;
+use crate::semaphore::slot_times::FirstSlot;
 use crate::{Error, Semaphore, Slot};
 
 /// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.
@@ -104,6 +105,10 @@ pub trait SemaphoreBackend: MigrationBackend {
     /// number of rows updated.
     fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
 
+    /// Releases a slot that was not used, also before the end of its minimum hold time, if the token still matches;
+    /// returns the number of rows updated.
+    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error>;
+
     /// Prevents the slot from being granted to another holder until the transaction ends. Returns `false` when the
     /// token does not match.
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
@@ -115,6 +120,9 @@ pub trait SemaphoreBackend: MigrationBackend {
     fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
         Self::list_held(conn, name).map(Some)
     }
+
+    /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.
+    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error>;
 
     /// Lists the held slots of several semaphores, with the semaphores' names.
     fn list_all_held(

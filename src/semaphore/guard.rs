@@ -54,6 +54,8 @@ pub(super) trait Renew: Send + Sync {
     fn remove(&self, slot: &Slot);
     /// Releases the slot with a connection of the pool.
     fn release(&self, slot: &Slot) -> Result<LeaseState, Error>;
+    /// Releases a slot that was not used, also before the end of its minimum hold time.
+    fn release_unused(&self, slot: &Slot) -> Result<(), Error>;
     /// Has the renewer's thread release the slot, whose lease ends after `remaining`. The receiver is
     /// disconnected when the slot is released.
     fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()>;
@@ -163,6 +165,28 @@ impl SlotGuard {
             drop(self.renewer.release_in_background(&self.slot, remaining));
         }
         released
+    }
+}
+
+impl SlotGuard {
+    /// Ends the guard, and leaves it to the caller to release the slot. `None` if it was released before.
+    pub(super) fn into_slot(self) -> Option<Slot> {
+        self.renewer.remove(&self.slot);
+        self.state.mark_released().then(|| self.slot.clone())
+    }
+
+    /// Releases a slot that was not used, also before the end of its minimum hold time. If that fails, the release is retried
+    /// in the background, after which the slot stays unavailable until then.
+    pub(super) fn release_unused(self) {
+        self.renewer.remove(&self.slot);
+        let remaining = self.state.last_remaining();
+        if self.state.mark_released()
+            && let Err(error) = self.renewer.release_unused(&self.slot)
+        {
+            let semaphore = self.slot.semaphore();
+            tracing::warn!(semaphore, %error, "slot not released; retrying");
+            drop(self.renewer.release_in_background(&self.slot, remaining));
+        }
     }
 }
 

@@ -45,6 +45,15 @@ pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<
     Err(lost(slot))
 }
 
+/// Releases a slot that was not used, also before the end of its minimum hold time. Has no effect when it is not held.
+#[cfg(feature = "r2d2")]
+pub(super) fn release_unused<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
+    if C::release_unused(conn, slot)? > 0 && depth::depth(conn)? == 0 {
+        polling::notify_released(&slot.semaphore, 1, Some(slot.number));
+    }
+    Ok(())
+}
+
 pub(super) fn pin<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
     if depth::depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method: "pin_slot" });

@@ -99,7 +99,7 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
                     failures.reset();
                     let leader = ActiveSlot::new(guard, &stop);
                     if !leader.is_active() {
-                        drop(leader);
+                        leader.into_guard().release_unused();
                         // Without a pause, a lease that is too short would be granted again and again.
                         stop.sleep(self.interval().min(POLL_INTERVAL));
                         continue;

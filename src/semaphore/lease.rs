@@ -96,11 +96,6 @@ impl LeaseOptions {
         }
     }
 
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn min_hold(&self) -> Duration {
-        self.hold_at_least
-    }
-
     pub(crate) fn micros(&self) -> Result<i64, Error> {
         micros(self.duration)
     }

@@ -51,7 +51,7 @@ pub(super) fn poll_until<C: SemaphoreBackend, T>(
     let ticket = if wait == Wait::No || in_transaction {
         leave_out(semaphore)
     } else {
-        join(semaphore, max_concurrent(semaphore))
+        join(semaphore, max_concurrent(semaphore), pace)
     };
     let mut holders = Holders::new(pace.filter(|_| !in_transaction));
     repeat(
@@ -81,12 +81,15 @@ pub(super) fn leave_out(semaphore: &Semaphore) -> SlotTicket {
     QUEUES.independent(semaphore.name().to_owned())
 }
 
-/// Joins the queue of those who wait for a slot.
-pub(super) fn join(semaphore: &Semaphore, max_concurrent: usize) -> SlotTicket {
+/// Joins the queue of those who wait for a slot. Without a pace, attempts are made as often as refusals ask for.
+pub(super) fn join(semaphore: &Semaphore, max_concurrent: usize, pace: Option<Pace>) -> SlotTicket {
     let permits = semaphore.permits();
-    QUEUES.join(semaphore.name().to_owned(), max_concurrent, |target| {
-        target.permits == permits
-    })
+    let name = semaphore.name().to_owned();
+    let ticket = QUEUES.join(name, max_concurrent, |target| target.permits == permits);
+    match pace {
+        Some(pace) => ticket.polling_within(pace.interval),
+        None => ticket,
+    }
 }
 
 impl RetryBudget {

@@ -108,7 +108,7 @@ fn lease_unless_stopped<C: SemaphoreBackend>(
 ) -> Result<Option<Slot>, Error> {
     let slot = acquire(conn, semaphore, lease, budget)?;
     if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-        if let Err(error) = holding::release(conn, slot) {
+        if let Err(error) = holding::release_unused(conn, slot) {
             tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
         }
         return Err(stopped);
@@ -170,7 +170,7 @@ fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
         leave_out(semaphore)
     } else {
         let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
-        join(semaphore, max_concurrent).serial()
+        join(semaphore, max_concurrent, pace).serial()
     };
     let mut holders = Holders::new(pace);
     let number = waiting.stop().zip(ticket.number());

@@ -172,9 +172,9 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// # Errors
     ///
-    /// [`Error::LockTimeout`] when the time is up. [`Error::Pool`] when the pool has no connection within its time-out, or
-    /// for the first attempt within the time of `wait`, at least 200 ms. [`Error::Stopped`] after a stop
-    /// ([`stopped_by`](Self::stopped_by)). Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
+    /// [`Error::LockTimeout`] when the time is up. [`Error::Pool`] when the pool has no connection for the first attempt within
+    /// its time-out, or within the time of `wait` (at least 200 ms) if that is shorter; a later attempt without a connection
+    /// counts as refused. [`Error::Stopped`] after a stop ([`stopped_by`](Self::stopped_by)). Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
     #[doc(alias("lock", "wait"))]
     pub fn acquire(
         &self,
@@ -325,6 +325,10 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Renew for Handle<C> 
 
     fn release(&self, slot: &Slot) -> Result<LeaseState, Error> {
         self.0.pool().get()?.release_slot(slot)
+    }
+
+    fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
+        self.0.release_unused(slot)
     }
 
     fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()> {

@@ -16,6 +16,7 @@ use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, LeaseRequest, RaiseOutcome,
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow,
 };
+use crate::semaphore::slot_times::FirstSlot;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
@@ -92,9 +93,11 @@ delegate!(SemaphoreBackend {
     fn register(semaphore: &Semaphore) -> Result<(), Error>;
     fn renew_one(slot: &Slot, lease_us: i64, expiry: Expiry) -> Result<usize, Error>;
     fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
+    fn release_unused(slot: &Slot) -> Result<usize, Error>;
     fn pin(slot: &Slot) -> Result<bool, Error>;
     fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
     fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
+    fn first_slot_nowait(name: &str) -> Result<FirstSlot, Error>;
     fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
     fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
     fn now_us() -> Result<i64, Error>;

@@ -103,6 +103,20 @@ statement! {
 
 statement! {
     Mysql, MysqlConnection;
+    /// The times of a semaphore's first slot, whether it is held or not. Fails as [`HeldNowait`] does.
+    FirstSlotNowait<'a> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+            "fence, acquired_us, hold_until_us, expires_us - "; {Mysql::NOW};
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND number = 1";
+        );
+    }
+}
+
+statement! {
+    Mysql, MysqlConnection;
     /// Locks the row of `diesel_locks_fences`, unless another session has locked the row, its table or the table of
     /// slots.
     LockFenceFloorIfFree {} -> BigInt,

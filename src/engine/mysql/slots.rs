@@ -22,6 +22,7 @@ use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, lowest_grantable,
 };
+use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot};
 
 slot_methods!(MysqlConnection, Run, MysqlError);
@@ -152,6 +153,10 @@ impl SemaphoreBackend for MysqlConnection {
         autocommit_retry(conn, |conn| release(conn, slot, expiry))
     }
 
+    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
+        autocommit_retry(conn, |conn| release_unused(conn, slot))
+    }
+
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let pin = slot_sql::Pin { key: key(slot) };
         let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn)? else {
@@ -178,6 +183,17 @@ impl SemaphoreBackend for MysqlConnection {
         match rows {
             Err(failure) if failure.is_end_of_wait() => Ok(None),
             rows => held_rows(conn, rows?).map(Some),
+        }
+    }
+
+    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
+        let first = slot_sql::FirstSlotNowait {
+            name: name.as_bytes(),
+        };
+        let row: Result<Option<SlotTimesRow>, MysqlError> = first.get_optional(conn);
+        match row {
+            Err(failure) if failure.is_end_of_wait() => Ok(FirstSlot::TableLocked),
+            row => Ok(row?.into()),
         }
     }
 

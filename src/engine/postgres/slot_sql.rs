@@ -176,6 +176,16 @@ statement! {
     }
 }
 
+/// The times of a semaphore's first slot, whether it is held or not.
+#[diesel::dsl::auto_type]
+pub(super) fn first_slot<'a>(name: &'a str) -> _ {
+    let left: LeaseRemaining = LeaseRemaining {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(1_i32))
+        .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
+}
+
 /// The free slots, without those that a session has locked to acquire them or to renew an expired lease. Shared locks,
 /// of other sessions that search or that pin their slots, do not conflict.
 #[diesel::dsl::auto_type]

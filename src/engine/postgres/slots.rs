@@ -21,6 +21,7 @@ use crate::semaphore::backend::{
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
     lowest_grantable,
 };
+use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 
 slot_methods!(PgConnection, RunQueryDsl, diesel::result::Error);
@@ -147,6 +148,10 @@ impl SemaphoreBackend for PgConnection {
         })
     }
 
+    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
+        autocommit_retry(conn, |conn| release_unused(conn, slot))
+    }
+
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         let pin = slot_sql::Pin { key: key(slot) };
         let pinned: Option<i32> = pin.get_result(conn).optional()?;
@@ -157,26 +162,15 @@ impl SemaphoreBackend for PgConnection {
         autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
     }
 
-    // The limit ends with the transaction or savepoint, which is always rolled back.
     fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
-        let own_transaction = depth::depth(conn)? == 0;
-        if own_transaction {
-            super::begin(conn, slot_sql::BEGIN_NOWAIT)?;
-        } else {
-            conn.batch_execute(slot_sql::SAVEPOINT_NOWAIT)?;
-        }
-        let rows = slot_sql::held_slots(name).load(conn);
-        let ended = if own_transaction {
-            AnsiTransactionManager::rollback_transaction(conn)
-        } else {
-            conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
-        };
-        let rows = match rows {
-            Err(error) if classify(&error) == ErrorClass::LockTimeout => None,
-            rows => Some(rows?),
-        };
-        ended?;
-        Ok(rows)
+        nowait(conn, |conn| slot_sql::held_slots(name).load(conn))
+    }
+
+    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
+        let row: Option<Option<SlotTimesRow>> = nowait(conn, |conn| {
+            slot_sql::first_slot(name).get_result(conn).optional()
+        })?;
+        Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 
     fn list_all_held(
@@ -225,6 +219,32 @@ impl SemaphoreBackend for PgConnection {
             })
             .collect())
     }
+}
+
+/// Runs a query that returns `None` instead of waiting while another session has the table locked. The limit ends with the
+/// transaction or savepoint, which is always rolled back.
+fn nowait<T>(
+    conn: &mut PgConnection,
+    query: impl FnOnce(&mut PgConnection) -> QueryResult<T>,
+) -> Result<Option<T>, Error> {
+    let own_transaction = depth::depth(conn)? == 0;
+    if own_transaction {
+        super::begin(conn, slot_sql::BEGIN_NOWAIT)?;
+    } else {
+        conn.batch_execute(slot_sql::SAVEPOINT_NOWAIT)?;
+    }
+    let rows = query(conn);
+    let ended = if own_transaction {
+        AnsiTransactionManager::rollback_transaction(conn)
+    } else {
+        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
+    };
+    let rows = match rows {
+        Err(error) if classify(&error) == ErrorClass::LockTimeout => None,
+        rows => Some(rows?),
+    };
+    ended?;
+    Ok(rows)
 }
 
 /// Runs `work` in a transaction in which each statement sees what was committed before it.

@@ -34,6 +34,16 @@ statement! {
     }
 }
 
+/// The times of a semaphore's first slot, whether it is held or not.
+#[diesel::dsl::auto_type]
+pub(super) fn first_slot<'a>(name: &'a str) -> _ {
+    let left: LeaseRemaining = LeaseRemaining {};
+    slots::table
+        .filter(slots::name.eq(name))
+        .filter(slots::number.eq(1_i32))
+        .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
+}
+
 #[diesel::dsl::auto_type]
 pub(super) fn free<'a>(name: &'a str) -> _ {
     let now: DbNow = DbNow {};

@@ -20,6 +20,7 @@ use crate::semaphore::backend::{
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
     lowest_grantable,
 };
+use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 
 /// The time that a change waits for the write lock, unless `busy_timeout` is longer.
@@ -156,6 +157,10 @@ impl SemaphoreBackend for SqliteConnection {
         write(conn, |conn| Ok(release(conn, slot, expiry)?))
     }
 
+    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
+        write(conn, |conn| Ok(release_unused(conn, slot)?))
+    }
+
     fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
         ensure_writer(conn)?;
         let pin = slot_sql::Pin { key: key(slot) };
@@ -165,6 +170,11 @@ impl SemaphoreBackend for SqliteConnection {
 
     fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
         Ok(slot_sql::held_slots(name).load(conn)?)
+    }
+
+    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
+        let row: Option<SlotTimesRow> = slot_sql::first_slot(name).get_result(conn).optional()?;
+        Ok(row.into())
     }
 
     fn list_all_held(

@@ -7,6 +7,7 @@ use diesel::r2d2::R2D2Connection;
 use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::holding;
 use crate::semaphore::polling::notify_released;
 use crate::{Error, Slot};
 
@@ -25,6 +26,11 @@ pub(super) struct CutSlot {
 }
 
 impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
+    /// Releases a slot that was not used, also before the end of its minimum hold time.
+    pub(super) fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
+        holding::release_unused(&mut *self.pool().get()?, slot)
+    }
+
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
     pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
         let slots: Vec<&Slot> = pending.iter().map(|pending| &pending.slot).collect();

@@ -27,8 +27,7 @@ impl<C: R2D2Connection + Send + 'static> SlotRenewer<C> {
     /// grow to a tenth of the time for which the holders have not changed, up to the interval.
     /// [`run_as_leader`](Self::run_as_leader) pauses for half an interval to an interval from the beginning.
     ///
-    /// The first waiter of a process for a semaphore asks for all of them, at its own interval: do not set a longer one than
-    /// other requests of the process for that semaphore can wait.
+    /// The first waiter of a process for a semaphore asks for all of them, at the shortest interval of those that wait.
     ///
     /// 10 ms to a day. With any other duration the methods that wait return [`Error::InvalidInterval`].
     ///
@@ -115,6 +114,11 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     pub(in crate::semaphore) fn check_stop(&self, semaphore: &Semaphore) -> Result<(), Error> {
         let waiting = begin_wait(semaphore, Wait::No)?;
         waiting.stopped_by(self.stop.as_ref()).check_stop()
+    }
+
+    /// Releases a slot that was not used, also before the end of its minimum hold time, and after a stop.
+    pub(in crate::semaphore) fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
+        self.shared().release_unused(slot)
     }
 
     /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are

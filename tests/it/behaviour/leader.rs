@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, SlotRenewer, StopToken};
 
@@ -20,10 +17,10 @@ use crate::support::Backend;
 use crate::support::threads::LONG;
 
 /// A node that was elected, with its fence.
-type Election = (&'static str, i64);
+pub(super) type Election = (&'static str, i64);
 
 /// A node of its own: a thread with a renewer of its own, which leads until it is lost or stopped.
-struct Node {
+pub(super) struct Node {
     stop: StopToken,
     thread: JoinHandle<Result<(), Error>>,
 }
@@ -33,7 +30,7 @@ impl Node {
         Self::with_renewer::<B>(&renewer::<B>(database, 2), &single_slot(), name, elected)
     }
 
-    fn with_renewer<B: Backend>(
+    pub(super) fn with_renewer<B: Backend>(
         renewer: &SlotRenewer<B::Conn>,
         semaphore: &Semaphore,
         name: &'static str,
@@ -54,13 +51,13 @@ impl Node {
         Self { stop, thread }
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         self.stop.stop();
         self.thread.join().expect("no panic").expect("no error");
     }
 }
 
-fn next(elections: &Receiver<Election>) -> Election {
+pub(super) fn next(elections: &Receiver<Election>) -> Election {
     elections.recv_timeout(LONG).expect("an election")
 }
 
@@ -267,78 +264,9 @@ pub(crate) fn leader_with_unusable_arguments_or_without_tables_is_an_error<B: Ba
     assert!(error.is_missing_tables(), "{error:?}");
 }
 
-/// A renewer whose statements are counted.
-fn counted<B: Backend>(database: &B, statements: &Arc<AtomicU32>) -> SlotRenewer<B::Conn> {
-    let statements = Arc::clone(statements);
-    SlotRenewer::new(B::pool_of(&database.url(), 1, move |conn| {
-        let statements = Arc::clone(&statements);
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::StartQuery { .. } = event {
-                statements.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    }))
-}
-
 /// The waiters of a process are woken when a slot of the same name is released in it, also in another test.
-fn name_of_its_own<B: Backend>(name: &str) -> Semaphore {
+pub(super) fn name_of_its_own<B: Backend>(name: &str) -> Semaphore {
     Semaphore::new(format!("{name} on {}", B::NAME), 1)
-}
-
-/// A bound on the number of statements in the time that has passed, however long that is.
-pub(crate) fn idle_standbys_send_few_statements<B: Backend>() {
-    let database = B::new();
-    let ours = renewer::<B>(&database, 2);
-    let semaphore = name_of_its_own::<B>("idle standbys");
-    let held = guarded::<B>(&ours, &semaphore, &one_hour());
-    let (elected, elections) = channel();
-    let statements = Arc::new(AtomicU32::new(0));
-    let renewer = counted(&database, &statements);
-    let node = Node::with_renewer::<B>(&renewer, &semaphore, "a", &elected);
-    let started = Instant::now();
-    std::thread::sleep(Duration::from_secs(4));
-    let sent = statements.load(Ordering::SeqCst);
-    // At most two per second, each in a connection that the pool checks, and on PostgreSQL in a transaction. And those with which it begins: settings of the
-    // connection, the attempt, the identity of the database, a first look.
-    let polls = u32::try_from(started.elapsed().as_millis() / 500).expect("a short test") + 1;
-    assert!(sent <= 15 + 4 * polls, "{sent} statements, {polls} polls");
-    assert!(elections.try_recv().is_err(), "no election");
-    held.release().expect("ours");
-    next(&elections);
-    node.stop();
-}
-
-/// The pauses of a renewer's wait grow too.
-pub(crate) fn long_wait_of_a_renewer_sends_few_statements<B: Backend>() {
-    let database = B::new();
-    let ours = renewer::<B>(&database, 2);
-    let semaphore = name_of_its_own::<B>("long wait");
-    let held = guarded::<B>(&ours, &semaphore, &one_hour());
-    let statements = Arc::new(AtomicU32::new(0));
-    let renewer = counted(&database, &statements);
-    let stop = StopToken::new();
-    let waits = Arc::new(AtomicUsize::new(0));
-    let (stoppable, waiting) = (renewer.stopped_by(&stop), Arc::clone(&waits));
-    let waiter = std::thread::spawn(move || {
-        waiting.fetch_add(1, Ordering::SeqCst);
-        stoppable.acquire(&semaphore, &one_hour(), Wait::Forever)
-    });
-    let started = Instant::now();
-    while waits.load(Ordering::SeqCst) == 0 || started.elapsed() < Duration::from_secs(6) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let seconds = u32::try_from(started.elapsed().as_secs()).expect("a short test") + 1;
-    let sent = statements.load(Ordering::SeqCst);
-    // 22 polls in the first second; then a pause of half a tenth to a tenth of the time: 14 polls per doubling. Without
-    // that there would be 10 to 20 per second.
-    let doublings = seconds.ilog2() + 1;
-    assert!(
-        sent <= 15 + 2 * 22 + 4 * 20 * doublings,
-        "{sent} in {seconds} s"
-    );
-    drop(held);
-    let guard = waiter.join().expect("no panic").expect("a slot");
-    guard.release().expect("ours");
 }
 
 /// It stops the token of its slot, and not the caller's.
@@ -360,32 +288,4 @@ pub(crate) fn leader_that_stops_its_own_token_resigns<B: Backend>() {
     assert!(again.is_err(), "it stands again after the poll interval");
     stop.stop();
     node.join().expect("no panic").expect("no error");
-}
-
-/// Its leases end before the answers come.
-pub(crate) fn node_with_a_too_short_lease_pauses_between_its_grants<B: Backend>() {
-    let database = B::new();
-    let semaphore = name_of_its_own::<B>("too short");
-    let statements = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&statements);
-    let pool = B::pool_of(&database.url(), 1, move |conn| {
-        let statements = Arc::clone(&counted);
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::FinishQuery { .. } = event {
-                statements.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-    });
-    let (renewer, stop) = (SlotRenewer::new(pool), StopToken::new());
-    let token = stop.clone();
-    let lease = LeaseOptions::new(Duration::from_millis(1));
-    let node = std::thread::spawn(move || {
-        renewer.run_as_leader(&semaphore, &lease, &token, |_| Ok::<_, Error>(()))
-    });
-    std::thread::sleep(Duration::from_secs(2));
-    let sent = statements.load(Ordering::SeqCst);
-    stop.stop();
-    node.join().expect("no panic").expect("no error");
-    assert!((1..100).contains(&sent), "{sent} statements");
 }

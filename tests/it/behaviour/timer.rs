@@ -3,18 +3,20 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::chrono::{DateTime, Utc};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, StopToken, Tick, TimerJob};
+use diesel_locks::{Error, SlotRenewer, StopToken, Tick, TimerJob};
 
 use super::slots::guards::{renewed, renewer};
 use super::slots::one_hour;
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
-use crate::support::threads::{result_of, spawn};
+use crate::support::threads::{LONG, result_of, spawn};
 
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -175,4 +177,86 @@ pub(crate) fn unusable_jobs_are_refused<B: Backend>() {
     assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
     let error = run(&job(PERIOD), &LeaseOptions::new(Duration::ZERO));
     assert!(matches!(error, Error::InvalidLease { .. }), "{error:?}");
+}
+
+/// The row is as it is after the clock was set back by two seconds.
+pub(crate) fn ticks_are_not_repeated_after_the_clock_was_set_back<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let run_one = |database: &B| {
+        let (renewer, stop) = (renewer::<B>(database, 2), StopToken::new());
+        let node = spawn(move || {
+            let mut due = None;
+            let run = renewer.run_on_timer(&job(PERIOD), &renewed(), &stop, |tick| {
+                due = Some(tick.due_at());
+                stop.stop();
+                Ok::<_, Error>(())
+            });
+            run.map(|()| due.expect("a tick"))
+        });
+        result_of(&node).expect("no error")
+    };
+    run_one(&database);
+    B::sql(
+        &mut conn,
+        "UPDATE diesel_locks_slots SET acquired_us = acquired_us + 2000000, \
+         hold_until_us = hold_until_us + 2000000, expires_us = 0",
+    );
+    let granted = B::number(&mut conn, "SELECT acquired_us FROM diesel_locks_slots");
+    // A new node.
+    let due = run_one(&database).timestamp_micros();
+    assert!(due > granted, "{due} after the grant at {granted}");
+}
+
+/// The tick of one node has ended before the other one, whose tick was due before, looks.
+pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
+    let due_us = B::now_us(&mut conn) + 500_000;
+    let offset = Duration::from_micros(u64::try_from(due_us).expect("after 1970"));
+    let (granted, grant) = channel();
+    // With the long period. When its tick is due, it is overtaken.
+    let overtaking = Arc::new(Mutex::new(Some((conn, granted))));
+    let url = database.url();
+    let pool = B::pool_of(&url.clone(), 2, move |conn| {
+        let (overtaking, url) = (Arc::clone(&overtaking), url.clone());
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            let InstrumentationEvent::StartQuery { .. } = event else {
+                return;
+            };
+            let mut overtaking = overtaking.lock().expect("no panic");
+            let Some((conn, granted)) = &mut *overtaking else {
+                return;
+            };
+            if B::now_us(conn) < due_us {
+                return;
+            }
+            let (renewer, stop) = (SlotRenewer::new(B::pool_to(&url, 2)), StopToken::new());
+            let run = renewer.run_on_timer(&job(short), &renewed(), &stop, |_| {
+                stop.stop();
+                Ok::<_, Error>(())
+            });
+            run.expect("no error");
+            while !conn.held_slots("job").expect("rows").is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let time = B::number(conn, "SELECT acquired_us FROM diesel_locks_slots");
+            granted.send(time).expect("the test waits");
+            *overtaking = None;
+        });
+    });
+    let (renewer, stop) = (SlotRenewer::new(pool), StopToken::new());
+    let node = spawn(move || {
+        let mut due = None;
+        let run = renewer.run_on_timer(&job(long).offset(offset), &renewed(), &stop, |tick| {
+            due = Some(tick.due_at());
+            stop.stop();
+            Ok::<_, Error>(())
+        });
+        run.map(|()| due.expect("a tick"))
+    });
+    let due = result_of(&node).expect("no error").timestamp_micros();
+    let granted = grant.recv_timeout(LONG).expect("it was overtaken");
+    assert!(due > granted, "{due} after the grant at {granted}");
 }

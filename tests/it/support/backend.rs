@@ -104,6 +104,25 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Ends all other sessions of this database; where there is no server, nothing.
     fn disconnect_sessions(&self) {}
 
+    /// Statements by which a waiter for a slot looks at the holders with a connection of a pool, its check included.
+    const STATEMENTS_PER_LOOK: u32 = 2;
+
+    /// A connection for [`disturb`](Self::disturb), before there is any other.
+    fn disturber(&self) -> Self::Conn {
+        self.connect()
+    }
+
+    /// Has the next statement of each other session of this database fail with an error that passes, at the latest by
+    /// [`end_disturbance`](Self::end_disturbance).
+    fn disturb(&self, conn: &mut Self::Conn) {
+        let _ = conn;
+        self.disconnect_sessions();
+    }
+
+    fn end_disturbance(conn: &mut Self::Conn) {
+        let _ = conn;
+    }
+
     /// Sessions of this database that wait for a lock; `None` where the engine does not show it.
     fn waiting(&self) -> Option<i64>;
 

@@ -115,6 +115,9 @@ impl Backend for Postgres {
         Ok(counter.for_update().first(conn)?)
     }
 
+    /// In a transaction.
+    const STATEMENTS_PER_LOOK: u32 = 4;
+
     fn disconnect_sessions(&self) {
         Self::number(
             &mut self.admin(),

@@ -85,6 +85,25 @@ impl Backend for Sqlite {
         Ok(counter.first(conn)?)
     }
 
+    /// Readers are excluded in rollback mode only.
+    fn disturber(&self) -> SqliteConnection {
+        let mut conn = SqliteConnection::establish(&self.url()).expect("open");
+        Self::sql(
+            &mut conn,
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = DELETE",
+        );
+        conn
+    }
+
+    fn disturb(&self, conn: &mut SqliteConnection) {
+        Self::sql(conn, "BEGIN EXCLUSIVE");
+    }
+
+    fn end_disturbance(conn: &mut SqliteConnection) {
+        // It may have ended.
+        let _ = conn.batch_execute("ROLLBACK");
+    }
+
     fn unlocked_slots(_: &mut SqliteConnection, _: bool) -> Option<BTreeSet<(String, i32)>> {
         None
     }

@@ -56,6 +56,7 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
         W::Inner::NEW_KEPT_ROW_CHANGES_LAST_INSERTED_ID;
     const COUNTING_LOCKS_FREE_SLOTS: bool = W::Inner::COUNTING_LOCKS_FREE_SLOTS;
     const LOST_SLOTS_STAY_LOCKED: bool = W::Inner::LOST_SLOTS_STAY_LOCKED;
+    const STATEMENTS_PER_LOOK: u32 = W::Inner::STATEMENTS_PER_LOOK;
 
     fn own_ids(first: i64) -> String {
         W::Inner::own_ids(first)

@@ -1,0 +1,272 @@
+//! Waiting on a `LockPool`, for a lock or for a slot of a transaction: what both have in common.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel::r2d2::R2D2Connection;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LockPool, StopToken};
+
+use super::events::Collector;
+use crate::support::Backend;
+use crate::support::runs::Runs;
+use crate::support::threads::{LONG, result_of, spawn};
+
+pub(super) const WAIT: Wait = Wait::AtMost(LONG);
+
+/// What is waited for. Other tests of the process do not wait for the same.
+pub(super) trait Waited: Clone + Send + Sync + 'static {
+    fn new() -> Self;
+
+    /// In errors.
+    fn name(&self) -> String;
+
+    /// A database of the test's own.
+    fn database<B: Backend>(&self) -> Arc<B> {
+        Arc::new(B::new())
+    }
+
+    /// Runs `f` in a transaction that has it, on a connection outside the pool.
+    fn hold<B: Backend>(
+        &self,
+        conn: &mut B::Conn,
+        f: impl FnOnce(&mut B::Conn) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+
+    /// Runs `f` in a transaction that has it.
+    fn with<B: Backend>(
+        &self,
+        locks: &LockPool<B::Conn>,
+        wait: Wait,
+        f: impl FnOnce(&mut B::Conn) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+}
+
+pub(super) fn locks<B: Backend>(database: &B, connections: u32) -> LockPool<B::Conn> {
+    LockPool::new(database.pool(connections))
+}
+
+/// A thread that waits, and runs.
+pub(super) fn waiter<B: Backend>(
+    waited: &impl Waited,
+    locks: &LockPool<B::Conn>,
+    wait: Wait,
+    runs: &Arc<Runs>,
+) -> Receiver<Result<(), Error>> {
+    let (waited, locks, runs) = (waited.clone(), locks.clone(), Arc::clone(runs));
+    spawn(move || {
+        waited.with::<B>(&locks, wait, |_| {
+            runs.run();
+            Ok(())
+        })
+    })
+}
+
+/// A transaction on a connection outside the pool.
+pub(super) struct Holder {
+    release: Sender<()>,
+    thread: Receiver<Result<(), Error>>,
+}
+
+impl Holder {
+    /// Returns when it has what others wait for.
+    pub(super) fn acquire<B: Backend>(waited: &impl Waited, database: &Arc<B>) -> Self {
+        let (release, released) = channel::<()>();
+        let (held, is_held) = channel();
+        let (waited, database) = (waited.clone(), Arc::clone(database));
+        let thread = spawn(move || {
+            waited.hold::<B>(&mut database.connect(), |_| {
+                held.send(()).expect("the test waits");
+                released.recv().expect("the test says when");
+                Ok(())
+            })
+        });
+        is_held.recv_timeout(LONG).expect("it is free");
+        Self { release, thread }
+    }
+
+    pub(super) fn release(self) {
+        self.release.send(()).expect("it waits");
+        result_of(&self.thread).expect("commit");
+    }
+}
+
+pub(super) fn await_waiters<C: R2D2Connection + 'static>(locks: &LockPool<C>, count: usize) {
+    until(|| locks.waiting() == count);
+}
+
+fn until(condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < LONG, "it does not become true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(super) fn waiters_leave_connections_to_others<B: Backend, W: Waited>() {
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let locks = locks(&*database, 2);
+    let runs = Runs::new(1);
+    let holder = Holder::acquire(&waited, &database);
+    let waiters = [(); 40].map(|()| waiter::<B>(&waited, &locks, WAIT, &runs));
+    await_waiters(&locks, 40);
+    for _ in 0..50 {
+        let mut conn = locks.pool().get().expect("a connection");
+        assert_eq!(B::number(&mut conn, "SELECT 1"), 1);
+    }
+    assert_eq!(runs.ended(), 0);
+    holder.release();
+    for waiter in waiters {
+        result_of(&waiter).expect("it comes free");
+    }
+    assert_eq!(runs.ended(), 40);
+    assert_eq!(locks.waiting(), 0);
+}
+
+pub(super) fn stopped_waiter_does_not_run<B: Backend, W: Waited>() {
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let locks = locks(&*database, 2);
+    let runs = Runs::new(1);
+    let holder = Holder::acquire(&waited, &database);
+    let shutdown = StopToken::new();
+    let client = shutdown.child();
+    let hang_up = client.stop_on_drop();
+    // The first one polls. The next ones are woken by nothing but the stop.
+    let ahead = waiter::<B>(&waited, &locks, WAIT, &runs);
+    await_waiters(&locks, 1);
+    let first = waiter::<B>(&waited, &locks.stopped_by(&client), Wait::Forever, &runs);
+    let stoppable = locks.stopped_by(&shutdown);
+    let others = [(); 3].map(|()| waiter::<B>(&waited, &stoppable, Wait::Forever, &runs));
+    await_waiters(&locks, 5);
+    drop(hang_up);
+    // It is still held.
+    let error = result_of(&first).expect_err("stopped");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert!(error.to_string().contains(&waited.name()), "{error}");
+    await_waiters(&locks, 4);
+    shutdown.stop();
+    for other in others {
+        let error = result_of(&other).expect_err("stopped");
+        assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    }
+    assert_eq!(runs.ended(), 0);
+    holder.release();
+    result_of(&ahead).expect("it comes free");
+    let late = waiter::<B>(&waited, &stoppable, WAIT, &runs);
+    let error = result_of(&late).expect_err("stopped before it began");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert!(error.is_busy(), "{error:?}");
+    assert!(!Error::from(diesel::result::Error::NotFound).is_busy());
+    assert_eq!(runs.ended(), 1);
+    result_of(&waiter::<B>(&waited, &locks, WAIT, &runs)).expect("it is free");
+}
+
+pub(super) fn wait_for_a_connection_of_the_pool_ends<B: Backend, W: Waited>() {
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let locks = locks(&*database, 1);
+    let runs = Runs::new(1);
+    let borrowed = locks.pool().get().expect("a connection");
+    let limit = Wait::AtMost(Duration::from_millis(100));
+    let error = result_of(&waiter::<B>(&waited, &locks, limit, &runs)).expect_err("no connection");
+    assert!(matches!(error, Error::Pool(_)), "{error:?}");
+    assert!(error.is_busy() && !error.is_timeout(), "{error:?}");
+    let stop = StopToken::new();
+    let waits = waiter::<B>(&waited, &locks.stopped_by(&stop), Wait::Forever, &runs);
+    await_waiters(&locks, 1);
+    stop.stop();
+    let error = result_of(&waits).expect_err("stopped");
+    assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
+    assert_eq!(runs.ended(), 0);
+    drop(borrowed);
+    result_of(&waiter::<B>(&waited, &locks, WAIT, &runs)).expect("a connection");
+}
+
+/// The pool gives no connection within its time-out, after the waiter has been refused.
+pub(super) fn wait_goes_on_without_a_connection<B: Backend, W: Waited>() {
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let statements = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&statements);
+    let pool = B::pool_with(&database.url(), 1, Duration::from_millis(50), move |conn| {
+        let counted = Arc::clone(&counted);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { .. } = event {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    });
+    let locks = LockPool::new(pool);
+    let holder = Holder::acquire(&waited, &database);
+    // A wait that ends without a connection, and one that gets one again.
+    let begin = |limit| {
+        let before = statements.load(Ordering::SeqCst);
+        let (waited, pool) = (waited.clone(), locks.clone());
+        let waits =
+            std::thread::spawn(move || waited.with::<B>(&pool, Wait::AtMost(limit), |_| Ok(())));
+        until(|| statements.load(Ordering::SeqCst) > before);
+        // Its first attempt has ended when the only connection is free.
+        let mut borrowed = None;
+        let started = Instant::now();
+        while borrowed.is_none() {
+            assert!(started.elapsed() < LONG, "no connection");
+            borrowed = locks.pool().get().ok();
+        }
+        let thread = waits.thread().id();
+        let collector = Collector::global();
+        until(|| collector.events_of(thread).contains("no connection") || waits.is_finished());
+        (waits, borrowed)
+    };
+    let limit = Duration::from_millis(1500);
+    let (waits, borrowed) = begin(limit);
+    let error = waits.join().expect("no panic").expect_err("held");
+    drop(borrowed);
+    let Error::LockTimeout {
+        waited,
+        source: Some(source),
+        ..
+    } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert!(waited >= limit, "{waited:?}");
+    let source = Error::from(source);
+    assert!(matches!(source, Error::Pool(_)), "{source:?}");
+    let (waits, borrowed) = begin(LONG);
+    drop(borrowed);
+    holder.release();
+    waits.join().expect("no panic").expect("it comes free");
+}
+
+pub(super) fn error_and_panic_roll_back_and_release<B: Backend, W: Waited>() {
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let locks = locks(&*database, 2);
+    let runs = Runs::new(1);
+    let outcome = waited.with::<B>(&locks, WAIT, |conn| {
+        B::count_up(conn, 0);
+        Err(diesel::result::Error::RollbackTransaction.into())
+    });
+    assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
+    let mut waits = None;
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        waited.with::<B>(&locks, WAIT, |conn| {
+            B::count_up(conn, 0);
+            waits = Some(waiter::<B>(&waited, &locks, WAIT, &runs));
+            await_waiters(&locks, 1);
+            assert_ne!(runs.ended(), 0, "a bug of the application");
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    result_of(&waits.expect("a waiter")).expect("it is released");
+    let mut conn = locks.pool().get().expect("a connection");
+    assert_eq!(B::counter(&mut conn, 0), 0);
+    assert_eq!(runs.ended(), 1);
+}

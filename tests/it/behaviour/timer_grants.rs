@@ -1,0 +1,153 @@
+//! Slots that were granted to a node or a caller that does not use them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use diesel::connection::{Connection, InstrumentationEvent};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
+
+use super::slots::{HOUR, one_hour, single_slot};
+use crate::support::Backend;
+use crate::support::threads::{result_of, spawn};
+
+/// Longer than the time from a grant to the next one, and short enough to be waited for.
+const PERIOD: Duration = Duration::from_secs(20);
+
+/// A job that is due in half a second.
+fn due_soon<B: Backend>(conn: &mut B::Conn) -> TimerJob {
+    let due = u64::try_from(B::now_us(conn) + 500_000).expect("after 1970");
+    TimerJob::new("job", PERIOD).offset(Duration::from_micros(due))
+}
+
+/// The connection of another session, and the time of the grant once there is one.
+struct Observer<C> {
+    conn: C,
+    granted_us: Option<i64>,
+}
+
+/// A renewer that is interrupted by `act` when a slot has been granted with its connection, for the first time.
+fn interrupted_at_the_grant<B: Backend>(
+    database: &Arc<B>,
+    observer: &Arc<Mutex<Observer<B::Conn>>>,
+    act: impl Fn(&mut B::Conn) + Send + Sync + 'static,
+) -> SlotRenewer<B::Conn> {
+    let (observer, act) = (Arc::clone(observer), Arc::new(act));
+    let pool = B::pool_of(&database.url(), 2, move |conn| {
+        let (observer, act) = (Arc::clone(&observer), Arc::clone(&act));
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            let InstrumentationEvent::FinishQuery { error, .. } = event else {
+                return;
+            };
+            let mut observer = observer.lock().expect("no panic");
+            if observer.granted_us.is_none() {
+                let granted = "SELECT coalesce(max(acquired_us), 0) FROM diesel_locks_slots WHERE token IS NOT NULL";
+                let granted = B::number(&mut observer.conn, granted);
+                if granted > 0 {
+                    observer.granted_us = Some(granted);
+                    act(&mut observer.conn);
+                }
+            } else if error.is_some() {
+                B::end_disturbance(&mut observer.conn);
+            }
+        });
+    });
+    SlotRenewer::new(pool)
+}
+
+/// Runs the first tick of the job, which is that of the first grant.
+fn assert_first_grant_is_run<B: Backend>(
+    renewer: SlotRenewer<B::Conn>,
+    job: TimerJob,
+    lease: LeaseOptions,
+    observer: &Mutex<Observer<B::Conn>>,
+) {
+    let stop = StopToken::new();
+    let node = spawn(move || {
+        let mut due = None;
+        let run = renewer.run_on_timer(&job, &lease, &stop, |tick| {
+            due = Some(tick.due_at());
+            stop.stop();
+            Ok::<_, Error>(())
+        });
+        run.map(|()| due.expect("a tick"))
+    });
+    let due = result_of(&node).expect("no error").timestamp_micros();
+    let granted = observer.lock().expect("no panic").granted_us.expect("one");
+    let period = i64::try_from(PERIOD.as_micros()).expect("short");
+    assert!(
+        (due..due + period).contains(&granted),
+        "{due}, granted {granted}"
+    );
+}
+
+fn observer<B: Backend>(conn: B::Conn) -> Arc<Mutex<Observer<B::Conn>>> {
+    Arc::new(Mutex::new(Observer {
+        conn,
+        granted_us: None,
+    }))
+}
+
+pub(crate) fn error_after_a_grant_does_not_skip_the_tick<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.disturber();
+    let job = due_soon::<B>(&mut conn);
+    let observer = observer::<B>(conn);
+    let disturbed = Arc::clone(&database);
+    let renewer =
+        interrupted_at_the_grant(&database, &observer, move |conn| disturbed.disturb(conn));
+    assert_first_grant_is_run::<B>(renewer, job, one_hour(), &observer);
+}
+
+pub(crate) fn lease_that_ends_before_the_call_does_not_skip_the_tick<B: Backend>() {
+    const LEASE: Duration = Duration::from_millis(500);
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let job = due_soon::<B>(&mut conn);
+    let observer = observer::<B>(conn);
+    let renewer = interrupted_at_the_grant(&database, &observer, |_| std::thread::sleep(LEASE));
+    assert_first_grant_is_run::<B>(renewer, job, LeaseOptions::new(LEASE), &observer);
+}
+
+pub(crate) fn node_stopped_at_the_grant_leaves_the_tick_to_others<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    let job = due_soon::<B>(&mut conn);
+    let observer = observer::<B>(conn);
+    let stop = StopToken::new();
+    let token = stop.clone();
+    let renewer = interrupted_at_the_grant(&database, &observer, move |_| token.stop());
+    let node = spawn(move || {
+        renewer.run_on_timer(&job, &one_hour(), &stop, |_| -> Result<(), Error> {
+            panic!("it was stopped")
+        })
+    });
+    result_of(&node).expect("no error");
+    let observer = observer.lock().expect("no panic");
+    assert!(observer.granted_us.is_some(), "it was granted the tick");
+    let mut conn = database.connect();
+    assert_eq!(conn.held_slots("job").expect("rows"), [], "it is free");
+}
+
+pub(crate) fn caller_stopped_at_the_grant_leaves_no_minimum_hold_time<B: Backend>() {
+    for waits in [true, false] {
+        let database = Arc::new(B::new());
+        let observer = observer::<B>(database.connect());
+        let stop = StopToken::new();
+        let token = stop.clone();
+        let renewer = interrupted_at_the_grant(&database, &observer, move |_| token.stop());
+        let renewer = renewer.stopped_by(&stop);
+        let lease = one_hour().hold_at_least(HOUR / 2);
+        let acquired = if waits {
+            let acquired = renewer.acquire(&single_slot(), &lease, Wait::Forever);
+            acquired.map(Some)
+        } else {
+            renewer.try_acquire(&single_slot(), &lease)
+        };
+        let error = acquired.map(|guard| guard.is_some());
+        assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
+        assert!(observer.lock().expect("no panic").granted_us.is_some());
+        let held = database.connect().held_slots(single_slot());
+        assert_eq!(held.expect("rows"), [], "it is free");
+    }
+}
