@@ -113,7 +113,7 @@ macro_rules! core_tests {
                     many_guards_are_renewed_by_one_statement,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     many_guards_are_renewed_by_one_thread,
-                    run_releases_the_slot_after_success_error_and_panic,
+                    try_run_releases_the_slot_after_success_error_and_panic,
                     paused_process_notices_the_lost_lease,
                 },
                 transaction_slots::{
@@ -153,7 +153,7 @@ macro_rules! core_tests {
             },
                 renewers::{
                     guards_of_two_databases_are_renewed,
-                    release_all_releases_the_guards_of_one_renewer,
+                    release_guards_releases_those_of_one_renewer,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]
                     renewer_stops_when_it_and_its_guards_are_dropped,
                 },

@@ -299,7 +299,7 @@ pub(crate) fn many_guards_are_renewed_by_one_thread<B: Backend>() {
     process.kill();
 }
 
-pub(crate) fn run_releases_the_slot_after_success_error_and_panic<B: Backend>() {
+pub(crate) fn try_run_releases_the_slot_after_success_error_and_panic<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let renewer = renewer::<B>(&database, 2);

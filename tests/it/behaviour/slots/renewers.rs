@@ -50,7 +50,7 @@ pub(crate) fn guards_of_two_databases_are_renewed<B: Backend>() {
     }
 }
 
-pub(crate) fn release_all_releases_the_guards_of_one_renewer<B: Backend>() {
+pub(crate) fn release_guards_releases_those_of_one_renewer<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let many = Semaphore::new("many", 5);
