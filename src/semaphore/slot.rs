@@ -116,7 +116,7 @@ impl LeaseState {
 /// `SlotGuard` that renews it; the closure of a leader or a job on a timer gets an `ActiveSlot`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[doc(alias("HeldSlot", "holder", "owner"))]
+#[doc(alias("holder", "owner", "locked_by"))]
 pub struct SlotInfo {
     /// The semaphore's name.
     pub semaphore: String,
