@@ -1,4 +1,4 @@
-//! The engines. Each implements the backend traits of all primitives for its Diesel connection.
+//! The engines. Each implements the backend traits of all primitives for the connections to its database.
 //!
 //! In each folder the modules `sql` and `slot_sql` contain statements, and the other modules run them.
 
@@ -31,3 +31,83 @@ mod slot_queries;
 mod slot_resize;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+
+use diesel::connection::TransactionManagerStatus;
+
+use crate::object_lock::backend::ObjectLockBackend;
+use crate::semaphore::backend::SemaphoreBackend;
+use crate::sequence::backend::SequenceBackend;
+use crate::transaction::backend::TransactionBackend;
+
+/// A connection for which there is an engine.
+///
+/// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
+)]
+pub trait HasEngine: Sized + Send {
+    /// The backend traits have no receivers and belong to this type. As methods they could be called on every connection of
+    /// an application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
+    /// methods, and would collide with methods of the same name in the application's own traits.
+    type LockEngine: TransactionBackend<Self>
+        + ObjectLockBackend<Self>
+        + SemaphoreBackend<Self>
+        + SequenceBackend<Self>;
+
+    /// The open transactions, as the connection itself counts them. Those that count are in
+    /// [`status`](TransactionBackend::status).
+    fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus;
+}
+
+/// Implements [`HasEngine`] for a connection of Diesel.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+macro_rules! has_engine {
+    ($conn:ty, $engine:ty) => {
+        impl crate::engine::HasEngine for $conn {
+            type LockEngine = $engine;
+
+            fn counted_transactions(
+                conn: &mut Self,
+            ) -> &mut diesel::connection::TransactionManagerStatus {
+                use diesel::connection::{AnsiTransactionManager, TransactionManager};
+
+                AnsiTransactionManager::transaction_manager_status_mut(conn)
+            }
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use has_engine;
+
+/// The functions of [`TransactionBackend`] that a [`Link`](crate::link::Link) has.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+macro_rules! transactions_of_link {
+    ($conn:ty) => {
+        fn status(conn: &mut $conn) -> &mut diesel::connection::TransactionManagerStatus {
+            crate::link::Link::status(conn)
+        }
+
+        async fn begin_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
+            crate::link::Link::begin_nested(conn).await
+        }
+
+        async fn release_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
+            crate::link::Link::commit(conn).await
+        }
+
+        async fn roll_back_to_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
+            crate::link::Link::roll_back(conn).await
+        }
+
+        async fn pause(time: std::time::Duration) {
+            <$conn as crate::link::Link>::pause(time).await;
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use transactions_of_link;

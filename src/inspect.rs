@@ -5,9 +5,9 @@ pub(crate) mod list_options;
 mod lists;
 pub(crate) mod object_lock;
 
+use crate::migrations::run::MigrationBackend;
 use crate::object_lock::backend::ObjectLockBackend;
-use crate::semaphore::backend::SemaphoreBackend;
-use crate::sequence::backend::SequenceBackend;
+use crate::poll::poll_once;
 use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
 /// Methods that show an operator what is in the database: held object locks, semaphores, held slots, sequences.
@@ -31,7 +31,7 @@ use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, Slo
             `sqlite` for `SqliteConnection`"
 )]
 #[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
-pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
+pub trait InspectExt: MigrationBackend {
     /// Lists the object locks that are held, with their holders and waiters, as far as the server shows them. Returns at
     /// most `limit` locks: first those with waiters, the longest wait first, then those of the oldest transactions.
     ///
@@ -100,7 +100,10 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     fn held_object_locks(&mut self, limit: u32) -> Result<Vec<HeldObjectLock>, Error> {
         list_options::validate_limit(limit)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Ok(object_lock::most_urgent(Self::held_locks(self)?, limit))
+        Ok(object_lock::most_urgent(
+            poll_once(Self::LockEngine::held_locks(self))?,
+            limit,
+        ))
     }
 
     /// Lists the semaphores that have slots, ordered by name, with their registered permits and the number of held slots.
@@ -129,7 +132,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// ```
     #[doc(alias("list"))]
     fn semaphores(&mut self, options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
-        lists::semaphores(self, options)
+        poll_once(lists::semaphores(self, options))
     }
 
     /// Lists the held leased slots of all selected semaphores in one query, ordered by name and number.
@@ -163,7 +166,7 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// ```
     #[doc(alias("holders", "owners", "list"))]
     fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
-        lists::held_slots(self, options)
+        poll_once(lists::held_slots(self, options))
     }
 
     /// Lists the sequences from which a number was drawn, ordered by name and key, with their last numbers.
@@ -201,9 +204,9 @@ pub trait InspectExt: ObjectLockBackend + SemaphoreBackend + SequenceBackend {
     /// ```
     #[doc(alias("list"))]
     fn sequences(&mut self, options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
-        lists::sequences(self, options)
+        poll_once(lists::sequences(self, options))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: ObjectLockBackend + SemaphoreBackend + SequenceBackend> InspectExt for C {}
+impl<C: MigrationBackend> InspectExt for C {}

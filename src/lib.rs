@@ -187,12 +187,15 @@ pub mod error;
 mod events;
 mod inspect;
 pub mod limits;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod link;
 #[cfg(feature = "r2d2")]
 mod lock_pool;
 pub mod migrations;
 mod name;
 mod object_lock;
 pub mod operation;
+mod poll;
 #[cfg(feature = "r2d2")]
 mod pooled;
 pub mod prelude;

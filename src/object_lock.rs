@@ -7,9 +7,12 @@ pub(crate) mod id;
 pub(crate) mod request;
 pub(crate) mod run;
 
+use crate::engine::HasEngine;
+use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
+use crate::poll::{Work, blocking, poll_once};
 use crate::{Error, LockRequest, transaction::depth};
 
 /// Methods for exclusive locks on business objects.
@@ -70,7 +73,7 @@ use crate::{Error, LockRequest, transaction::depth};
     "distributed lock"
 ))]
 #[doc(alias("distributed_lock", "pessimistic lock", "business lock"))]
-pub trait ObjectLockExt: ObjectLockBackend {
+pub trait ObjectLockExt: MigrationBackend {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
     ///
     /// Rolls back if `f` returns an error or panics; the panic continues. The lock is released in both cases. Waits as the
@@ -149,7 +152,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_unavailable(self, &Request::new(request.into())?, f)
+        let request = Request::new(request.into())?;
+        poll_once(run_or_unavailable(self, &request, blocking(f)))
     }
 
     /// Runs `f` in a transaction that holds the lock, as [`with_object_lock`](Self::with_object_lock), but does not wait.
@@ -203,7 +207,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into(), "try_with_object_lock")?;
-        run::run(self, &request, f)
+        poll_once(run::run(self, &request, blocking(f)))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none.
@@ -246,7 +250,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        run_or_unavailable(self, &Request::new(request.into_lock_request())?, f)
+        let request = Request::new(request.into_lock_request())?;
+        poll_once(run_or_unavailable(self, &request, blocking(f)))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects, as [`with_object_locks`](Self::with_object_locks),
@@ -268,7 +273,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks")?;
-        run::run(self, &request, f)
+        poll_once(run::run(self, &request, blocking(f)))
     }
 
     /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds
@@ -315,7 +320,7 @@ pub trait ObjectLockExt: ObjectLockBackend {
     #[doc(alias("with_advisory_lock"))]
     fn lock_object(&mut self, request: impl Into<LockRequest>) -> Result<(), Error> {
         let request = Request::new(request.into())?;
-        match run::lock(self, "lock_object", &request)? {
+        match poll_once(run::lock(self, "lock_object", &request))? {
             LockOutcome::Acquired => Ok(()),
             LockOutcome::Unavailable => Err(unavailable(&request)),
         }
@@ -340,7 +345,8 @@ pub trait ObjectLockExt: ObjectLockBackend {
     ))]
     fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
         let request = Request::without_wait(request.into(), "try_lock_object")?;
-        Ok(run::lock(self, "try_lock_object", &request)? == LockOutcome::Acquired)
+        let outcome = poll_once(run::lock(self, "try_lock_object", &request))?;
+        Ok(outcome == LockOutcome::Acquired)
     }
 
     /// Deletes the kept rows of objects that no transaction holds. Returns the number of rows deleted.
@@ -376,20 +382,21 @@ pub trait ObjectLockExt: ObjectLockBackend {
                 reason: "it would lock the deleted rows until it ends",
             });
         }
-        Self::purge_unlocked(self)
+        poll_once(Self::LockEngine::purge_unlocked(self))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: ObjectLockBackend> ObjectLockExt for C {}
+impl<C: MigrationBackend> ObjectLockExt for C {}
 
-fn run_or_unavailable<C, T, E, F>(conn: &mut C, request: &Request, f: F) -> Result<T, E>
+async fn run_or_unavailable<C, T, E, F>(conn: &mut C, request: &Request, f: F) -> Result<T, E>
 where
-    C: ObjectLockBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    run::run(conn, request, f)?.ok_or_else(|| unavailable(request).into())
+    let result = run::run(conn, request, f).await?;
+    result.ok_or_else(|| unavailable(request).into())
 }
 
 fn unavailable(request: &Request) -> Error {

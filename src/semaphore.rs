@@ -31,7 +31,8 @@ pub(crate) mod timer;
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use crate::semaphore::backend::SemaphoreBackend;
+use crate::migrations::run::MigrationBackend;
+use crate::poll::poll_once;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Counting semaphores as methods of a connection.
@@ -94,7 +95,7 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
     "distributed semaphore",
     "lease"
 ))]
-pub trait SemaphoreExt: SemaphoreBackend {
+pub trait SemaphoreExt: MigrationBackend {
     /// Leases a slot. Returns `None` when all slots are held.
     ///
     /// Does not wait for a slot to become free. Usually returns after one or two statements; in the worst case after:
@@ -187,7 +188,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     ///   previous lease. After a lost connection it is unknown whether the lease was renewed.
     #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
     fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
-        holding::renew(self, slot, duration)
+        poll_once(holding::renew(self, slot, duration))
     }
 
     /// Releases the slot. Returns whether its lease had expired.
@@ -206,7 +207,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// was released.
     #[doc(alias("unlock", "free"))]
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
-        holding::release(self, slot.borrow())
+        poll_once(holding::release(self, slot.borrow()))
     }
 
     /// Releases all leased slots of one semaphore, also those of other processes, whatever their tokens. Returns how many
@@ -227,7 +228,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [common errors](crate::Error#common-errors).
     #[doc(alias("break lock", "steal", "unlock", "evict"))]
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
-        administration::force_release_all(self, semaphore.as_ref())
+        let released = administration::force_release_all(self, semaphore.as_ref());
+        poll_once(released)
     }
 
     /// Lists the held leased slots of one semaphore, ordered by number. The database's clock decides which leases have
@@ -263,7 +265,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// ```
     #[doc(alias("holders", "owners", "list"))]
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<SlotInfo>, Error> {
-        administration::held_slots(self, semaphore.as_ref())
+        poll_once(administration::held_slots(self, semaphore.as_ref()))
     }
 
     /// In an open transaction, checks that the slot still belongs to this token, and prevents other holders from being
@@ -323,7 +325,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// ```
     #[doc(alias("fence", "fencing token", "ensure_slot", "check_lease"))]
     fn pin_slot(&mut self, slot: &Slot) -> Result<(), Error> {
-        holding::pin(self, slot)
+        poll_once(holding::pin(self, slot))
     }
 
     /// Begins a transaction that holds a slot, runs `f` in it, and commits. Returns `None`, without running `f`, when
@@ -408,7 +410,8 @@ pub trait SemaphoreExt: SemaphoreBackend {
         &mut self,
         semaphores: impl IntoIterator<Item = impl Borrow<Semaphore>>,
     ) -> Result<(), Error> {
-        administration::register(self, semaphores)
+        let semaphores: Vec<_> = semaphores.into_iter().collect();
+        poll_once(administration::register(self, &semaphores))
     }
 
     /// Removes slots that are free and were last leased more than `unused_for` ago, of all semaphores. Returns how many were
@@ -430,7 +433,7 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [common errors](crate::Error#common-errors).
     #[doc(alias("cleanup"))]
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
-        administration::purge(self, unused_for)
+        poll_once(administration::purge(self, unused_for))
     }
 
     /// Raises the fences of all future grants, of all semaphores: each is larger than the largest existing fence plus `by`.
@@ -451,9 +454,9 @@ pub trait SemaphoreExt: SemaphoreBackend {
     /// [`register_semaphores`](Self::register_semaphores); the [common errors](crate::Error#common-errors).
     #[doc(alias("fencing token", "failover"))]
     fn raise_fences(&mut self, by: Duration) -> Result<i64, Error> {
-        administration::raise_fences(self, by)
+        poll_once(administration::raise_fences(self, by))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: SemaphoreBackend> SemaphoreExt for C {}
+impl<C: MigrationBackend> SemaphoreExt for C {}

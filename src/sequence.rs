@@ -5,7 +5,11 @@ pub(crate) mod definition;
 
 use std::ops::RangeInclusive;
 
+use crate::engine::HasEngine;
+use crate::migrations::run::MigrationBackend;
+use crate::poll::poll_once;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
+use crate::transaction::backend::TransactionBackend;
 use crate::{Error, Sequence, transaction::depth};
 
 /// Methods for gap-free sequences of numbers.
@@ -49,7 +53,7 @@ use crate::{Error, Sequence, transaction::depth};
     "gapless"
 ))]
 #[doc(alias("numbering"))]
-pub trait SequenceExt: SequenceBackend {
+pub trait SequenceExt: MigrationBackend {
     /// Draws the next number.
     ///
     /// Blocks while another transaction that drew from this sequence is open, by default without limit on PostgreSQL. The
@@ -99,7 +103,7 @@ pub trait SequenceExt: SequenceBackend {
     #[doc(alias("nextval", "counter", "increment", "auto increment", "AUTO_INCREMENT"))]
     #[doc(alias("invoice number", "gapless"))]
     fn next_number(&mut self, sequence: &Sequence) -> Result<i64, Error> {
-        draw(self, "next_number", sequence, 1)
+        poll_once(draw(self, "next_number", sequence, 1))
     }
 
     /// Draws `count` consecutive numbers in one statement. Returns the range.
@@ -138,7 +142,7 @@ pub trait SequenceExt: SequenceBackend {
                 count,
             });
         }
-        let last = draw(self, "next_numbers", sequence, count)?;
+        let last = poll_once(draw(self, "next_numbers", sequence, count))?;
         Ok(last - i64::from(count) + 1..=last)
     }
 
@@ -166,14 +170,14 @@ pub trait SequenceExt: SequenceBackend {
     #[doc(alias("currval", "lastval", "current_number"))]
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         sequence.validate()?;
-        Self::last(self, sequence)
+        poll_once(Self::LockEngine::last(self, sequence))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: SequenceBackend> SequenceExt for C {}
+impl<C: MigrationBackend> SequenceExt for C {}
 
-fn draw<C: SequenceBackend>(
+async fn draw<C: HasEngine>(
     conn: &mut C,
     method: &'static str,
     sequence: &Sequence,
@@ -183,7 +187,7 @@ fn draw<C: SequenceBackend>(
     if depth::depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    C::assert_open(conn)?;
+    C::LockEngine::assert_open(conn).await?;
     let exhausted = |last| Error::SequenceExhausted {
         sequence: sequence.to_string(),
         count,
@@ -194,7 +198,7 @@ fn draw<C: SequenceBackend>(
         Some(last) => last,
         // Too many for the first draw. A sequence with a row continues from its number: the inserted value is
         // not used.
-        None if C::last(conn, sequence)?.is_some() => i64::MAX,
+        None if C::LockEngine::last(conn, sequence).await?.is_some() => i64::MAX,
         None => return Err(exhausted(first - 1)),
     };
     let draw = DrawRequest {
@@ -203,9 +207,11 @@ fn draw<C: SequenceBackend>(
         initial_last,
         max_last: i64::MAX - i64::from(count),
     };
-    if let Some(last) = C::draw(conn, &draw)? {
+    if let Some(last) = C::LockEngine::draw(conn, &draw).await? {
         return Ok(last);
     }
-    let last = C::last(conn, sequence)?.unwrap_or(first - 1);
+    let last = C::LockEngine::last(conn, sequence)
+        .await?
+        .unwrap_or(first - 1);
     Err(exhausted(last))
 }

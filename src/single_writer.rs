@@ -1,6 +1,10 @@
 //! Clusters with several writable nodes.
 
+use diesel::connection::Connection;
+
 use crate::Error;
+use crate::engine::HasEngine;
+use crate::poll::poll_once;
 use crate::transaction::backend::TransactionBackend;
 
 /// Declares that the application sends all writes to the node of this connection, although other nodes accept writes
@@ -45,6 +49,6 @@ use crate::transaction::backend::TransactionBackend;
 /// # }
 /// ```
 #[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
-pub fn assume_single_writer<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
-    C::assume_single_writer(conn)
+pub fn assume_single_writer<C: HasEngine + Connection>(conn: &mut C) -> Result<(), Error> {
+    poll_once(C::LockEngine::assume_single_writer(conn))
 }

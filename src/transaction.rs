@@ -9,8 +9,10 @@ pub(crate) mod retry;
 pub(crate) mod retryable;
 pub(crate) mod run;
 
-use std::thread::sleep;
+use diesel::connection::Connection;
 
+use crate::engine::HasEngine;
+use crate::poll::{RepeatedWork, blocking_repeated, poll_once};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
 use crate::transaction::run::TransactionFailure;
@@ -55,7 +57,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
             `sqlite` for `SqliteConnection`"
 )]
 #[doc(alias("retry", "isolation", "serializable"))]
-pub trait TransactionExt: TransactionBackend {
+pub trait TransactionExt: HasEngine + Connection {
     /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if `f` returns an error or panics (the panic
     /// continues).
     ///
@@ -140,7 +142,8 @@ pub trait TransactionExt: TransactionBackend {
         F: FnMut(&mut Self) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        run(self, "run_transaction", transaction, |conn, _| f(conn))
+        let work = blocking_repeated(|conn, _| f(conn));
+        poll_once(run(self, "run_transaction", transaction, work))
     }
 
     /// Runs `f` in a transaction exactly as [`run_transaction`](Self::run_transaction), which retries too. `f` also gets the
@@ -174,27 +177,28 @@ pub trait TransactionExt: TransactionBackend {
         F: FnMut(&mut Self, u32) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        run(self, "run_transaction_attempts", transaction, f)
+        let work = blocking_repeated(f);
+        poll_once(run(self, "run_transaction_attempts", transaction, work))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: TransactionBackend> TransactionExt for C {}
+impl<C: HasEngine + Connection> TransactionExt for C {}
 
-fn run<C, T, E, F, Via>(
+async fn run<C, T, E, F, Via>(
     conn: &mut C,
     method: &'static str,
     transaction: TransactionOptions,
     mut work: F,
 ) -> Result<T, E>
 where
-    C: TransactionBackend,
-    F: FnMut(&mut C, u32) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
     E: TransactionError<Via>,
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
     retry.validate()?;
-    C::validate(conn, &transaction)?;
+    C::LockEngine::validate(conn, &transaction)?;
     if depth::depth(conn)? > 0 {
         return Err(E::from(Error::AlreadyInTransaction {
             method,
@@ -205,7 +209,7 @@ where
     let mut attempts = Attempts::new(retry);
     loop {
         let number = attempts.number();
-        let failed = match run::run_once(conn, &transaction, |conn| work(conn, number)) {
+        let failed = match run::run_once(conn, &transaction, number, &mut work).await {
             Ok(value) => return Ok(value),
             Err(failed) => failed,
         };
@@ -220,7 +224,7 @@ where
         if let TransactionFailure::ClosureAfterEnd(_) = &failed
             && let Some(reason) = reason.filter(|reason| retry.applies_to(*reason))
             && usable
-            && !C::may_end_transactions(conn, reason)
+            && !C::LockEngine::may_end_transactions(conn, reason).await
         {
             return Err(run::closed_before_failure(reason).into());
         }
@@ -230,8 +234,8 @@ where
         let Some((reason, pause)) = pause else {
             return Err(failed.into_error());
         };
-        C::prepare_retry(conn);
+        C::LockEngine::prepare_retry(conn);
         events::record_retry(reason, number, pause);
-        sleep(pause);
+        C::LockEngine::pause(pause).await;
     }
 }

@@ -27,11 +27,11 @@ macro_rules! filter_range {
 pub(in crate::engine) use filter_range;
 
 /// `$text`: the Rust type of a bound text. `$name`, `$bytes`, `$stored`: the types of a name, a token and another text
-/// that are read. `$run`: the trait by which the engine runs statements. `$failure`: its error type.
+/// that are read. `$run`: the module whose functions run statements. `$failure`: its error type.
 macro_rules! list_queries {
     (
         $schema:ident, $db:ty, $conn:ty, $text:ty,
-        $name:ty, $bytes:ty, $stored:ty, $run:path, $failure:ty
+        $name:ty, $bytes:ty, $stored:ty, $run:ident, $failure:ty
     ) => {
         use diesel::dsl::{case_when, count, max};
         use diesel::prelude::{ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl};
@@ -50,9 +50,10 @@ macro_rules! list_queries {
         /// Number, token, holder, fence, begin, end and rest of the lease.
         type Held = (i32, Option<$bytes>, Option<$stored>, i64, i64, i64, i64);
 
-        fn semaphores(conn: &mut $conn, request: &ListRequest) -> Result<Vec<Semaphore>, $failure> {
-            use $run as _;
-
+        async fn semaphores(
+            conn: &mut $conn,
+            request: &ListRequest,
+        ) -> Result<Vec<Semaphore>, $failure> {
             let held = case_when(slots::expires_us.gt(DbNow {}), slots::number);
             let mut query = slots::table
                 .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
@@ -67,15 +68,13 @@ macro_rules! list_queries {
                 .limit(request.limit)
                 .into_boxed::<$db>();
             filter_range!(query, slots::name, &request.names, $text);
-            query.load(conn)
+            $run::load(conn, query).await
         }
 
-        fn held_slots(
+        async fn held_slots(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<($name, Held)>, $failure> {
-            use $run as _;
-
             let mut query = slots::table
                 .filter(slots::expires_us.gt(DbNow {}))
                 .order((slots::name, slots::number))
@@ -94,16 +93,14 @@ macro_rules! list_queries {
                 .limit(request.limit)
                 .into_boxed::<$db>();
             filter_range!(query, slots::name, &request.names, $text);
-            query.load(conn)
+            $run::load(conn, query).await
         }
 
         /// Name, key and last number.
-        fn sequences(
+        async fn sequences(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<($name, $stored, i64)>, $failure> {
-            use $run as _;
-
             let mut query = sequences::table
                 .order((sequences::name, sequences::scope))
                 .select((sequences::name, sequences::scope, sequences::last))
@@ -111,21 +108,21 @@ macro_rules! list_queries {
                 .into_boxed::<$db>();
             filter_range!(query, sequences::name, &request.names, $text);
             filter_range!(query, sequences::scope, &request.keys, $text);
-            query.load(conn)
+            $run::load(conn, query).await
         }
     };
 }
 pub(in crate::engine) use list_queries;
 
-/// What PostgreSQL and SQLite do with the rows, whose texts are UTF-8.
+/// What PostgreSQL and SQLite do with the rows, whose texts are UTF-8. `$retry`: the macro that runs a statement.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! list_text_rows {
-    ($conn:ty, $retry:path) => {
-        pub(super) fn list_semaphores(
+    ($conn:ty, $retry:ident) => {
+        pub(super) async fn list_semaphores(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<crate::semaphore::backend::SemaphoreRow>, crate::Error> {
-            let rows = $retry(conn, |conn| semaphores(conn, request))?;
+            let rows = $retry!(conn, semaphores(conn, request).await)?;
             let row = |(name, permits, slots, held)| crate::semaphore::backend::SemaphoreRow {
                 name,
                 permits,
@@ -135,20 +132,20 @@ macro_rules! list_text_rows {
             Ok(rows.into_iter().map(row).collect())
         }
 
-        pub(super) fn list_all_held(
+        pub(super) async fn list_all_held(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<(String, crate::semaphore::backend::HeldRow)>, crate::Error> {
-            let rows = $retry(conn, |conn| held_slots(conn, request))?;
+            let rows = $retry!(conn, held_slots(conn, request).await)?;
             let row = |(name, row): (String, Held)| (name, row.into());
             Ok(rows.into_iter().map(row).collect())
         }
 
-        pub(super) fn list_sequences(
+        pub(super) async fn list_sequences(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<(String, String, i64)>, crate::Error> {
-            $retry(conn, |conn| sequences(conn, request))
+            $retry!(conn, sequences(conn, request).await)
         }
     };
 }

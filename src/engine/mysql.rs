@@ -8,15 +8,16 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::connection::SimpleConnection;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::{Mysql, MysqlConnection};
 
-use super::active_isolation;
+use super::{active_isolation, has_engine, transactions_of_link};
 use crate::inspect::object_lock::HeldObjectLock;
+use crate::link::Link;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::poll::{caught, poll_once};
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{
@@ -54,8 +55,12 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 /// The number of rows that one transaction of a purge deletes.
 const PURGE_BATCH: i64 = 500;
 
-impl TransactionBackend for MysqlConnection {
-    fn validate(_: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
+has_engine!(MysqlConnection, Mysql);
+
+impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
+    transactions_of_link!(C);
+
+    fn validate(_: &mut C, transaction: &TransactionOptions) -> Result<(), Error> {
         if transaction.deferrable {
             return Err(Error::Unsupported {
                 engine: "MySQL",
@@ -66,33 +71,33 @@ impl TransactionBackend for MysqlConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
-        session::begin(conn, &sql::begin(transaction))?;
+    async fn begin(conn: &mut C, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        session::begin(conn, &sql::begin(transaction)).await?;
         Ok(SessionChange::None)
     }
 
     /// Resets the statement cache: the statement that failed may be one of the closure's.
-    fn prepare_retry(conn: &mut Self) {
+    fn prepare_retry(conn: &mut C) {
         execute::reset_statement_cache(conn);
     }
 
     fn mark_isolation(
-        conn: &mut Self,
+        conn: &mut C,
         level: Option<IsolationLevel>,
     ) -> Option<active_isolation::Scope> {
         Some(active_isolation::enter(conn, level))
     }
 
-    fn commit(conn: &mut Self) -> Result<(), Error> {
-        depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT))
-            .map_err(run::commit_error)?;
+    async fn commit(conn: &mut C) -> Result<(), Error> {
+        let committed = caught(conn.batch(sql::COMMIT)).await;
+        depth::break_if_panicked(conn, committed).map_err(run::commit_error)?;
         depth::mark_closed(conn);
         Ok(())
     }
 
     /// The message of COMMIT ends with a statement that restores the session. Either may have failed, so it is unknown
     /// whether the transaction was committed.
-    fn map_commit_error(_: &mut Self, error: Error) -> Error {
+    fn map_commit_error(_: &mut C, error: Error) -> Error {
         match error {
             Error::Database(source) | Error::StatementTimeout { source } => {
                 Error::OutcomeUnknown { source }
@@ -101,26 +106,28 @@ impl TransactionBackend for MysqlConnection {
         }
     }
 
-    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let started = conn.batch_execute(sql::ROLLBACK_STARTED).is_ok();
+    async fn roll_back(conn: &mut C) -> QueryResult<bool> {
+        let started = conn.batch(sql::ROLLBACK_STARTED).await.is_ok();
         if !started {
-            session::restore_by_text(conn, sql::ROLLBACK)?;
+            session::restore_by_text(conn, sql::ROLLBACK).await?;
         }
         Ok(started)
     }
 
     /// InnoDB ends the transaction after a deadlock or a changed record. A COMMIT that the closure sent before that
     /// error can't be detected.
-    fn may_end_transactions(conn: &mut Self, reason: RetryReason) -> bool {
+    async fn may_end_transactions(conn: &mut C, reason: RetryReason) -> bool {
         reason != RetryReason::LockTimeout
-            || object_lock::row::rolled_back_by_timeout(conn).unwrap_or(false)
+            || object_lock::row::rolled_back_by_timeout(conn)
+                .await
+                .unwrap_or(false)
     }
 
-    fn assume_single_writer(conn: &mut Self) -> Result<(), Error> {
-        writers::remember(conn)
+    async fn assume_single_writer(conn: &mut C) -> Result<(), Error> {
+        writers::remember(conn).await
     }
 
-    fn assert_open(conn: &mut Self) -> Result<(), Error> {
+    async fn assert_open(conn: &mut C) -> Result<(), Error> {
         if depth::is_aborted(conn) {
             return Err(run::ended(None));
         }
@@ -128,24 +135,24 @@ impl TransactionBackend for MysqlConnection {
     }
 }
 
-impl ObjectLockBackend for MysqlConnection {
-    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
+    async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         let rides_with_begin =
             !request.is_kept() && request.wait != Wait::No && request.ids.len() <= LOCK_BATCH;
-        if rides_with_begin && try_begin_fast(conn, request)? {
+        if rides_with_begin && try_begin_fast(conn, request).await? {
             return Ok(LockOutcome::Acquired);
         }
         // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
         // first.
         let mut named_lock = !request.is_kept();
         loop {
-            session::begin(conn, sql::BEGIN_MARKED)?;
+            session::begin(conn, sql::BEGIN_MARKED).await?;
             let transaction = object_lock::TxContext::Started { named_lock };
-            let refusal = match object_lock::acquire(conn, request, transaction) {
+            let refusal = match object_lock::acquire(conn, request, transaction).await {
                 Ok(()) => return Ok(LockOutcome::Acquired),
                 Err(refusal) => refusal,
             };
-            run::roll_back(conn);
+            run::roll_back(conn).await;
             match refusal {
                 AcquireError::Unavailable => return Ok(LockOutcome::Unavailable),
                 AcquireError::NoRow => named_lock = true,
@@ -160,27 +167,27 @@ impl ObjectLockBackend for MysqlConnection {
         }
     }
 
-    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
-        match object_lock::acquire(conn, request, object_lock::TxContext::Open) {
+    async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+        match object_lock::acquire(conn, request, object_lock::TxContext::Open).await {
             Ok(()) => Ok(LockOutcome::Acquired),
             Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(LockOutcome::Unavailable),
             Err(AcquireError::Failed(error)) => Err(error),
         }
     }
 
-    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
+    async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
             // READ COMMITTED locks no gaps between rows.
-            match at_read_committed(conn, delete_batch)? {
+            match at_read_committed!(conn, delete_batch(conn).await)? {
                 0 => return Ok(purged),
                 removed => purged += removed,
             }
         }
     }
 
-    fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
-        held_locks::held_locks(conn)
+    async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(conn).await
     }
 }
 
@@ -191,8 +198,8 @@ impl MigrationFiles for MysqlConnection {
 impl MigrationBackend for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads the versions of applied migrations as texts.
-        check_client_library(conn)?;
-        let cluster = writers::find(conn)?;
+        poll_once(check_client_library(conn))?;
+        let cluster = poll_once(writers::find(conn))?;
         let mut attempts_left = match cluster {
             None => 1,
             // A named lock excludes sessions of one node only: another node may migrate at the same time.
@@ -201,11 +208,9 @@ impl MigrationBackend for MysqlConnection {
             Some(cluster) => return Err(cluster.refused()),
         };
         depth::break_on_panic(conn, |conn| {
-            let forever = i32::MAX;
-            while (sql::AcquireMigrationLock { seconds: forever })
-                .get_result::<Option<i64>>(conn)?
-                != Some(1)
-            {}
+            let seconds = i32::MAX;
+            let acquire = || sql::AcquireMigrationLock { seconds };
+            while poll_once(acquire().get_result::<_, Option<i64>>(conn))? != Some(1) {}
             let mut ran = Vec::new();
             let done = loop {
                 attempts_left -= 1;
@@ -222,7 +227,7 @@ impl MigrationBackend for MysqlConnection {
                     }
                 }
             };
-            session::restore(conn, &sql::ReleaseMigrationLock {})?;
+            poll_once(session::restore(conn, &sql::ReleaseMigrationLock {}))?;
             done
         })
     }
@@ -230,20 +235,24 @@ impl MigrationBackend for MysqlConnection {
 
 /// Starts the transaction and acquires the locks in one message. Returns `false`, with no transaction open, when that
 /// failed for any reason: then the caller acquires the locks one by one, which waits or returns the error.
-fn try_begin_fast(conn: &mut MysqlConnection, request: &Request) -> Result<bool, Error> {
+async fn try_begin_fast(
+    conn: &mut impl Link<Backend = Mysql>,
+    request: &Request,
+) -> Result<bool, Error> {
     let batch = begin_and_acquire(request);
-    if depth::begin(conn, &batch).is_ok() {
+    let started = caught(conn.begin(&batch)).await;
+    if depth::break_if_panicked(conn, started).is_ok() {
         return Ok(true);
     }
-    session::restore_by_text(conn, &undo(request))?;
+    session::restore_by_text(conn, &undo(request)).await?;
     Ok(false)
 }
 
-fn delete_batch(conn: &mut MysqlConnection) -> Result<usize, MysqlError> {
-    let ids: Vec<Bytes> = free_kept(PURGE_BATCH).load(conn)?;
+async fn delete_batch(conn: &mut impl Link<Backend = Mysql>) -> Result<usize, MysqlError> {
+    let ids: Vec<Bytes> = free_kept(PURGE_BATCH).load(conn).await?;
     let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
     if ids.is_empty() {
         return Ok(0);
     }
-    delete_all(&ids).execute(conn)
+    delete_all(&ids).execute(conn).await
 }

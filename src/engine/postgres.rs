@@ -1,15 +1,18 @@
 //! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
 //! the migrations install acquire both.
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
-use diesel::prelude::*;
+use diesel::pg::{Pg, PgConnection};
+use diesel::{QueryResult, RunQueryDsl};
 
+use super::{has_engine, transactions_of_link};
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
+use crate::link::Link;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::poll::caught;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::{Error, TransactionOptions, Wait, migrations, transaction::depth, transaction::run};
 
@@ -26,15 +29,19 @@ use sql::ids;
 /// has 6400 entries by default.
 const PURGE_BATCH: i64 = 100;
 
-impl TransactionBackend for PgConnection {
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
-        begin(conn, &sql::begin(transaction))?;
+has_engine!(PgConnection, Pg);
+
+impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
+    transactions_of_link!(C);
+
+    async fn begin(conn: &mut C, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+        begin(conn, &sql::begin(transaction)).await?;
         Ok(SessionChange::None)
     }
 
-    fn commit(conn: &mut Self) -> Result<(), Error> {
-        let committed = depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT));
-        let Err(error) = committed else {
+    async fn commit(conn: &mut C) -> Result<(), Error> {
+        let committed = caught(conn.batch(sql::COMMIT)).await;
+        let Err(error) = depth::break_if_panicked(conn, committed) else {
             return Ok(());
         };
         // COMMIT ends the transaction even when it fails. So if the transaction is still open, the error is that of the
@@ -51,34 +58,38 @@ impl TransactionBackend for PgConnection {
         Err(error.into())
     }
 
-    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
+    async fn roll_back(conn: &mut C) -> QueryResult<bool> {
         let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
         // An aborted transaction runs no statement that could check it.
         let started =
-            counted && (depth::is_aborted(conn) || conn.batch_execute(sql::ROLLBACK).is_ok());
+            counted && (depth::is_aborted(conn) || conn.batch(sql::ROLLBACK).await.is_ok());
         if !started || depth::depth(conn).is_ok_and(|depth| depth > 0) {
-            conn.batch_execute("ROLLBACK")?;
+            conn.batch("ROLLBACK").await?;
         }
         Ok(started)
     }
 }
 
-impl ObjectLockBackend for PgConnection {
+impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request
     /// that does not wait, whose answer may be "held", takes two.
-    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+    async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         loop {
             let time_is_up = request.is_expired();
             let grant = match request.wait {
                 Wait::Forever | Wait::AtMost(_) => {
-                    begin(conn, &sql::begin_and_acquire(request)).map(|()| LockOutcome::Acquired)
+                    let started = begin(conn, &sql::begin_and_acquire(request)).await;
+                    started.map(|()| LockOutcome::Acquired)
                 }
-                Wait::No => begin(conn, sql::BEGIN).and_then(|()| try_or_roll_back(conn, request)),
+                Wait::No => match begin(conn, sql::BEGIN).await {
+                    Ok(()) => try_or_roll_back(conn, request).await,
+                    Err(error) => Err(error),
+                },
             };
             match grant {
                 Ok(LockOutcome::Acquired) => return Ok(LockOutcome::Acquired),
                 Ok(LockOutcome::Unavailable) => {
-                    AnsiTransactionManager::rollback_transaction(conn)?;
+                    conn.roll_back().await?;
                     return Ok(LockOutcome::Unavailable);
                 }
                 // The transaction has not run the closure yet, so it can be restarted.
@@ -89,12 +100,13 @@ impl ObjectLockBackend for PgConnection {
         }
     }
 
-    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+    async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         let refusal = match request.wait {
-            Wait::Forever => acquire(conn, request),
-            Wait::AtMost(_) => acquire_with_timeout(conn, request),
+            Wait::Forever => acquire(conn, request).await,
+            Wait::AtMost(_) => acquire_with_timeout(conn, request).await,
             Wait::No => {
-                return try_acquire(conn, request).map_err(|error| map_error(request, error));
+                let outcome = try_acquire(conn, request).await;
+                return outcome.map_err(|error| map_error(request, error));
             }
         };
         match refusal.map_err(|error| map_error(request, error))? {
@@ -103,15 +115,12 @@ impl ObjectLockBackend for PgConnection {
         }
     }
 
-    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
+    async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            let (found, removed) = conn.build_transaction().read_committed().run(|conn| {
-                let free: Vec<(String, i32)> = sql::free_kept(PURGE_BATCH).load(conn)?;
-                let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
-                let removed = sql::delete(&ids, &keys).execute(conn)?;
-                QueryResult::Ok((ids.len(), removed))
-            })?;
+            conn.begin(sql::BEGIN_READ_COMMITTED).await?;
+            let purge = purge_batch(conn).await;
+            let (found, removed) = end(conn, purge).await?;
             purged += removed;
             // Not `removed == 0`: another purge may have deleted all that were found.
             if found == 0 {
@@ -120,8 +129,8 @@ impl ObjectLockBackend for PgConnection {
         }
     }
 
-    fn held_locks(conn: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
-        held_locks::held_locks(conn)
+    async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
+        held_locks::held_locks(conn).await
     }
 }
 
@@ -163,28 +172,53 @@ fn cluster_of(version: &str) -> Option<&'static str> {
 /// Sends a batch that starts with BEGIN. If a later statement of the batch fails, a transaction is open that Diesel
 /// does not know of, so this ends it. If that fails too, or the application's instrumentation panics, the connection is
 /// marked as broken.
-fn begin(conn: &mut PgConnection, batch: &str) -> QueryResult<()> {
-    let started = depth::begin(conn, batch);
+async fn begin(conn: &mut impl Link<Backend = Pg>, batch: &str) -> QueryResult<()> {
+    let started = caught(conn.begin(batch)).await;
+    let started = depth::break_if_panicked(conn, started);
     if started.is_err() {
-        let ended = depth::break_on_panic(conn, |conn| conn.batch_execute("ROLLBACK"));
-        if ended.is_err() {
+        let ended = caught(conn.batch("ROLLBACK")).await;
+        if depth::break_if_panicked(conn, ended).is_err() {
             depth::mark_broken(conn);
         }
     }
     started
 }
 
+/// Commits a transaction that is not marked, or rolls it back after an error.
+async fn end<T>(conn: &mut impl Link<Backend = Pg>, work: QueryResult<T>) -> QueryResult<T> {
+    match &work {
+        Ok(_) => conn.commit().await?,
+        Err(_) => conn.roll_back().await?,
+    }
+    work
+}
+
+/// Returns how many rows were found, and how many of them were deleted.
+async fn purge_batch(conn: &mut impl Link<Backend = Pg>) -> QueryResult<(usize, usize)> {
+    let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH)).await?;
+    let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let removed = conn.execute(sql::delete(&ids, &keys)).await?;
+    Ok((ids.len(), removed))
+}
+
 /// [`try_acquire`] in a transaction of this crate, which an error rolls back.
-fn try_or_roll_back(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOutcome> {
-    let grant = try_acquire(conn, request);
+async fn try_or_roll_back(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &Request,
+) -> QueryResult<LockOutcome> {
+    let grant = try_acquire(conn, request).await;
     if grant.is_err() {
-        AnsiTransactionManager::rollback_transaction(conn)?;
+        conn.roll_back().await?;
     }
     grant
 }
 
-fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOutcome> {
-    let answer: String = sql::try_acquire(ids(request), request.is_kept()).get_result(conn)?;
+async fn try_acquire(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &Request,
+) -> QueryResult<LockOutcome> {
+    let try_acquire = sql::try_acquire(ids(request), request.is_kept());
+    let answer: String = conn.get_result(try_acquire).await?;
     match answer.as_str() {
         "locked" => Ok(LockOutcome::Acquired),
         "held" => Ok(LockOutcome::Unavailable),
@@ -192,27 +226,34 @@ fn try_acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<LockOu
     }
 }
 
-fn acquire(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
+async fn acquire(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &Request,
+) -> QueryResult<Option<String>> {
+    let kept = request.is_kept();
     match request.ids.as_slice() {
-        [id] => sql::acquire_one(id.as_str(), request.is_kept()).get_result(conn),
-        _ => sql::acquire(ids(request), request.is_kept()).get_result(conn),
+        [id] => conn.get_result(sql::acquire_one(id.as_str(), kept)).await,
+        _ => conn.get_result(sql::acquire(ids(request), kept)).await,
     }
 }
 
 /// Sends a savepoint, the time-outs and the locks in one message. After an error it rolls back to the savepoint, so
 /// that the transaction survives. Returns the transaction's isolation level if it is unsuitable: another statement asks
 /// for it first, because the batch has no result to read.
-fn acquire_with_timeout(conn: &mut PgConnection, request: &Request) -> QueryResult<Option<String>> {
-    let refusal: Option<String> = sql::acquire(Vec::new(), false).get_result(conn)?;
+async fn acquire_with_timeout(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &Request,
+) -> QueryResult<Option<String>> {
+    let refusal: Option<String> = conn.get_result(sql::acquire(Vec::new(), false)).await?;
     if refusal.is_some() {
         return Ok(refusal);
     }
     loop {
         let time_is_up = request.is_expired();
-        let Err(error) = conn.batch_execute(&sql::acquire_in_savepoint(request)) else {
+        let Err(error) = conn.batch(&sql::acquire_in_savepoint(request)).await else {
             return Ok(None);
         };
-        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
+        conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await?;
         if time_is_up || !is_wait_timeout(request, &error) {
             return Err(error);
         }

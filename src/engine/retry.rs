@@ -1,8 +1,7 @@
 //! Retries statements that are safe to repeat.
 
+use crate::Error;
 use crate::error::classify::{ErrorClass, classify};
-use crate::transaction::backend::TransactionBackend;
-use crate::{Error, transaction::depth};
 
 /// The error of a statement.
 pub(super) trait StatementError: Into<Error> {
@@ -22,19 +21,19 @@ impl StatementError for diesel::result::Error {
 /// Retries a statement, if it is its own transaction, until no deadlock or serialization failure aborts it. At a
 /// session's default level above READ COMMITTED a single statement can fail with the latter. In an open transaction the
 /// statement runs once.
-pub(super) fn autocommit_retry<C, T, E>(
-    conn: &mut C,
-    statement: impl Fn(&mut C) -> Result<T, E>,
-) -> Result<T, Error>
-where
-    C: TransactionBackend,
-    E: StatementError,
-{
-    let autocommit = depth::depth(conn)? == 0;
-    loop {
-        match statement(conn) {
-            Err(error) if autocommit && error.is_retryable() => {}
-            result => return result.map_err(Into::into),
+///
+/// A macro, because a future that calls a closure which returns futures is not known to be `Send`.
+macro_rules! autocommit_retry {
+    ($conn:expr, $statement:expr) => {{
+        let autocommit = crate::transaction::depth::depth($conn)? == 0;
+        loop {
+            match $statement {
+                Err(error)
+                    if autocommit && crate::engine::retry::StatementError::is_retryable(&error) => {
+                }
+                result => break result.map_err(crate::Error::from),
+            }
         }
-    }
+    }};
 }
+pub(super) use autocommit_retry;

@@ -1,19 +1,20 @@
 //! SQLite: one connection writes at a time, so an object lock is the database's write lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::time::Duration;
 
-use diesel::connection::TransactionManager;
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
-use diesel::prelude::*;
+use diesel::QueryResult;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use super::active_isolation;
+use super::{active_isolation, has_engine, transactions_of_link};
 use crate::error::classify::{self, ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
+use crate::link::Link;
 use crate::migrations::run::MigrationBackend;
 use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
+use crate::poll::{caught, poll_once};
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::options::Access;
 use crate::{
@@ -40,8 +41,12 @@ const MIN_BUSY_ATTEMPTS: u32 = 3;
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
-impl TransactionBackend for SqliteConnection {
-    fn validate(_: &mut Self, transaction: &TransactionOptions) -> Result<(), Error> {
+has_engine!(SqliteConnection, Sqlite);
+
+impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
+    transactions_of_link!(C);
+
+    fn validate(_: &mut C, transaction: &TransactionOptions) -> Result<(), Error> {
         let unsupported = |what: &str, instead| {
             Err(Error::Unsupported {
                 engine: "SQLite",
@@ -64,93 +69,91 @@ impl TransactionBackend for SqliteConnection {
         Ok(())
     }
 
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
+    async fn begin(conn: &mut C, transaction: &TransactionOptions) -> Result<SessionChange, Error> {
         if transaction.access != Some(Access::ReadOnly) {
-            begin(conn, sql::BEGIN_IMMEDIATE)?;
+            begin(conn, sql::BEGIN_IMMEDIATE).await?;
             return Ok(SessionChange::None);
         }
-        let already: bool = (sql::QueryOnly {}).get_result::<i32>(conn)? != 0;
-        begin(conn, sql::BEGIN)?;
-        if already {
+        let already: i32 = conn.get_result(sql::QueryOnly {}).await?;
+        begin(conn, sql::BEGIN).await?;
+        if already != 0 {
             return Ok(SessionChange::None);
         }
-        if let Err(error) = conn.batch_execute("PRAGMA query_only = 1") {
-            AnsiTransactionManager::rollback_transaction(conn)?;
+        if let Err(error) = conn.batch("PRAGMA query_only = 1").await {
+            conn.roll_back().await?;
             return Err(error.into());
         }
         Ok(SessionChange::QueryOnly)
     }
 
-    fn restore_session(conn: &mut Self, change: SessionChange) -> Result<(), Error> {
+    async fn restore_session(conn: &mut C, change: SessionChange) -> Result<(), Error> {
         if change == SessionChange::QueryOnly {
-            conn.batch_execute("PRAGMA query_only = 0")?;
+            conn.batch("PRAGMA query_only = 0").await?;
         }
         Ok(())
     }
 
     fn mark_isolation(
-        conn: &mut Self,
+        conn: &mut C,
         level: Option<IsolationLevel>,
     ) -> Option<active_isolation::Scope> {
         Some(active_isolation::enter(conn, level))
     }
 
     /// Sends BEGIN, which fails if a transaction is open: SQLite has no statement that reports it.
-    fn assert_open(conn: &mut Self) -> Result<(), Error> {
-        if conn.batch_execute("BEGIN").is_ok() {
-            conn.batch_execute("ROLLBACK")?;
+    async fn assert_open(conn: &mut C) -> Result<(), Error> {
+        if conn.batch("BEGIN").await.is_ok() {
+            conn.batch("ROLLBACK").await?;
             return Err(run::ended(None));
         }
         // If the transaction of this crate has ended, Diesel's next savepoint has started another, which its RELEASE
         // commits. This crate's transaction holds the write lock from its start, so that a checkpoint fails in it.
         let ours_is_gone = depth::depth(conn)? > 1
             && active_isolation::entered(conn).is_some()
-            && (sql::QueryOnly {}).get_result::<i32>(conn)? == 0
-            && conn.batch_execute(sql::CHECKPOINT).is_ok();
+            && conn.get_result::<_, i32>(sql::QueryOnly {}).await? == 0
+            && conn.batch(sql::CHECKPOINT).await.is_ok();
         if ours_is_gone {
             return Err(run::ended(None));
         }
         Ok(())
     }
 
-    fn commit(conn: &mut Self) -> Result<(), Error> {
-        depth::break_on_panic(conn, |conn| conn.batch_execute(sql::COMMIT))
-            .map_err(run::commit_error)?;
+    async fn commit(conn: &mut C) -> Result<(), Error> {
+        let committed = caught(conn.batch(sql::COMMIT)).await;
+        depth::break_if_panicked(conn, committed).map_err(run::commit_error)?;
         depth::mark_closed(conn);
         Ok(())
     }
 
-    fn roll_back(conn: &mut Self) -> QueryResult<bool> {
-        let started = conn.batch_execute(sql::ROLLBACK).is_ok();
+    async fn roll_back(conn: &mut C) -> QueryResult<bool> {
+        let started = conn.batch(sql::ROLLBACK).await.is_ok();
         if !started {
             // Fails if no transaction is open.
-            let _ = conn.batch_execute("ROLLBACK");
+            let _ = conn.batch("ROLLBACK").await;
         }
         Ok(started)
     }
 }
 
-impl ObjectLockBackend for SqliteConnection {
+impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     /// All wait for the one write lock.
     #[cfg(feature = "r2d2")]
     fn queue_key(_: &Request) -> Vec<crate::ObjectId> {
         Vec::new()
     }
 
-    fn begin_with_locks(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
-        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
-            begin_immediate(conn, &Deadline::of(request))
-        })?;
+    async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+        let grant = acquire_write_lock(conn, &Deadline::of(request), Acquisition::Begin).await?;
         if grant == LockOutcome::Acquired
-            && let Err(error) = record_lock(conn, request)
+            && let Err(error) = record_lock(conn, request).await
         {
-            AnsiTransactionManager::rollback_transaction(conn)?;
+            conn.roll_back().await?;
             return Err(error);
         }
         Ok(grant)
     }
 
-    fn lock_in_transaction(conn: &mut Self, request: &Request) -> Result<LockOutcome, Error> {
+    async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         let step = request
             .remaining()
             .unwrap_or(BUSY_STEP)
@@ -159,22 +162,21 @@ impl ObjectLockBackend for SqliteConnection {
         // `upgrade_to_writer` would conclude that it had not waited.
         let millis = step.as_nanos().div_ceil(1_000_000);
         let step = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let grant = with_busy_timeout(conn, step, |conn| {
-            upgrade_to_writer(conn, &Deadline::of(request), step)
-        })?;
+        let acquisition = Acquisition::Upgrade { step };
+        let grant = acquire_write_lock(conn, &Deadline::of(request), acquisition).await?;
         if grant == LockOutcome::Acquired {
-            record_lock(conn, request)?;
+            record_lock(conn, request).await?;
         }
         Ok(grant)
     }
 
-    fn purge_unlocked(conn: &mut Self) -> Result<usize, Error> {
-        with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
-            Ok(sql::delete_kept().execute(conn)?)
-        })
+    async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
+        begin_write(conn, &Deadline::new(Wait::Forever)).await?;
+        let purged = conn.execute(sql::delete_kept()).await;
+        end_write(conn, purged.map_err(Error::from)).await
     }
 
-    fn held_locks(_: &mut Self) -> Result<Vec<HeldObjectLock>, Error> {
+    async fn held_locks(_: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
         Err(Error::LocksNotShown {
             engine: "SQLite",
             reason: "a lock is the right to write to the database, and SQLite does not tell which connection has it",
@@ -188,60 +190,63 @@ impl MigrationFiles for SqliteConnection {
 
 impl MigrationBackend for SqliteConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        with_write_lock(conn, &Deadline::new(Wait::Forever), |conn| {
-            migrations::run_pending(conn, migrations::SQLITE)
-        })
+        poll_once(begin_write(conn, &Deadline::new(Wait::Forever)))?;
+        let ran = migrations::run_pending(conn, migrations::SQLITE);
+        poll_once(end_write(conn, ran))
     }
 }
 
-/// Waits for the write lock and runs `work` in a transaction of its own.
-fn with_write_lock<T>(
-    conn: &mut SqliteConnection,
+/// Waits for the write lock, and begins a transaction for [`end_write`].
+async fn begin_write(
+    conn: &mut impl Link<Backend = Sqlite>,
     deadline: &Deadline<'_>,
-    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
+) -> Result<(), Error> {
+    acquire_write_lock(conn, deadline, Acquisition::Begin).await?;
+    Ok(())
+}
+
+/// Ends a transaction that runs nothing of the application.
+async fn end_write<T>(
+    conn: &mut impl Link<Backend = Sqlite>,
+    work: Result<T, Error>,
 ) -> Result<T, Error> {
-    with_busy_timeout(conn, Duration::ZERO, |conn| begin_immediate(conn, deadline))?;
-    match work(conn) {
-        Ok(value) => {
-            AnsiTransactionManager::commit_transaction(conn)?;
-            Ok(value)
-        }
-        Err(error) => {
-            AnsiTransactionManager::rollback_transaction(conn)?;
-            Err(error)
-        }
+    match &work {
+        Ok(_) => conn.commit().await?,
+        Err(_) => conn.roll_back().await?,
     }
+    work
 }
 
 /// Sends a batch that starts with BEGIN. If a later statement fails, a transaction is open that Diesel does not know
 /// of, so this ends it. A transaction that the application has started by its own SQL stays open.
-fn begin(conn: &mut SqliteConnection, batch: &str) -> QueryResult<()> {
-    let started = depth::begin(conn, batch);
+async fn begin(conn: &mut impl Link<Backend = Sqlite>, batch: &str) -> QueryResult<()> {
+    let started = caught(conn.begin(batch)).await;
+    let started = depth::break_if_panicked(conn, started);
     if let Err(error) = &started
         && classify(error) != ErrorClass::Busy
         && !says(error, classify::sqlite::is_nested_begin)
     {
         // Fails if no transaction is open.
-        let _ = conn.batch_execute("ROLLBACK");
+        let _ = conn.batch("ROLLBACK").await;
     }
     started
 }
 
 /// Begins a transaction that holds the write lock. Polls, because SQLite has no queue and its busy handler sleeps up to
 /// 100 ms at a time.
-fn begin_immediate(
-    conn: &mut SqliteConnection,
+async fn begin_immediate<C: Link<Backend = Sqlite>>(
+    conn: &mut C,
     deadline: &Deadline<'_>,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
-        let error = match begin(conn, sql::BEGIN_IMMEDIATE) {
+        let error = match begin(conn, sql::BEGIN_IMMEDIATE).await {
             Ok(()) => return Ok(LockOutcome::Acquired),
             Err(error) => error,
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
-        if wait_for_writer(deadline, attempt, error)? == LockOutcome::Unavailable {
+        if wait_for_writer::<C>(deadline, attempt, error).await? == LockOutcome::Unavailable {
             return Ok(LockOutcome::Unavailable);
         }
     }
@@ -250,7 +255,7 @@ fn begin_immediate(
 
 /// Pauses before the next attempt. Returns [`LockOutcome::Unavailable`] if the request does not wait, and an error when
 /// the time is up.
-fn wait_for_writer(
+async fn wait_for_writer<C: Link>(
     deadline: &Deadline<'_>,
     attempt: u32,
     error: diesel::result::Error,
@@ -261,9 +266,9 @@ fn wait_for_writer(
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
     match deadline.remaining() {
-        None => std::thread::sleep(pause),
+        None => C::pause(pause).await,
         Some(Duration::ZERO) => return Err(deadline.timed_out(Some(error))),
-        Some(left) => std::thread::sleep(pause.min(left)),
+        Some(left) => C::pause(pause.min(left)).await,
     }
     Ok(LockOutcome::Acquired)
 }
@@ -278,21 +283,21 @@ fn wait_for_writer(
 ///
 /// Connections that share a cache get `SQLITE_LOCKED`, always at once. What one of them has read, no other can change
 /// before its transaction ends, so this waits.
-fn upgrade_to_writer(
-    conn: &mut SqliteConnection,
+async fn upgrade_to_writer<C: Link<Backend = Sqlite>>(
+    conn: &mut C,
     deadline: &Deadline<'_>,
     step: Duration,
 ) -> Result<LockOutcome, Error> {
     for attempt in 0.. {
         let started = std::time::Instant::now();
-        let Err(error) = sql::upgrade_to_writer().execute(conn) else {
+        let Err(error) = conn.execute(sql::upgrade_to_writer()).await else {
             return Ok(LockOutcome::Acquired);
         };
         if classify(&error) != ErrorClass::Busy {
             return Err(error.into());
         }
         if says(&error, classify::sqlite::locked_in_cache) {
-            if wait_for_writer(deadline, attempt, error)? == LockOutcome::Unavailable {
+            if wait_for_writer::<C>(deadline, attempt, error).await? == LockOutcome::Unavailable {
                 return Ok(LockOutcome::Unavailable);
             }
             continue;
@@ -329,36 +334,69 @@ fn says(error: &diesel::result::Error, what: fn(&str) -> bool) -> bool {
 
 /// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing table is an error
 /// as on the other engines.
-fn record_lock(conn: &mut SqliteConnection, request: &Request) -> Result<(), Error> {
+async fn record_lock(
+    conn: &mut impl Link<Backend = Sqlite>,
+    request: &Request,
+) -> Result<(), Error> {
     if request.is_kept() {
         for id in &request.ids {
-            sql::insert_kept(id.as_str()).execute(conn)?;
+            conn.execute(sql::insert_kept(id.as_str())).await?;
         }
     } else {
-        sql::upgrade_to_writer().execute(conn)?;
+        conn.execute(sql::upgrade_to_writer()).await?;
     }
     Ok(())
 }
 
-/// Runs `work` with another `busy_timeout` and restores the connection's own afterwards, also after an error or panic.
-/// If that fails, the connection is marked as broken, and a pool discards it.
-fn with_busy_timeout<T>(
-    conn: &mut SqliteConnection,
-    timeout: Duration,
-    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let before: i32 = (sql::BusyTimeout {}).get_result(conn)?;
-    let wanted = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    if before == wanted {
-        return work(conn);
+/// How to acquire the write lock.
+#[derive(Clone, Copy)]
+enum Acquisition {
+    /// By [`begin_immediate`].
+    Begin,
+    /// By [`upgrade_to_writer`].
+    Upgrade { step: Duration },
+}
+
+impl Acquisition {
+    /// The `busy_timeout` of the attempts.
+    fn busy_timeout(self) -> Duration {
+        match self {
+            Self::Begin => Duration::ZERO,
+            Self::Upgrade { step } => step,
+        }
     }
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        conn.batch_execute(&sql::set_busy_timeout(wanted))?;
-        work(conn)
-    }));
-    let restored = catch_unwind(AssertUnwindSafe(|| {
-        conn.batch_execute(&sql::set_busy_timeout(before))
-    }));
+
+    async fn run(
+        self,
+        conn: &mut impl Link<Backend = Sqlite>,
+        deadline: &Deadline<'_>,
+    ) -> Result<LockOutcome, Error> {
+        match self {
+            Self::Begin => begin_immediate(conn, deadline).await,
+            Self::Upgrade { step } => upgrade_to_writer(conn, deadline, step).await,
+        }
+    }
+}
+
+/// Acquires the write lock with another `busy_timeout` and restores the connection's own afterwards, also after an error or
+/// panic. If that fails, the connection is marked as broken, and a pool discards it.
+async fn acquire_write_lock(
+    conn: &mut impl Link<Backend = Sqlite>,
+    deadline: &Deadline<'_>,
+    acquisition: Acquisition,
+) -> Result<LockOutcome, Error> {
+    let before: i32 = conn.get_result(sql::BusyTimeout {}).await?;
+    let timeout = acquisition.busy_timeout().as_millis();
+    let wanted = i32::try_from(timeout).unwrap_or(i32::MAX);
+    if before == wanted {
+        return acquisition.run(conn, deadline).await;
+    }
+    let result = caught(async {
+        conn.batch(&sql::set_busy_timeout(wanted)).await?;
+        acquisition.run(conn, deadline).await
+    });
+    let result = result.await;
+    let restored = caught(async { conn.batch(&sql::set_busy_timeout(before)).await }).await;
     if !matches!(restored, Ok(Ok(()))) {
         depth::mark_broken(conn);
     }

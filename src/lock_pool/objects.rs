@@ -8,8 +8,10 @@ use diesel::r2d2::R2D2Connection;
 use super::LockPool;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
+use crate::object_lock::backend::ObjectLockBackend;
 use crate::object_lock::events;
 use crate::object_lock::run::begin;
+use crate::poll::{blocking, poll_once};
 use crate::pooled::Borrowed;
 use crate::queue::Queues;
 use crate::transaction::run::{commit_or_rollback_then, roll_back};
@@ -46,7 +48,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         request.wait.get_or_insert(Wait::AtMost(limit));
         let request = Request::new(request)?;
         let waiting = request.waiting()?.stopped_by(self.stop.as_ref());
-        let key = C::queue_key(&request);
+        let key = C::LockEngine::queue_key(&request);
         // Dropped after the connection, so that the next request finds it in the pool.
         let mut notify = NotifyOnDrop {
             queues: &self.shared.queues,
@@ -56,13 +58,13 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         let mut conn = self.begin(&request, &waiting, &key)?;
         notify.acquired = true;
         if let Err(stopped) = waiting.check_stop() {
-            roll_back(&mut *conn);
+            poll_once(roll_back(&mut *conn));
             return Err(stopped.into());
         }
         let acquired = Instant::now();
-        commit_or_rollback_then(&mut *conn, f, || {
+        poll_once(commit_or_rollback_then(&mut *conn, blocking(f), || {
             events::record_released(&request, acquired.elapsed());
-        })
+        }))
     }
 
     /// Waits for the locks, and returns the connection whose transaction holds them.
@@ -105,7 +107,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
             |_| Ok(Some(())),
             |connections, _| {
                 let mut conn = connections.borrow(waiting)?;
-                match begin(&mut *conn, &attempt) {
+                match poll_once(begin(&mut *conn, &attempt)) {
                     Ok(LockOutcome::Acquired) => Ok(Some(conn)),
                     // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
                     Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. }) => Ok(None),

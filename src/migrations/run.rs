@@ -1,6 +1,8 @@
 //! Creates the tables, on one server while the others wait.
 
-use crate::transaction::backend::TransactionBackend;
+use diesel::connection::Connection;
+
+use crate::engine::HasEngine;
 use crate::{Error, transaction::depth};
 
 /// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
@@ -59,7 +61,7 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     C::Engine::migrate(conn)
 }
 
-/// The migrations of an engine. Sealed, as [`TransactionBackend`] is. The backend traits of the primitives that have
+/// The migrations of an engine. Sealed, as [`HasEngine`] is. The backend traits of the primitives that have
 /// tables extend it.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
@@ -69,7 +71,7 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-pub trait MigrationBackend: TransactionBackend {
+pub trait MigrationBackend: HasEngine + Connection {
     /// Runs the pending migrations while no other session does.
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
 }

@@ -3,14 +3,17 @@
 use std::time::Instant;
 
 use crate::Error;
+use crate::engine::HasEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::events;
+use crate::poll::Work;
+use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
 use crate::transaction::run::{begin_savepoint, commit_or_rollback_then, roll_back};
 
 /// Acquires the locks in the open transaction.
-pub(super) fn lock<C: ObjectLockBackend>(
+pub(super) async fn lock<C: HasEngine>(
     conn: &mut C,
     method: &'static str,
     request: &Request,
@@ -18,51 +21,58 @@ pub(super) fn lock<C: ObjectLockBackend>(
     if depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    let outcome = C::assert_open(conn).and_then(|()| C::lock_in_transaction(conn, request));
+    let outcome = match C::LockEngine::assert_open(conn).await {
+        Ok(()) => C::LockEngine::lock_in_transaction(conn, request).await,
+        Err(error) => Err(error),
+    };
     events::record_outcome(request, outcome)
 }
 
 /// Begins a transaction, or a savepoint in the open one, acquires the locks in it, and runs the closure. `None` when
 /// the request does not wait and another transaction holds one of the locks.
-pub(super) fn run<C, T, E, F>(conn: &mut C, request: &Request, work: F) -> Result<Option<T>, E>
+pub(super) async fn run<C, T, E, F>(
+    conn: &mut C,
+    request: &Request,
+    work: F,
+) -> Result<Option<T>, E>
 where
-    C: ObjectLockBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let outcome = begin(conn, request);
+    let outcome = begin(conn, request).await;
     if events::record_outcome(request, outcome)? == LockOutcome::Unavailable {
         return Ok(None);
     }
     let acquired = Instant::now();
-    commit_or_rollback_then(conn, work, || {
+    let result = commit_or_rollback_then(conn, work, || {
         events::record_released(request, acquired.elapsed());
-    })
-    .map(Some)
+    });
+    result.await.map(Some)
 }
 
 /// Begins a transaction, or a savepoint in the open one, and acquires the locks in it. Leaves neither open unless the locks
 /// are acquired.
-pub(crate) fn begin<C: ObjectLockBackend>(
+pub(crate) async fn begin<C: HasEngine>(
     conn: &mut C,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
     if depth(conn)? > 0 {
-        lock_in_savepoint(conn, request)
+        lock_in_savepoint(conn, request).await
     } else {
-        C::begin_with_locks(conn, request)
+        C::LockEngine::begin_with_locks(conn, request).await
     }
 }
 
 /// Acquires the locks in a savepoint, so that its rollback releases them where the engine allows it.
-fn lock_in_savepoint<C: ObjectLockBackend>(
+async fn lock_in_savepoint<C: HasEngine>(
     conn: &mut C,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
-    begin_savepoint(conn)?;
-    let outcome = C::lock_in_transaction(conn, request);
+    begin_savepoint(conn).await?;
+    let outcome = C::LockEngine::lock_in_transaction(conn, request).await;
     if !matches!(outcome, Ok(LockOutcome::Acquired)) {
-        roll_back(conn);
+        roll_back(conn).await;
     }
     outcome
 }

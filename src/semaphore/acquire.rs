@@ -2,15 +2,16 @@
 
 use uuid::Uuid;
 
+use crate::engine::HasEngine;
+use crate::poll::{Work, blocking, poll_once};
 use crate::semaphore::attempts::{NO_WAIT, acquire, acquire_as, begin_with_slot};
-use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::SlotRequest;
 use crate::semaphore::pace::Pace;
 use crate::semaphore::polling::{NotifyOnDrop, poll_until, wait_for_turn};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait, transaction::depth, transaction::run};
 
 /// Leases a slot without waiting; `None` when none is free.
-pub(super) fn try_acquire<C: SemaphoreBackend>(
+pub(super) fn try_acquire<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -19,7 +20,7 @@ pub(super) fn try_acquire<C: SemaphoreBackend>(
 }
 
 /// [`try_acquire`] with this token: after an error the slot may have been granted to it.
-pub(super) fn try_acquire_as<C: SemaphoreBackend>(
+pub(super) fn try_acquire_as<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -27,7 +28,7 @@ pub(super) fn try_acquire_as<C: SemaphoreBackend>(
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
     let outcome = wait_for_turn(conn, semaphore)
-        .and_then(|_turn| acquire_as(conn, semaphore, lease, token, NO_WAIT));
+        .and_then(|_turn| poll_once(acquire_as(conn, semaphore, lease, token, NO_WAIT)));
     match &outcome {
         Ok(Some(slot)) => request.record_granted(Some(slot.number)),
         Ok(None) => request.record_refused(),
@@ -37,7 +38,7 @@ pub(super) fn try_acquire_as<C: SemaphoreBackend>(
 }
 
 /// Leases a slot within a time limit.
-pub(super) fn acquire_timeout<C: SemaphoreBackend>(
+pub(super) fn acquire_timeout<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -49,7 +50,7 @@ pub(super) fn acquire_timeout<C: SemaphoreBackend>(
         semaphore,
         wait,
         Some(Pace::default()),
-        |conn, budget| acquire(conn, semaphore, lease, budget),
+        |conn, budget| poll_once(acquire(conn, semaphore, lease, budget)),
     );
     request.record_outcome(outcome)
 }
@@ -61,20 +62,20 @@ pub(super) fn try_with_slot<C, T, E, F>(
     work: F,
 ) -> Result<Option<T>, E>
 where
-    C: SemaphoreBackend,
+    C: HasEngine,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
-    let outcome =
-        wait_for_turn(conn, semaphore).and_then(|_turn| begin_with_slot(conn, semaphore, NO_WAIT));
+    let outcome = wait_for_turn(conn, semaphore)
+        .and_then(|_turn| poll_once(begin_with_slot(conn, semaphore, NO_WAIT)));
     match &outcome {
         Ok(true) => request.record_granted(None),
         Ok(false) => request.record_refused(),
         Err(error) => request.record_error(error),
     }
     if outcome? {
-        finish_with_slot(conn, semaphore, work).map(Some)
+        poll_once(finish_with_slot(conn, semaphore, blocking(work))).map(Some)
     } else {
         Ok(None)
     }
@@ -88,30 +89,31 @@ pub(super) fn with_slot<C, T, E, F>(
     work: F,
 ) -> Result<T, E>
 where
-    C: SemaphoreBackend,
+    C: HasEngine,
     F: FnOnce(&mut C) -> Result<T, E>,
     E: From<Error>,
 {
     let request = SlotRequest::new(semaphore);
     let outcome = poll_until(conn, semaphore, wait, None, |conn, budget| {
-        Ok(begin_with_slot(conn, semaphore, budget)?.then_some(()))
+        let acquired = poll_once(begin_with_slot(conn, semaphore, budget))?;
+        Ok(acquired.then_some(()))
     });
     match &outcome {
         Ok(()) => request.record_granted(None),
         Err(error) => request.record_error(error),
     }
     outcome?;
-    finish_with_slot(conn, semaphore, work)
+    poll_once(finish_with_slot(conn, semaphore, blocking(work)))
 }
 
 /// Runs `work` in the transaction, or savepoint, that holds a slot, and ends it.
-fn finish_with_slot<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
+async fn finish_with_slot<C, T, E, F>(conn: &mut C, semaphore: &Semaphore, work: F) -> Result<T, E>
 where
-    C: SemaphoreBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
     let outermost = depth::depth(conn)? == 1;
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
-    run::commit_or_rollback(conn, work)
+    run::commit_or_rollback(conn, work).await
 }

@@ -6,30 +6,31 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use crate::engine::HasEngine;
 use crate::name::{self, NameKind};
 use crate::semaphore::backend::{HeldRow, RaiseOutcome, SemaphoreBackend};
 use crate::semaphore::holding::assert_open_if_in_transaction;
 use crate::semaphore::{lease, polling};
 use crate::{Error, LeaseOptions, Semaphore, SlotInfo, transaction::depth};
 
-pub(super) fn force_release_all<C: SemaphoreBackend>(
+pub(super) async fn force_release_all<C: HasEngine>(
     conn: &mut C,
     name: &str,
 ) -> Result<usize, Error> {
     name::validate(NameKind::Semaphore, name)?;
-    assert_open_if_in_transaction(conn)?;
-    let released = C::release_all(conn, name)?;
+    assert_open_if_in_transaction(conn).await?;
+    let released = C::LockEngine::release_all(conn, name).await?;
     polling::notify_released(name, released, None);
     tracing::warn!(semaphore = name, released, "all slots released by force");
     Ok(released)
 }
 
-pub(super) fn held_slots<C: SemaphoreBackend>(
+pub(super) async fn held_slots<C: HasEngine>(
     conn: &mut C,
     name: &str,
 ) -> Result<Vec<SlotInfo>, Error> {
     name::validate(NameKind::Semaphore, name)?;
-    let rows = C::list_held(conn, name)?;
+    let rows = C::LockEngine::list_held(conn, name).await?;
     Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
 }
 
@@ -51,23 +52,22 @@ fn time(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-pub(super) fn register<C: SemaphoreBackend>(
+pub(super) async fn register<C: HasEngine>(
     conn: &mut C,
-    semaphores: impl IntoIterator<Item = impl Borrow<Semaphore>>,
+    semaphores: &[impl Borrow<Semaphore>],
 ) -> Result<(), Error> {
-    let semaphores: Vec<_> = semaphores.into_iter().collect();
-    for semaphore in &semaphores {
+    for semaphore in semaphores {
         semaphore.borrow().validate()?;
     }
     outside(conn, "register_semaphores")?;
-    for semaphore in &semaphores {
-        C::create_slots(conn, semaphore.borrow(), true)?;
-        C::register(conn, semaphore.borrow())?;
+    for semaphore in semaphores {
+        C::LockEngine::create_slots(conn, semaphore.borrow(), true).await?;
+        C::LockEngine::register(conn, semaphore.borrow()).await?;
     }
     Ok(())
 }
 
-pub(super) fn purge<C: SemaphoreBackend>(
+pub(super) async fn purge<C: HasEngine>(
     conn: &mut C,
     unused_for: Duration,
 ) -> Result<usize, Error> {
@@ -78,24 +78,24 @@ pub(super) fn purge<C: SemaphoreBackend>(
             reason: "no slot can be unused for longer than the longest lease",
         });
     }
-    C::purge_unused_slots(conn, lease::up_to_micros(unused_for))
+    C::LockEngine::purge_unused_slots(conn, lease::up_to_micros(unused_for)).await
 }
 
-pub(super) fn raise_fences<C: SemaphoreBackend>(conn: &mut C, by: Duration) -> Result<i64, Error> {
+pub(super) async fn raise_fences<C: HasEngine>(conn: &mut C, by: Duration) -> Result<i64, Error> {
     outside(conn, "raise_fences")?;
     loop {
-        match C::raise_fence_floor(conn, by)? {
+        match C::LockEngine::raise_fence_floor(conn, by).await? {
             RaiseOutcome::RaisedTo(fence) => {
                 tracing::warn!(fence, "fences raised");
                 return Ok(fence);
             }
             RaiseOutcome::TooLarge => return Err(Error::FencesTooLarge { requested: by }),
-            RaiseOutcome::NoFenceFloor => C::create_fence_floor(conn)?,
+            RaiseOutcome::NoFenceFloor => C::LockEngine::create_fence_floor(conn).await?,
         }
     }
 }
 
-fn outside<C: SemaphoreBackend>(conn: &mut C, method: &'static str) -> Result<(), Error> {
+fn outside<C: HasEngine>(conn: &mut C, method: &'static str) -> Result<(), Error> {
     if depth::depth(conn)? == 0 {
         Ok(())
     } else {

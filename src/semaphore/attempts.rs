@@ -1,13 +1,14 @@
 //! Attempts to acquire a slot, repeated while a free slot is locked or slots are missing.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::engine::HasEngine;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
 };
+use crate::transaction::backend::TransactionBackend;
 use crate::{Error, LeaseOptions, Semaphore, Slot, backoff, transaction::depth, transaction::run};
 
 /// How long an acquisition retries a free slot that is locked before it counts the slot as held.
@@ -48,17 +49,17 @@ pub(super) const MAX_RESIZE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const MIN_RESIZE_WAIT: Duration = Duration::from_millis(100);
 
 /// Leases a slot; `None` when none is free.
-pub(super) fn acquire<C: SemaphoreBackend>(
+pub(super) async fn acquire<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
     budget: RetryBudget,
 ) -> Result<Option<Slot>, Error> {
-    acquire_as(conn, semaphore, lease, Uuid::new_v4(), budget)
+    acquire_as(conn, semaphore, lease, Uuid::new_v4(), budget).await
 }
 
 /// Leases a slot to this token; `None` when none is free.
-pub(super) fn acquire_as<C: SemaphoreBackend>(
+pub(super) async fn acquire_as<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -76,29 +77,100 @@ pub(super) fn acquire_as<C: SemaphoreBackend>(
     };
     let in_transaction = depth::depth(conn)? > 0;
     if in_transaction {
-        C::assert_open(conn)?;
+        C::LockEngine::assert_open(conn).await?;
     }
-    let mut started = Instant::now();
-    let grant = acquire_loop(conn, semaphore, in_transaction, budget, |conn, context| {
-        started = Instant::now();
-        C::try_lease(conn, &request, context)
-    })?;
+    let mut attempt = LeaseAttempt {
+        request: &request,
+        started: Instant::now(),
+    };
+    let grant = acquire_loop(conn, semaphore, in_transaction, budget, &mut attempt).await?;
+    let started = attempt.started;
     Ok(grant.map(|grant| Slot {
         semaphore: semaphore.name().to_owned(),
         number: grant.number.unsigned_abs(),
         token,
         fence: grant.fence,
-        deadline: started + lease.duration().saturating_sub(C::clock_resolution(conn)),
+        deadline: started
+            + lease
+                .duration()
+                .saturating_sub(C::LockEngine::clock_resolution(conn)),
     }))
 }
 
+/// One attempt to acquire a slot, which [`acquire_loop`] repeats.
+trait SlotAttempt<C> {
+    fn run(
+        &mut self,
+        conn: &mut C,
+        context: &AttemptContext,
+    ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send;
+}
+
+/// Leases a slot.
+struct LeaseAttempt<'a> {
+    request: &'a LeaseRequest<'a>,
+    /// The start of the last attempt.
+    started: Instant,
+}
+
+impl<C: HasEngine> SlotAttempt<C> for LeaseAttempt<'_> {
+    async fn run(
+        &mut self,
+        conn: &mut C,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
+        self.started = Instant::now();
+        C::LockEngine::try_lease(conn, self.request, context).await
+    }
+}
+
+/// Begins a transaction, or a savepoint, and locks a slot in it.
+struct HoldAttempt<'a> {
+    semaphore: &'a Semaphore,
+    restarts: u32,
+}
+
+impl<C: HasEngine> SlotAttempt<C> for HoldAttempt<'_> {
+    async fn run(
+        &mut self,
+        conn: &mut C,
+        context: &AttemptContext,
+    ) -> Result<AttemptOutcome, Error> {
+        let started = if context.in_transaction {
+            run::begin_savepoint(conn).await?;
+            true
+        } else {
+            C::LockEngine::begin_hold(conn).await?
+        };
+        if !started {
+            return Ok(AttemptOutcome::Locked);
+        }
+        let outcome = C::LockEngine::try_hold(conn, self.semaphore, context).await;
+        if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
+            run::roll_back(conn).await;
+        }
+        match outcome {
+            // A transaction that has done nothing else can be restarted without effect.
+            Err(error)
+                if error.is_retryable()
+                    && !context.in_transaction
+                    && self.restarts < MAX_ATTEMPTS =>
+            {
+                self.restarts += 1;
+                Ok(AttemptOutcome::Retry)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
 /// Repeats an attempt until it is granted or refused.
-fn acquire_loop<C: SemaphoreBackend>(
+async fn acquire_loop<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     in_transaction: bool,
     budget: RetryBudget,
-    mut attempt: impl FnMut(&mut C, &AttemptContext) -> Result<AttemptOutcome, Error>,
+    attempt: &mut impl SlotAttempt<C>,
 ) -> Result<Option<Grant>, Error> {
     let preferred = budget.preferred;
     let mut context = AttemptContext {
@@ -110,7 +182,7 @@ fn acquire_loop<C: SemaphoreBackend>(
     let started = Instant::now();
     loop {
         let attempted = Instant::now();
-        match attempt(conn, &context)? {
+        match attempt.run(conn, &context).await? {
             AttemptOutcome::Granted(grant) => return Ok(Some(grant)),
             AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(None),
             AttemptOutcome::Retry => {}
@@ -120,17 +192,17 @@ fn acquire_loop<C: SemaphoreBackend>(
                     // Locked for longer: by transactions that hold slots, or by a session that adds or removes rows.
                     let resizing = !in_transaction
                         && started.elapsed() < budget.resize_timeout
-                        && C::resize_in_progress(conn)?;
+                        && C::LockEngine::resize_in_progress(conn).await?;
                     if !resizing {
                         return Ok(None);
                     }
                 }
-                back_off(attempts, attempted.elapsed());
+                C::LockEngine::pause(pause_after(attempts, attempted.elapsed())).await;
                 context.candidates = None;
             }
             AttemptOutcome::TooFewRows if in_transaction => return Err(not_registered(semaphore)),
             AttemptOutcome::TooFewRows => {
-                if C::create_slots(conn, semaphore, false)? {
+                if C::LockEngine::create_slots(conn, semaphore, false).await? {
                     // The locked rows have been purged.
                     attempts = 0;
                 } else {
@@ -139,18 +211,20 @@ fn acquire_loop<C: SemaphoreBackend>(
                     {
                         return Ok(None);
                     }
-                    back_off(attempts, attempted.elapsed());
+                    C::LockEngine::pause(pause_after(attempts, attempted.elapsed())).await;
                 }
             }
             AttemptOutcome::TooManyRows => {
-                context.candidates = Some(C::grantable_slots(conn, semaphore, in_transaction)?);
+                let grantable =
+                    C::LockEngine::grantable_slots(conn, semaphore, in_transaction).await?;
+                context.candidates = Some(grantable);
             }
         }
     }
 }
 
-fn back_off(attempts: u32, attempt: Duration) {
-    sleep(backoff::jittered(retry_delay(attempts, attempt)));
+fn pause_after(attempts: u32, attempt: Duration) -> Duration {
+    backoff::jittered(retry_delay(attempts, attempt))
 }
 
 /// The longest pause after an attempt that found locked slots only.
@@ -168,37 +242,18 @@ fn not_registered(semaphore: &Semaphore) -> Error {
 
 /// Begins a transaction, or a savepoint, and locks a slot in it. Returns `false`, and leaves nothing open, when no
 /// slot is free.
-pub(super) fn begin_with_slot<C: SemaphoreBackend>(
+pub(super) async fn begin_with_slot<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
     budget: RetryBudget,
 ) -> Result<bool, Error> {
     semaphore.validate()?;
     let in_transaction = depth::depth(conn)? > 0;
-    let mut restarts = 0;
-    let grant = acquire_loop(conn, semaphore, in_transaction, budget, |conn, context| {
-        let started = if in_transaction {
-            run::begin_savepoint(conn)?;
-            true
-        } else {
-            C::begin_hold(conn)?
-        };
-        if !started {
-            return Ok(AttemptOutcome::Locked);
-        }
-        let outcome = C::try_hold(conn, semaphore, context);
-        if !matches!(outcome, Ok(AttemptOutcome::Granted(_))) {
-            run::roll_back(conn);
-        }
-        match outcome {
-            // A transaction that has done nothing else can be restarted without effect.
-            Err(error) if error.is_retryable() && !in_transaction && restarts < MAX_ATTEMPTS => {
-                restarts += 1;
-                Ok(AttemptOutcome::Retry)
-            }
-            outcome => outcome,
-        }
-    })?;
+    let mut attempt = HoldAttempt {
+        semaphore,
+        restarts: 0,
+    };
+    let grant = acquire_loop(conn, semaphore, in_transaction, budget, &mut attempt).await?;
     Ok(grant.is_some())
 }
 

@@ -6,47 +6,38 @@
 use std::time::Duration;
 
 use crate::inspect::list_options::ListRequest;
-use crate::migrations::run::MigrationBackend;
 use crate::semaphore::slot_times::FirstSlot;
 use crate::{Error, Semaphore, Slot};
 
-/// The semaphores of an engine. Sealed, as [`MigrationBackend`] is.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
-    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
-    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
-)]
-pub trait SemaphoreBackend: MigrationBackend {
+/// The semaphores of an engine. Sealed, as [`HasEngine`](crate::engine::HasEngine) is.
+pub trait SemaphoreBackend<C: Send> {
     /// The resolution of the database's clock. The clock that a statement reads may be behind by this time, and its
     /// lease then expires earlier than its holder would expect.
-    fn clock_resolution(_: &mut Self) -> Duration {
+    fn clock_resolution(_: &mut C) -> Duration {
         Duration::ZERO
     }
 
     /// Identifies the database: the same text for all connections to it, and different texts for different databases.
     /// `None` when no other connection can access the database.
-    fn database_id(conn: &mut Self) -> Result<Option<String>, Error>;
+    fn database_id(conn: &mut C) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 
     /// Makes one attempt to lease a free slot. Never waits for another session's transaction.
     fn try_lease(
-        conn: &mut Self,
+        conn: &mut C,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
-    ) -> Result<AttemptOutcome, Error>;
+    ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send;
 
     /// Begins a transaction for [`try_hold`](Self::try_hold). Returns `false` when another connection writes and the
     /// engine allows one writer.
-    fn begin_hold(conn: &mut Self) -> Result<bool, Error>;
+    fn begin_hold(conn: &mut C) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Makes one attempt to lock a free slot until the open transaction ends.
     fn try_hold(
-        conn: &mut Self,
+        conn: &mut C,
         semaphore: &Semaphore,
         context: &AttemptContext,
-    ) -> Result<AttemptOutcome, Error>;
+    ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send;
 
     /// After [`AttemptOutcome::TooManyRows`], returns the slots that may be granted although slots above the number of
     /// permits may be held.
@@ -54,101 +45,140 @@ pub trait SemaphoreBackend: MigrationBackend {
     /// Each held slot, whatever its number, reduces them by one. Only the lowest free slots may be granted, so that two
     /// sessions that count at the same time compete for the same slots.
     fn grantable_slots(
-        conn: &mut Self,
+        conn: &mut C,
         semaphore: &Semaphore,
         in_transaction: bool,
-    ) -> Result<Vec<i32>, Error>;
+    ) -> impl Future<Output = Result<Vec<i32>, Error>> + Send;
 
     /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
     /// a transaction.
-    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error>;
+    fn resize_in_progress(conn: &mut C) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Creates the missing slots up to the number of permits, in transactions of its own. When another session is
     /// adding or removing slots, waits for it if `block` is set, and returns `false` otherwise.
-    fn create_slots(conn: &mut Self, semaphore: &Semaphore, block: bool) -> Result<bool, Error> {
-        loop {
-            match Self::create_batch(conn, semaphore, block)? {
-                BatchOutcome::Complete => return Ok(true),
-                BatchOutcome::Partial => {}
-                BatchOutcome::Contended => return Ok(false),
-                BatchOutcome::NoFenceFloor => Self::create_fence_floor(conn)?,
+    fn create_slots(
+        conn: &mut C,
+        semaphore: &Semaphore,
+        block: bool,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        async move {
+            loop {
+                match Self::create_batch(conn, semaphore, block).await? {
+                    BatchOutcome::Complete => return Ok(true),
+                    BatchOutcome::Partial => {}
+                    BatchOutcome::Contended => return Ok(false),
+                    BatchOutcome::NoFenceFloor => Self::create_fence_floor(conn).await?,
+                }
             }
         }
     }
 
     /// Creates the next batch of missing slots in one transaction.
     fn create_batch(
-        conn: &mut Self,
+        conn: &mut C,
         semaphore: &Semaphore,
         block: bool,
-    ) -> Result<BatchOutcome, Error>;
+    ) -> impl Future<Output = Result<BatchOutcome, Error>> + Send;
 
     /// Creates the row of `diesel_locks_fences` after it was deleted, with a value not below any existing fence. Other
     /// sessions may create it at the same time.
-    fn create_fence_floor(conn: &mut Self) -> Result<(), Error>;
+    fn create_fence_floor(conn: &mut C) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Raises the floor by `by` above all fences.
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error>;
+    fn raise_fence_floor(
+        conn: &mut C,
+        by: Duration,
+    ) -> impl Future<Output = Result<RaiseOutcome, Error>> + Send;
 
     /// Stores the number of permits below which slots are not purged.
-    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error>;
+    fn register(
+        conn: &mut C,
+        semaphore: &Semaphore,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Sets a new expiry if the token still matches; returns the number of rows updated.
     fn renew_one(
-        conn: &mut Self,
+        conn: &mut C,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
-    ) -> Result<usize, Error>;
+    ) -> impl Future<Output = Result<usize, Error>> + Send;
 
     /// Releases the slot, or lets it expire after its minimum hold time, if the token still matches; returns the
     /// number of rows updated.
-    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
+    fn release(
+        conn: &mut C,
+        slot: &Slot,
+        expiry: Expiry,
+    ) -> impl Future<Output = Result<usize, Error>> + Send;
 
     /// Releases a slot that was not used, also before the end of its minimum hold time, if the token still matches;
     /// returns the number of rows updated.
-    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error>;
+    fn release_unused(
+        conn: &mut C,
+        slot: &Slot,
+    ) -> impl Future<Output = Result<usize, Error>> + Send;
 
     /// Prevents the slot from being granted to another holder until the transaction ends. Returns `false` when the
     /// token does not match.
-    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error>;
+    fn pin(conn: &mut C, slot: &Slot) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Lists the held slots.
-    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error>;
+    fn list_held(
+        conn: &mut C,
+        name: &str,
+    ) -> impl Future<Output = Result<Vec<HeldRow>, Error>> + Send;
 
     /// [`list_held`](Self::list_held), which returns `None` instead of waiting while another session has the table locked.
-    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
-        Self::list_held(conn, name).map(Some)
+    fn list_held_nowait(
+        conn: &mut C,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Vec<HeldRow>>, Error>> + Send {
+        async { Self::list_held(conn, name).await.map(Some) }
     }
 
     /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.
-    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error>;
+    fn first_slot_nowait(
+        conn: &mut C,
+        name: &str,
+    ) -> impl Future<Output = Result<FirstSlot, Error>> + Send;
 
     /// Lists the held slots of several semaphores, with the semaphores' names.
     fn list_all_held(
-        conn: &mut Self,
+        conn: &mut C,
         request: &ListRequest,
-    ) -> Result<Vec<(String, HeldRow)>, Error>;
+    ) -> impl Future<Output = Result<Vec<(String, HeldRow)>, Error>> + Send;
 
     /// Lists the semaphores that have slots.
-    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
+    fn list_semaphores(
+        conn: &mut C,
+        request: &ListRequest,
+    ) -> impl Future<Output = Result<Vec<SemaphoreRow>, Error>> + Send;
 
     /// The database's clock, in microseconds since 1970 UTC.
-    fn now_us(conn: &mut Self) -> Result<i64, Error>;
+    fn now_us(conn: &mut C) -> impl Future<Output = Result<i64, Error>> + Send;
 
     /// Releases every leased slot; returns how many were held.
-    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error>;
+    fn release_all(conn: &mut C, name: &str) -> impl Future<Output = Result<usize, Error>> + Send;
 
     /// Deletes slots that have been free for `age_us` and are not registered; returns how many were deleted.
-    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error>;
+    fn purge_unused_slots(
+        conn: &mut C,
+        age_us: i64,
+    ) -> impl Future<Output = Result<usize, Error>> + Send;
 
     /// Releases many slots in one statement, which does not wait. Returns the tokens of those that were not released
     /// because another session has locked their rows.
-    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;
+    fn release_batch(
+        conn: &mut C,
+        leases: &[RenewalRequest],
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
 
     /// Renews many leases in one statement. Returns the remaining time of each whose token still matches.
-    fn renew_batch(conn: &mut Self, leases: &[RenewalRequest])
-    -> Result<Vec<RenewalResult>, Error>;
+    fn renew_batch(
+        conn: &mut C,
+        leases: &[RenewalRequest],
+    ) -> impl Future<Output = Result<Vec<RenewalResult>, Error>> + Send;
 }
 
 /// A validated request for a lease.

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::engine::HasEngine;
 use crate::name::{self, NameKind};
 use crate::semaphore::backend::{Expiry, SemaphoreBackend};
 use crate::semaphore::{lease, polling};
+use crate::transaction::backend::TransactionBackend;
 use crate::{Error, LeaseState, Slot, transaction::depth};
 
 /// The common case comes first.
@@ -13,29 +15,30 @@ const STATES: [(Expiry, LeaseState); 2] = [
     (Expiry::IncludeExpired, LeaseState::Expired),
 ];
 
-pub(super) fn renew<C: SemaphoreBackend>(
+pub(super) async fn renew<C: HasEngine>(
     conn: &mut C,
     slot: &mut Slot,
     duration: Duration,
 ) -> Result<LeaseState, Error> {
     let lease_us = lease::micros(duration)?;
     name::validate(NameKind::Semaphore, &slot.semaphore)?;
-    assert_open_if_in_transaction(conn)?;
+    assert_open_if_in_transaction(conn).await?;
     for (expiry, state) in STATES {
         let started = Instant::now();
-        if C::renew_one(conn, slot, lease_us, expiry)? > 0 {
-            slot.deadline = started + duration.saturating_sub(C::clock_resolution(conn));
+        if C::LockEngine::renew_one(conn, slot, lease_us, expiry).await? > 0 {
+            slot.deadline =
+                started + duration.saturating_sub(C::LockEngine::clock_resolution(conn));
             return Ok(state);
         }
     }
     Err(lost(slot))
 }
 
-pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<LeaseState, Error> {
+pub(super) async fn release<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<LeaseState, Error> {
     name::validate(NameKind::Semaphore, &slot.semaphore)?;
-    assert_open_if_in_transaction(conn)?;
+    assert_open_if_in_transaction(conn).await?;
     for (expiry, state) in STATES {
-        if C::release(conn, slot, expiry)? > 0 {
+        if C::LockEngine::release(conn, slot, expiry).await? > 0 {
             if depth::depth(conn)? == 0 {
                 polling::notify_released(&slot.semaphore, 1, Some(slot.number));
             }
@@ -47,20 +50,20 @@ pub(super) fn release<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<
 
 /// Releases a slot that was not used, also before the end of its minimum hold time. Has no effect when it is not held.
 #[cfg(feature = "r2d2")]
-pub(super) fn release_unused<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
-    if C::release_unused(conn, slot)? > 0 && depth::depth(conn)? == 0 {
+pub(super) async fn release_unused<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
+    if C::LockEngine::release_unused(conn, slot).await? > 0 && depth::depth(conn)? == 0 {
         polling::notify_released(&slot.semaphore, 1, Some(slot.number));
     }
     Ok(())
 }
 
-pub(super) fn pin<C: SemaphoreBackend>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
+pub(super) async fn pin<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
     if depth::depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method: "pin_slot" });
     }
-    C::assert_open(conn)?;
+    C::LockEngine::assert_open(conn).await?;
     name::validate(NameKind::Semaphore, &slot.semaphore)?;
-    if C::pin(conn, slot)? {
+    if C::LockEngine::pin(conn, slot).await? {
         Ok(())
     } else {
         Err(lost(slot))
@@ -75,11 +78,9 @@ fn lost(slot: &Slot) -> Error {
 }
 
 /// Fails with [`Error::TransactionAborted`] in a transaction that the server has already ended.
-pub(super) fn assert_open_if_in_transaction<C: SemaphoreBackend>(
-    conn: &mut C,
-) -> Result<(), Error> {
+pub(super) async fn assert_open_if_in_transaction<C: HasEngine>(conn: &mut C) -> Result<(), Error> {
     if depth::depth(conn)? > 0 {
-        C::assert_open(conn)?;
+        C::LockEngine::assert_open(conn).await?;
     }
     Ok(())
 }

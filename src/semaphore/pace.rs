@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::backoff;
+use crate::engine::HasEngine;
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::waiting::{Attempt, Waiting};
@@ -78,7 +79,7 @@ impl Holders {
 
     /// Returns whether all slots are leased, so that an attempt would be refused, and sets the pause of `waiting`. Returns
     /// false without a query when an attempt is due.
-    pub(super) fn hold_all<C: SemaphoreBackend>(
+    pub(super) async fn hold_all<C: HasEngine>(
         &mut self,
         conn: &mut C,
         semaphore: &Semaphore,
@@ -98,7 +99,7 @@ impl Holders {
             self.attempts -= 1;
             return Ok(false);
         }
-        let held = match C::list_held_nowait(conn, semaphore.name()) {
+        let held = match C::LockEngine::list_held_nowait(conn, semaphore.name()).await {
             Ok(Some(held)) => held,
             // Another session has the table locked. Or the client library is broken: only an attempt needs no texts.
             Ok(None) | Err(Error::BrokenClientLibrary) => return Ok(false),

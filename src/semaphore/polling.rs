@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::engine::HasEngine;
+use crate::poll::poll_once;
 use crate::queue::{Queues, Released, Ticket};
 use crate::semaphore::attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
 use crate::semaphore::backend::SemaphoreBackend;
@@ -38,7 +40,7 @@ impl Target {
 
 /// Repeats `attempt` until it returns a value or the time limit has passed, in turn with other waiters of this
 /// process.
-pub(super) fn poll_until<C: SemaphoreBackend, T>(
+pub(super) fn poll_until<C: HasEngine, T>(
     conn: &mut C,
     semaphore: &Semaphore,
     wait: Wait,
@@ -59,9 +61,14 @@ pub(super) fn poll_until<C: SemaphoreBackend, T>(
         ticket,
         AtTheEnd::Attempt,
         conn,
-        |conn| Ok(Target::of(C::database_id(conn)?, semaphore)),
+        |conn| {
+            Ok(Target::of(
+                poll_once(C::LockEngine::database_id(conn))?,
+                semaphore,
+            ))
+        },
         |conn, turn| {
-            if holders.hold_all(&mut **conn, semaphore, &waiting, turn)? {
+            if poll_once(holders.hold_all(&mut **conn, semaphore, &waiting, turn))? {
                 return Ok(None);
             }
             attempt(conn, RetryBudget::of(&waiting, turn))
@@ -156,7 +163,7 @@ pub(super) fn wake(semaphore: &str, number: u64) {
 }
 
 /// Waits for the turn of an acquisition that queries once.
-pub(super) fn wait_for_turn<C: SemaphoreBackend>(
+pub(super) fn wait_for_turn<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
 ) -> Result<SlotTicket, Error> {

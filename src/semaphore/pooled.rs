@@ -2,9 +2,10 @@
 
 use diesel::r2d2::R2D2Connection;
 
+use crate::engine::HasEngine;
+use crate::poll::poll_once;
 use crate::pooled::{Borrowed, Connections};
 use crate::semaphore::attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
-use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::SlotRequest;
 use crate::semaphore::holding;
 use crate::semaphore::pace::{Holders, Pace};
@@ -18,7 +19,7 @@ use crate::waiting::{AtTheEnd, Waiting, repeat};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
 
 /// Leases a slot without waiting; `None` when none is free.
-pub(super) fn try_lease<C: SemaphoreBackend + R2D2Connection + 'static>(
+pub(super) fn try_lease<C: HasEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -26,7 +27,9 @@ pub(super) fn try_lease<C: SemaphoreBackend + R2D2Connection + 'static>(
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
     let outcome = once(connections, stop, semaphore, |conn, waiting| {
-        lease_unless_stopped(conn, waiting, semaphore, lease, NO_WAIT)
+        poll_once(lease_unless_stopped(
+            conn, waiting, semaphore, lease, NO_WAIT,
+        ))
     });
     match &outcome {
         Ok(Some((slot, _))) => request.record_granted(Some(slot.number)),
@@ -37,7 +40,7 @@ pub(super) fn try_lease<C: SemaphoreBackend + R2D2Connection + 'static>(
 }
 
 /// Leases a slot within a time limit, or until `stop` is stopped.
-pub(super) fn lease<C: SemaphoreBackend + R2D2Connection + 'static>(
+pub(super) fn lease<C: HasEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -52,20 +55,24 @@ pub(super) fn lease<C: SemaphoreBackend + R2D2Connection + 'static>(
         semaphore,
         wait,
         Some(pace),
-        |conn, waiting, budget| lease_unless_stopped(conn, waiting, semaphore, lease, budget),
+        |conn, waiting, budget| {
+            poll_once(lease_unless_stopped(
+                conn, waiting, semaphore, lease, budget,
+            ))
+        },
     );
     request.record_outcome(outcome.map(|(slot, _)| slot))
 }
 
 /// Begins a transaction that holds a slot, without waiting. Returns its connection, or `None` when no slot is free.
-pub(crate) fn try_begin<C: SemaphoreBackend + R2D2Connection + 'static>(
+pub(crate) fn try_begin<C: HasEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
 ) -> Result<Option<Borrowed<C>>, Error> {
     let request = SlotRequest::new(semaphore);
     let outcome = once(connections, stop, semaphore, |conn, waiting| {
-        begin_unless_stopped(conn, waiting, semaphore, NO_WAIT)
+        poll_once(begin_unless_stopped(conn, waiting, semaphore, NO_WAIT))
     });
     match &outcome {
         Ok(Some(_)) => request.record_granted(None),
@@ -76,7 +83,7 @@ pub(crate) fn try_begin<C: SemaphoreBackend + R2D2Connection + 'static>(
 }
 
 /// Begins a transaction that holds a slot within a time limit, or until `stop` is stopped, and returns its connection.
-pub(crate) fn begin<C: SemaphoreBackend + R2D2Connection + 'static>(
+pub(crate) fn begin<C: HasEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -89,7 +96,7 @@ pub(crate) fn begin<C: SemaphoreBackend + R2D2Connection + 'static>(
         semaphore,
         wait,
         None,
-        |conn, waiting, budget| begin_unless_stopped(conn, waiting, semaphore, budget),
+        |conn, waiting, budget| poll_once(begin_unless_stopped(conn, waiting, semaphore, budget)),
     );
     match &outcome {
         Ok(_) => request.record_granted(None),
@@ -99,16 +106,16 @@ pub(crate) fn begin<C: SemaphoreBackend + R2D2Connection + 'static>(
 }
 
 /// Leases a slot, and releases it if the wait was stopped meanwhile.
-fn lease_unless_stopped<C: SemaphoreBackend>(
+async fn lease_unless_stopped<C: HasEngine>(
     conn: &mut C,
     waiting: &Waiting,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
     budget: RetryBudget,
 ) -> Result<Option<Slot>, Error> {
-    let slot = acquire(conn, semaphore, lease, budget)?;
+    let slot = acquire(conn, semaphore, lease, budget).await?;
     if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-        if let Err(error) = holding::release_unused(conn, slot) {
+        if let Err(error) = holding::release_unused(conn, slot).await {
             tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
         }
         return Err(stopped);
@@ -118,17 +125,17 @@ fn lease_unless_stopped<C: SemaphoreBackend>(
 
 /// Begins a transaction that holds a slot, and rolls it back if the wait was stopped meanwhile. `None` when no slot is
 /// free.
-fn begin_unless_stopped<C: SemaphoreBackend>(
+async fn begin_unless_stopped<C: HasEngine>(
     conn: &mut C,
     waiting: &Waiting,
     semaphore: &Semaphore,
     budget: RetryBudget,
 ) -> Result<Option<()>, Error> {
-    if !begin_with_slot(conn, semaphore, budget)? {
+    if !begin_with_slot(conn, semaphore, budget).await? {
         return Ok(None);
     }
     if let Err(stopped) = waiting.check_stop() {
-        roll_back(conn);
+        roll_back(conn).await;
         if depth(conn)? == 0 {
             notify_released(semaphore.name(), 1, None);
         }
@@ -157,7 +164,7 @@ fn once<C: R2D2Connection + 'static, T>(
 
 /// Repeats `attempt` until it returns a value, the time is up or the wait is stopped, in turn with other waiters of this
 /// process. Returns the value with the connection of the attempt.
-fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
+fn poll<C: HasEngine + R2D2Connection + 'static, T>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -186,7 +193,7 @@ fn poll<C: SemaphoreBackend + R2D2Connection + 'static, T>(
         |connections| Ok(Target::of(connections.database_id(waiting)?, semaphore)),
         |connections, turn| {
             let mut conn = connections.borrow(waiting)?;
-            if holders.hold_all(&mut *conn, semaphore, waiting, turn)? {
+            if poll_once(holders.hold_all(&mut *conn, semaphore, waiting, turn))? {
                 connections.refresh_identity(&mut conn)?;
                 return Ok(None);
             }

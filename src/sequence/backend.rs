@@ -3,32 +3,29 @@
 //! A sequence is a row with the last number drawn. A draw updates the row, which locks it until the transaction ends.
 
 use crate::inspect::list_options::ListRequest;
-use crate::migrations::run::MigrationBackend;
 use crate::{Error, Sequence};
 
-/// The sequences of an engine. Sealed, as [`MigrationBackend`] is.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
-    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
-    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
-)]
-pub trait SequenceBackend: MigrationBackend {
+/// The sequences of an engine. Sealed, as [`HasEngine`](crate::engine::HasEngine) is.
+pub trait SequenceBackend<C> {
     /// Adds to the last number, or inserts the row; returns the last number of this draw. Returns `None`, and changes
     /// nothing, when the number is larger than [`max_last`](DrawRequest::max_last). Waits for the transaction of the
     /// previous draw.
-    fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
+    fn draw(
+        conn: &mut C,
+        draw: &DrawRequest<'_>,
+    ) -> impl Future<Output = Result<Option<i64>, Error>> + Send;
 
     /// Returns the last number drawn, by committed transactions or this one. Does not wait.
-    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error>;
+    fn last(
+        conn: &mut C,
+        sequence: &Sequence,
+    ) -> impl Future<Output = Result<Option<i64>, Error>> + Send;
 
     /// Lists sequences: name, key (empty without one) and last number.
     fn list_sequences(
-        conn: &mut Self,
+        conn: &mut C,
         request: &ListRequest,
-    ) -> Result<Vec<(String, String, i64)>, Error>;
+    ) -> impl Future<Output = Result<Vec<(String, String, i64)>, Error>> + Send;
 }
 
 /// A validated draw.

@@ -1,7 +1,11 @@
 //! What an engine implements for transactions.
 
+use std::future::ready;
+use std::thread::sleep;
+use std::time::Duration;
+
 use diesel::QueryResult;
-use diesel::connection::{Connection, TransactionManager, TransactionManagerStatus};
+use diesel::connection::TransactionManagerStatus;
 
 use crate::engine::active_isolation;
 use crate::transaction::retry::RetryReason;
@@ -14,86 +18,83 @@ use crate::{Error, IsolationLevel, TransactionOptions};
 /// The functions of these traits have no receiver. As methods they could be called on every connection of an
 /// application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
 /// methods, and would collide with methods of the same name in the application's own traits.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
-    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
-    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
-)]
-pub trait TransactionBackend: Connection {
+///
+/// Those that send statements are asynchronous: see [`poll`](crate::poll).
+pub trait TransactionBackend<C> {
     /// The open transactions, as Diesel counts them.
-    fn status(conn: &mut Self) -> &mut TransactionManagerStatus {
-        Self::TransactionManager::transaction_manager_status_mut(conn)
-    }
+    fn status(conn: &mut C) -> &mut TransactionManagerStatus;
 
     /// Starts a savepoint in the open transaction.
-    fn begin_savepoint(conn: &mut Self) -> QueryResult<()> {
-        Self::TransactionManager::begin_transaction(conn)
-    }
+    fn begin_savepoint(conn: &mut C) -> impl Future<Output = QueryResult<()>> + Send;
 
     /// Ends the innermost savepoint, whose changes become those of the transaction around it.
-    fn release_savepoint(conn: &mut Self) -> QueryResult<()> {
-        Self::TransactionManager::commit_transaction(conn)
-    }
+    fn release_savepoint(conn: &mut C) -> impl Future<Output = QueryResult<()>> + Send;
 
     /// Ends the innermost savepoint and undoes its changes.
-    fn roll_back_to_savepoint(conn: &mut Self) -> QueryResult<()> {
-        Self::TransactionManager::rollback_transaction(conn)
-    }
+    fn roll_back_to_savepoint(conn: &mut C) -> impl Future<Output = QueryResult<()>> + Send;
 
     /// Fails with [`Error::Unsupported`] for options that the engine does not have.
-    fn validate(_: &mut Self, _: &TransactionOptions) -> Result<(), Error> {
+    fn validate(_: &mut C, _: &TransactionOptions) -> Result<(), Error> {
         Ok(())
     }
 
     /// Begins a transaction with validated options.
-    fn begin(conn: &mut Self, transaction: &TransactionOptions) -> Result<SessionChange, Error>;
+    fn begin(
+        conn: &mut C,
+        transaction: &TransactionOptions,
+    ) -> impl Future<Output = Result<SessionChange, Error>> + Send;
 
     /// Restores what [`begin`](Self::begin) has changed in the session, after the transaction has ended.
-    fn restore_session(_: &mut Self, _: SessionChange) -> Result<(), Error> {
-        Ok(())
+    fn restore_session(
+        _: &mut C,
+        _: SessionChange,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        ready(Ok(()))
     }
 
     /// Prepares the connection for another attempt after one that the database aborted.
-    fn prepare_retry(_: &mut Self) {}
+    fn prepare_retry(_: &mut C) {}
 
     /// Marks the transaction that this crate has started, with its level if this crate has set one, while its closure
     /// runs. `None` on engines that show a transaction's level.
-    fn mark_isolation(_: &mut Self, _: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
+    fn mark_isolation(_: &mut C, _: Option<IsolationLevel>) -> Option<active_isolation::Scope> {
         None
     }
 
     /// Fails with [`Error::TransactionAborted`] when the server has already ended the transaction that Diesel counts.
     /// Not needed on engines on which each later statement fails, or on which locking and drawing detect it.
-    fn assert_open(_: &mut Self) -> Result<(), Error> {
-        Ok(())
+    fn assert_open(_: &mut C) -> impl Future<Output = Result<(), Error>> + Send {
+        ready(Ok(()))
     }
 
     /// Commits the transaction that this crate has started. Fails when the server has already ended it, or would roll it
     /// back. After an error it may still be open.
-    fn commit(conn: &mut Self) -> Result<(), Error>;
+    fn commit(conn: &mut C) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The error of [`commit`](Self::commit) when the following rollback found no transaction.
-    fn map_commit_error(_: &mut Self, error: Error) -> Error {
+    fn map_commit_error(_: &mut C, error: Error) -> Error {
         error
     }
 
     /// Rolls back, and restores what the beginning of the transaction has changed in the session. Returns whether the
     /// transaction was the one that this crate has started, as far as the engine can tell. After an error one may still
     /// be open.
-    fn roll_back(conn: &mut Self) -> QueryResult<bool>;
+    fn roll_back(conn: &mut C) -> impl Future<Output = QueryResult<bool>> + Send;
 
     /// Whether the error may have ended the transaction on the server. Otherwise it was ended by a statement, which may
     /// have committed it.
-    fn may_end_transactions(_: &mut Self, _: RetryReason) -> bool {
-        false
+    fn may_end_transactions(_: &mut C, _: RetryReason) -> impl Future<Output = bool> + Send {
+        ready(false)
     }
 
     /// Stores in the session that all writes are sent to this server. Does nothing on engines that have one writer anyway.
-    fn assume_single_writer(_: &mut Self) -> Result<(), Error> {
-        Ok(())
+    fn assume_single_writer(_: &mut C) -> impl Future<Output = Result<(), Error>> + Send {
+        ready(Ok(()))
+    }
+
+    /// Pauses between two attempts.
+    fn pause(time: Duration) -> impl Future<Output = ()> + Send {
+        async move { sleep(time) }
     }
 }
 

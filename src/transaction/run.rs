@@ -1,57 +1,70 @@
 //! Runs a closure in a transaction of this crate, and ends the transaction.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
+use std::thread;
 
+use crate::engine::HasEngine;
+use crate::engine::active_isolation;
+use crate::poll::{RepeatedWork, Work, caught};
 use crate::transaction::backend::TransactionBackend;
-use crate::transaction::depth::{break_on_panic, depth, mark_broken, mark_closed};
+use crate::transaction::depth::{break_if_panicked, depth, mark_broken, mark_closed};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
 /// Runs the closure in the open transaction or savepoint, and commits it or rolls it back.
-pub(crate) fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
+pub(crate) async fn commit_or_rollback<C, T, E, F>(conn: &mut C, work: F) -> Result<T, E>
 where
-    C: TransactionBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    commit_or_rollback_then(conn, work, || ())
+    commit_or_rollback_then(conn, work, || ()).await
 }
 
 /// [`commit_or_rollback`] that calls `ended` after the end of the transaction, also when the closure panics.
-pub(crate) fn commit_or_rollback_then<C, T, E, F>(
+pub(crate) async fn commit_or_rollback_then<C, T, E, F>(
     conn: &mut C,
     work: F,
     ended: impl FnOnce(),
 ) -> Result<T, E>
 where
-    C: TransactionBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    commit_or_rollback_at(conn, READ_COMMITTED, work, |_| ended())
-        .map_err(TransactionFailure::into_error)
+    let open = OpenTransaction::of(conn, READ_COMMITTED)?;
+    let outcome = caught(async { work(&mut *conn).await }).await;
+    let result = open.end(conn, outcome).await;
+    ended();
+    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+    result.map_err(TransactionFailure::into_error)
 }
 
 /// The isolation level of transactions that hold locks and slots.
 const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitted);
 
 /// Runs the closure once, in a transaction of its own.
-pub(crate) fn run_once<C, T, E, F>(
+pub(crate) async fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
-    work: F,
+    attempt: u32,
+    work: &mut F,
 ) -> Result<T, TransactionFailure<E>>
 where
-    C: TransactionBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
+    C: HasEngine,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
 {
-    let change = C::begin(conn, transaction).map_err(TransactionFailure::Transaction)?;
-    commit_or_rollback_at(conn, transaction.isolation, work, |conn| {
-        if let Err(error) = C::restore_session(conn, change) {
-            mark_broken(conn);
-            tracing::warn!(%error, "the connection is marked as broken");
-        }
-    })
+    let change = C::LockEngine::begin(conn, transaction).await;
+    let change = change.map_err(TransactionFailure::Transaction)?;
+    let open = OpenTransaction::of(conn, transaction.isolation);
+    let open = open.map_err(TransactionFailure::Transaction)?;
+    let outcome = caught(async { work(&mut *conn, attempt).await }).await;
+    let result = open.end(conn, outcome).await;
+    if let Err(error) = C::LockEngine::restore_session(conn, change).await {
+        mark_broken(conn);
+        tracing::warn!(%error, "the connection is marked as broken");
+    }
+    result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Why a transaction failed.
@@ -73,52 +86,65 @@ impl<E: From<Error>> TransactionFailure<E> {
     }
 }
 
-/// Runs the closure and ends the transaction. `level` is the isolation level that this crate has set for the
-/// transaction, if any; it is ignored in a savepoint.
-fn commit_or_rollback_at<C, T, E, F>(
-    conn: &mut C,
-    level: Option<IsolationLevel>,
-    work: F,
-    ended: impl FnOnce(&mut C),
-) -> Result<T, TransactionFailure<E>>
-where
-    C: TransactionBackend,
-    F: FnOnce(&mut C) -> Result<T, E>,
-{
-    let inside = depth(conn).map_err(TransactionFailure::Transaction)?;
-    if inside == 0 {
-        // A wrapper that has begun the transaction on another connection than the one that it returns now.
-        let reason = "the connection has no open transaction after BEGIN".to_owned();
-        return Err(TransactionFailure::Transaction(aborted(reason, None)));
-    }
-    let mark = (inside == 1).then(|| C::mark_isolation(conn, level));
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
-    drop(mark);
-    let result = match outcome {
-        Ok(Ok(value)) => match commit(conn, inside) {
-            Ok(()) => Ok(value),
-            Err(error) => Err(TransactionFailure::Transaction(error)),
-        },
-        Ok(Err(error)) => Err(if roll_back_from(conn, inside) {
-            TransactionFailure::Closure(error)
-        } else {
-            TransactionFailure::ClosureAfterEnd(error)
-        }),
-        Err(panic) => {
-            roll_back_from(conn, inside);
-            ended(conn);
-            resume_unwind(panic)
+/// The transaction or savepoint in which a closure runs.
+struct OpenTransaction {
+    /// The number of open transactions when the closure starts.
+    inside: u32,
+    mark: Option<active_isolation::Scope>,
+}
+
+impl OpenTransaction {
+    /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any; it is ignored in a
+    /// savepoint.
+    fn of<C: HasEngine>(conn: &mut C, level: Option<IsolationLevel>) -> Result<Self, Error> {
+        let inside = depth(conn)?;
+        if inside == 0 {
+            // A wrapper that has begun the transaction on another connection than the one that it returns now.
+            let reason = "the connection has no open transaction after BEGIN".to_owned();
+            return Err(aborted(reason, None));
         }
-    };
-    ended(conn);
-    result
+        let mark = if inside == 1 {
+            C::LockEngine::mark_isolation(conn, level)
+        } else {
+            None
+        };
+        Ok(Self { inside, mark })
+    }
+
+    /// Commits if the closure returned `Ok`, and rolls back if it failed or panicked. Returns the panic.
+    async fn end<C, T, E>(
+        self,
+        conn: &mut C,
+        outcome: thread::Result<Result<T, E>>,
+    ) -> thread::Result<Result<T, TransactionFailure<E>>>
+    where
+        C: HasEngine,
+    {
+        let Self { inside, mark } = self;
+        drop(mark);
+        Ok(match outcome {
+            Ok(Ok(value)) => match commit(conn, inside).await {
+                Ok(()) => Ok(value),
+                Err(error) => Err(TransactionFailure::Transaction(error)),
+            },
+            Ok(Err(error)) => Err(if roll_back_from(conn, inside).await {
+                TransactionFailure::Closure(error)
+            } else {
+                TransactionFailure::ClosureAfterEnd(error)
+            }),
+            Err(panic) => {
+                roll_back_from(conn, inside).await;
+                return Err(panic);
+            }
+        })
+    }
 }
 
 /// Commits the transaction, or releases the savepoint, in which the closure started. Rolls back on any error.
-fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error> {
+async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
     let now = depth(conn)?;
     if now != inside {
-        roll_back_from(conn, inside);
+        roll_back_from(conn, inside).await;
         return Err(aborted(
             format!(
                 "the closure started with {inside} nested transactions open, and ended with {now}"
@@ -127,17 +153,20 @@ fn commit<C: TransactionBackend>(conn: &mut C, inside: u32) -> Result<(), Error>
         ));
     }
     let ended = if inside == 1 {
-        C::commit(conn)
+        C::LockEngine::commit(conn).await
     } else {
-        C::release_savepoint(conn).map_err(commit_error)
+        C::LockEngine::release_savepoint(conn)
+            .await
+            .map_err(commit_error)
     };
-    ended.map_err(|error| {
-        let nothing_committed = roll_back_from(conn, inside);
-        if inside > 1 || nothing_committed {
-            error
-        } else {
-            C::map_commit_error(conn, error)
-        }
+    let Err(error) = ended else {
+        return Ok(());
+    };
+    let nothing_committed = roll_back_from(conn, inside).await;
+    Err(if inside > 1 || nothing_committed {
+        error
+    } else {
+        C::LockEngine::map_commit_error(conn, error)
     })
 }
 
@@ -179,9 +208,9 @@ fn aborted(reason: String, source: Option<diesel::result::Error>) -> Error {
 }
 
 /// Starts a savepoint in the open transaction.
-pub(crate) fn begin_savepoint<C: TransactionBackend>(conn: &mut C) -> Result<(), Error> {
-    C::assert_open(conn)?;
-    Ok(C::begin_savepoint(conn)?)
+pub(crate) async fn begin_savepoint<C: HasEngine>(conn: &mut C) -> Result<(), Error> {
+    C::LockEngine::assert_open(conn).await?;
+    Ok(C::LockEngine::begin_savepoint(conn).await?)
 }
 
 /// Rolls back the closure's work, including nested transactions that it has left open: a panic leaves those open that
@@ -190,12 +219,12 @@ pub(crate) fn begin_savepoint<C: TransactionBackend>(conn: &mut C) -> Result<(),
 ///
 /// Does not return the error of a rollback, because the closure's error or panic takes precedence. If a rollback fails,
 /// the connection is lost: the server ends its transaction, and the connection is marked as broken.
-pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -> bool {
+pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> bool {
     let mut rolled_back = false;
     while let Ok(now) = depth(conn)
         && now >= inside.max(2)
     {
-        let result = C::roll_back_to_savepoint(conn);
+        let result = C::LockEngine::roll_back_to_savepoint(conn).await;
         rolled_back = result.is_ok();
         if let Err(error) = result {
             tracing::warn!(%error, "rollback failed");
@@ -207,7 +236,8 @@ pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -
     if inside > 1 {
         return rolled_back;
     }
-    let result = break_on_panic(conn, C::roll_back);
+    let outcome = caught(C::LockEngine::roll_back(conn)).await;
+    let result = break_if_panicked(conn, outcome);
     match &result {
         // Also when Diesel does not know of the transaction, because the application has started it by its own SQL.
         Ok(_) if depth(conn).is_ok() => mark_closed(conn),
@@ -221,8 +251,8 @@ pub(crate) fn roll_back_from<C: TransactionBackend>(conn: &mut C, inside: u32) -
 }
 
 /// Rolls back the innermost transaction.
-pub(crate) fn roll_back<C: TransactionBackend>(conn: &mut C) {
+pub(crate) async fn roll_back<C: HasEngine>(conn: &mut C) {
     if let Ok(now) = depth(conn) {
-        roll_back_from(conn, now);
+        roll_back_from(conn, now).await;
     }
 }

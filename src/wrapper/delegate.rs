@@ -3,10 +3,16 @@
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{TransactionManager, TransactionManagerStatus};
+#[cfg(feature = "mysql")]
+use diesel::mysql::Mysql;
+#[cfg(feature = "postgres")]
+use diesel::pg::Pg;
+#[cfg(feature = "sqlite")]
+use diesel::sqlite::Sqlite;
 
 use super::{ConnectionWrapper, Engine};
-use crate::engine::active_isolation;
+use crate::engine::{HasEngine, active_isolation};
 use crate::inspect::list_options::ListRequest;
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::migrations::run::MigrationBackend;
@@ -22,18 +28,43 @@ use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, Semaphore, Sequence, Slot, TransactionOptions};
 
+/// The engine of a wrapper is that of its inner connection.
+pub enum Wrapped {}
+
+#[diagnostic::do_not_recommend]
+impl<W: ConnectionWrapper> HasEngine for W {
+    type LockEngine = Wrapped;
+
+    fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus {
+        W::TransactionManager::transaction_manager_status_mut(conn)
+    }
+}
+
 macro_rules! delegate {
-    ($trait:ident { $(fn $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)* }) => {
-        #[diagnostic::do_not_recommend]
-        impl<W: ConnectionWrapper> $trait for W {
-            $(fn $function(conn: &mut Self $(, $argument: $type)*) $(-> $result)? {
+    ($trait:ident {
+        $(fn $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*
+        $(async fn $async_function:ident($($async_argument:ident: $async_type:ty),*) -> $async_result:ty;)*
+    }) => {
+        impl<W: ConnectionWrapper> $trait<W> for Wrapped {
+            $(fn $function(conn: &mut W $(, $argument: $type)*) $(-> $result)? {
                 match conn.inner_connection().0 {
                     #[cfg(feature = "postgres")]
-                    Engine::Postgres(inner) => $trait::$function(inner $(, $argument)*),
+                    Engine::Postgres(inner) => Pg::$function(inner $(, $argument)*),
                     #[cfg(feature = "mysql")]
-                    Engine::Mysql(inner) => $trait::$function(inner $(, $argument)*),
+                    Engine::Mysql(inner) => Mysql::$function(inner $(, $argument)*),
                     #[cfg(feature = "sqlite")]
-                    Engine::Sqlite(inner) => $trait::$function(inner $(, $argument)*),
+                    Engine::Sqlite(inner) => Sqlite::$function(inner $(, $argument)*),
+                }
+            })*
+
+            $(async fn $async_function(conn: &mut W $(, $async_argument: $async_type)*) -> $async_result {
+                match conn.inner_connection().0 {
+                    #[cfg(feature = "postgres")]
+                    Engine::Postgres(inner) => Pg::$async_function(inner $(, $async_argument)*).await,
+                    #[cfg(feature = "mysql")]
+                    Engine::Mysql(inner) => Mysql::$async_function(inner $(, $async_argument)*).await,
+                    #[cfg(feature = "sqlite")]
+                    Engine::Sqlite(inner) => Sqlite::$async_function(inner $(, $async_argument)*).await,
                 }
             })*
         }
@@ -42,67 +73,77 @@ macro_rules! delegate {
 
 delegate!(TransactionBackend {
     fn status() -> &mut TransactionManagerStatus;
-    fn begin_savepoint() -> QueryResult<()>;
-    fn release_savepoint() -> QueryResult<()>;
-    fn roll_back_to_savepoint() -> QueryResult<()>;
     fn validate(transaction: &TransactionOptions) -> Result<(), Error>;
-    fn begin(transaction: &TransactionOptions) -> Result<SessionChange, Error>;
-    fn restore_session(change: SessionChange) -> Result<(), Error>;
     fn prepare_retry();
     fn mark_isolation(level: Option<IsolationLevel>) -> Option<active_isolation::Scope>;
-    fn assert_open() -> Result<(), Error>;
-    fn commit() -> Result<(), Error>;
     fn map_commit_error(error: Error) -> Error;
-    fn roll_back() -> QueryResult<bool>;
-    fn may_end_transactions(reason: RetryReason) -> bool;
-    fn assume_single_writer() -> Result<(), Error>;
+    async fn begin_savepoint() -> QueryResult<()>;
+    async fn release_savepoint() -> QueryResult<()>;
+    async fn roll_back_to_savepoint() -> QueryResult<()>;
+    async fn begin(transaction: &TransactionOptions) -> Result<SessionChange, Error>;
+    async fn restore_session(change: SessionChange) -> Result<(), Error>;
+    async fn assert_open() -> Result<(), Error>;
+    async fn commit() -> Result<(), Error>;
+    async fn roll_back() -> QueryResult<bool>;
+    async fn may_end_transactions(reason: RetryReason) -> bool;
+    async fn assume_single_writer() -> Result<(), Error>;
 });
 
-delegate!(MigrationBackend {
-    fn migrate() -> Result<Vec<String>, Error>;
-});
+#[diagnostic::do_not_recommend]
+impl<W: ConnectionWrapper> MigrationBackend for W {
+    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
+        match conn.inner_connection().0 {
+            #[cfg(feature = "postgres")]
+            Engine::Postgres(inner) => MigrationBackend::migrate(inner),
+            #[cfg(feature = "mysql")]
+            Engine::Mysql(inner) => MigrationBackend::migrate(inner),
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite(inner) => MigrationBackend::migrate(inner),
+        }
+    }
+}
 
 // `queue_key` is the default: the engine is known with a connection only.
 delegate!(ObjectLockBackend {
-    fn begin_with_locks(request: &Request) -> Result<LockOutcome, Error>;
-    fn lock_in_transaction(request: &Request) -> Result<LockOutcome, Error>;
-    fn purge_unlocked() -> Result<usize, Error>;
-    fn held_locks() -> Result<Vec<HeldObjectLock>, Error>;
+    async fn begin_with_locks(request: &Request) -> Result<LockOutcome, Error>;
+    async fn lock_in_transaction(request: &Request) -> Result<LockOutcome, Error>;
+    async fn purge_unlocked() -> Result<usize, Error>;
+    async fn held_locks() -> Result<Vec<HeldObjectLock>, Error>;
 });
 
 delegate!(SequenceBackend {
-    fn draw(draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
-    fn last(sequence: &Sequence) -> Result<Option<i64>, Error>;
-    fn list_sequences(request: &ListRequest) -> Result<Vec<(String, String, i64)>, Error>;
+    async fn draw(draw: &DrawRequest<'_>) -> Result<Option<i64>, Error>;
+    async fn last(sequence: &Sequence) -> Result<Option<i64>, Error>;
+    async fn list_sequences(request: &ListRequest) -> Result<Vec<(String, String, i64)>, Error>;
 });
 
 delegate!(SemaphoreBackend {
     fn clock_resolution() -> Duration;
-    fn database_id() -> Result<Option<String>, Error>;
-    fn try_lease(
+    async fn database_id() -> Result<Option<String>, Error>;
+    async fn try_lease(
         request: &LeaseRequest<'_>,
         context: &AttemptContext
     ) -> Result<AttemptOutcome, Error>;
-    fn begin_hold() -> Result<bool, Error>;
-    fn try_hold(semaphore: &Semaphore, context: &AttemptContext) -> Result<AttemptOutcome, Error>;
-    fn grantable_slots(semaphore: &Semaphore, in_transaction: bool) -> Result<Vec<i32>, Error>;
-    fn resize_in_progress() -> Result<bool, Error>;
-    fn create_batch(semaphore: &Semaphore, block: bool) -> Result<BatchOutcome, Error>;
-    fn create_fence_floor() -> Result<(), Error>;
-    fn raise_fence_floor(by: Duration) -> Result<RaiseOutcome, Error>;
-    fn register(semaphore: &Semaphore) -> Result<(), Error>;
-    fn renew_one(slot: &Slot, lease_us: i64, expiry: Expiry) -> Result<usize, Error>;
-    fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
-    fn release_unused(slot: &Slot) -> Result<usize, Error>;
-    fn pin(slot: &Slot) -> Result<bool, Error>;
-    fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
-    fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
-    fn first_slot_nowait(name: &str) -> Result<FirstSlot, Error>;
-    fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
-    fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
-    fn now_us() -> Result<i64, Error>;
-    fn release_all(name: &str) -> Result<usize, Error>;
-    fn purge_unused_slots(age_us: i64) -> Result<usize, Error>;
-    fn release_batch(leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;
-    fn renew_batch(leases: &[RenewalRequest]) -> Result<Vec<RenewalResult>, Error>;
+    async fn begin_hold() -> Result<bool, Error>;
+    async fn try_hold(semaphore: &Semaphore, context: &AttemptContext) -> Result<AttemptOutcome, Error>;
+    async fn grantable_slots(semaphore: &Semaphore, in_transaction: bool) -> Result<Vec<i32>, Error>;
+    async fn resize_in_progress() -> Result<bool, Error>;
+    async fn create_batch(semaphore: &Semaphore, block: bool) -> Result<BatchOutcome, Error>;
+    async fn create_fence_floor() -> Result<(), Error>;
+    async fn raise_fence_floor(by: Duration) -> Result<RaiseOutcome, Error>;
+    async fn register(semaphore: &Semaphore) -> Result<(), Error>;
+    async fn renew_one(slot: &Slot, lease_us: i64, expiry: Expiry) -> Result<usize, Error>;
+    async fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
+    async fn release_unused(slot: &Slot) -> Result<usize, Error>;
+    async fn pin(slot: &Slot) -> Result<bool, Error>;
+    async fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
+    async fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
+    async fn first_slot_nowait(name: &str) -> Result<FirstSlot, Error>;
+    async fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
+    async fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
+    async fn now_us() -> Result<i64, Error>;
+    async fn release_all(name: &str) -> Result<usize, Error>;
+    async fn purge_unused_slots(age_us: i64) -> Result<usize, Error>;
+    async fn release_batch(leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;
+    async fn renew_batch(leases: &[RenewalRequest]) -> Result<Vec<RenewalResult>, Error>;
 });

@@ -1,12 +1,13 @@
 //! Detects a broken client library, which returns texts and bytes as empty values.
 
 use diesel::deserialize::{self, FromSql, FromSqlRow};
-use diesel::mysql::{Mysql, MysqlConnection, MysqlValue};
+use diesel::mysql::{Mysql, MysqlValue};
 use diesel::sql_types::Binary;
 
 use super::execute::Run;
 use super::sql;
 use crate::Error;
+use crate::link::Link;
 
 /// The value of a column that is never empty. Reading an empty one fails with [`Error::BrokenClientLibrary`].
 #[derive(Debug, FromSqlRow)]
@@ -28,8 +29,10 @@ impl FromSql<Binary, Mysql> for Bytes {
 }
 
 /// Fails with [`Error::BrokenClientLibrary`] if the client library loses a text.
-pub(super) fn check_client_library(conn: &mut MysqlConnection) -> Result<(), Error> {
-    let text: String = sql::AnyText {}.get_result(conn)?;
+pub(super) async fn check_client_library(
+    conn: &mut impl Link<Backend = Mysql>,
+) -> Result<(), Error> {
+    let text: String = sql::AnyText {}.get_result(conn).await?;
     if text.is_empty() {
         return Err(Error::BrokenClientLibrary);
     }

@@ -3,18 +3,21 @@
 //! Every statement of this engine runs through [`Run`]. Its methods have the names of Diesel's `RunQueryDsl`, so a
 //! module that has both traits in scope does not compile: do not import `diesel::prelude::*`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
+use std::thread;
 
-use diesel::connection::{CacheSize, Connection, SimpleConnection};
-use diesel::mysql::{Mysql, MysqlConnection};
-use diesel::query_builder::{QueryFragment, QueryId};
-use diesel::query_dsl::LoadQuery;
+use diesel::connection::CacheSize;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::mysql::Mysql;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 
 use super::sql::limits::{RestoreLimit, SetLimit};
 use super::{session, sql};
 use crate::Error;
 use crate::engine::retry::StatementError;
 use crate::error::classify::{self, ErrorClass, classify};
+use crate::link::Link;
 
 /// A statement's error and its class.
 pub(super) struct MysqlError {
@@ -90,71 +93,146 @@ impl MysqlError {
 
 /// Runs a statement on this engine. After an error it reads the error's number and resets the statement cache, so that
 /// no later statement hangs.
-pub(super) trait Run: Sized {
+pub(super) trait Run: Sized + Send {
     /// Returns all rows.
-    fn load<'q, T>(self, conn: &mut MysqlConnection) -> Result<Vec<T>, MysqlError>
+    fn load<C, T>(self, conn: &mut C) -> impl Future<Output = Result<Vec<T>, MysqlError>> + Send
     where
-        Self: LoadQuery<'q, MysqlConnection, T>,
+        C: Link<Backend = Mysql>,
+        Self: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send>,
+        Mysql: QueryMetadata<Self::SqlType>,
+        T: FromSqlRow<Self::SqlType, Mysql> + Send,
     {
-        let rows = diesel::RunQueryDsl::load(self, conn);
-        rows.map_err(|error| with_reset_cache(conn, error))
+        load(conn, self)
     }
 
     /// Returns the first row; fails with [`NotFound`](diesel::result::Error::NotFound) without one.
-    fn get_result<'q, T>(self, conn: &mut MysqlConnection) -> Result<T, MysqlError>
+    fn get_result<C, T>(self, conn: &mut C) -> impl Future<Output = Result<T, MysqlError>> + Send
     where
-        Self: LoadQuery<'q, MysqlConnection, T>,
+        C: Link<Backend = Mysql>,
+        Self: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send>,
+        Mysql: QueryMetadata<Self::SqlType>,
+        T: FromSqlRow<Self::SqlType, Mysql> + Send,
     {
-        Run::get_optional(self, conn)?.ok_or_else(|| diesel::result::Error::NotFound.into())
+        get_result(conn, self)
     }
 
     /// Returns the first row, if there is one.
-    fn get_optional<'q, T>(self, conn: &mut MysqlConnection) -> Result<Option<T>, MysqlError>
+    fn get_optional<C, T>(
+        self,
+        conn: &mut C,
+    ) -> impl Future<Output = Result<Option<T>, MysqlError>> + Send
     where
-        Self: LoadQuery<'q, MysqlConnection, T>,
+        C: Link<Backend = Mysql>,
+        Self: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send>,
+        Mysql: QueryMetadata<Self::SqlType>,
+        T: FromSqlRow<Self::SqlType, Mysql> + Send,
     {
-        Ok(Run::load(self, conn)?.into_iter().next())
+        async { Ok(load(conn, self).await?.into_iter().next()) }
     }
 
     /// Returns the number of rows that the statement has changed.
-    fn execute(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
+    fn execute(
+        self,
+        conn: &mut impl Link<Backend = Mysql>,
+    ) -> impl Future<Output = Result<usize, MysqlError>> + Send
     where
         Self: QueryFragment<Mysql> + QueryId,
     {
-        let count = conn.execute_returning_count(&self);
-        count.map_err(|error| with_reset_cache(conn, error))
+        execute(conn, self)
     }
 
     /// [`execute`](Self::execute) that keeps the statement cache after an error: for a statement that often fails, and
     /// returns no rows on any server.
-    fn execute_cached(self, conn: &mut MysqlConnection) -> Result<usize, MysqlError>
+    fn execute_cached(
+        self,
+        conn: &mut impl Link<Backend = Mysql>,
+    ) -> impl Future<Output = Result<usize, MysqlError>> + Send
     where
         Self: QueryFragment<Mysql> + QueryId,
     {
-        let count = conn.execute_returning_count(&self);
-        count.map_err(|error| with_errno(conn, error))
+        async {
+            match Link::execute(conn, self).await {
+                Ok(count) => Ok(count),
+                Err(error) => Err(with_errno(conn, error).await),
+            }
+        }
     }
 }
 
-impl<T> Run for T {}
+impl<T: Send> Run for T {}
 
-/// Runs `statement`, for at most `limit` milliseconds if there is a limit.
-pub(super) fn within<T>(
-    conn: &mut MysqlConnection,
-    limit: Option<i32>,
-    statement: impl FnOnce(&mut MysqlConnection) -> Result<T, MysqlError>,
-) -> Result<T, MysqlError> {
-    let Some(millis) = limit else {
-        return statement(conn);
+/// [`Run::load`], also for macros that several engines share.
+pub(super) async fn load<C, Q, T>(conn: &mut C, query: Q) -> Result<Vec<T>, MysqlError>
+where
+    C: Link<Backend = Mysql>,
+    Q: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send> + Send,
+    Mysql: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Mysql> + Send,
+{
+    match Link::load(conn, query).await {
+        Ok(rows) => Ok(rows),
+        Err(error) => Err(with_reset_cache(conn, error).await),
+    }
+}
+
+/// [`Run::get_result`].
+pub(super) async fn get_result<C, Q, T>(conn: &mut C, query: Q) -> Result<T, MysqlError>
+where
+    C: Link<Backend = Mysql>,
+    Q: AsQuery<Query: QueryFragment<Mysql> + QueryId + Send> + Send,
+    Mysql: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Mysql> + Send,
+{
+    let first = load(conn, query).await?.into_iter().next();
+    first.ok_or_else(|| diesel::result::Error::NotFound.into())
+}
+
+/// [`Run::execute`].
+pub(super) async fn execute<C, Q>(conn: &mut C, statement: Q) -> Result<usize, MysqlError>
+where
+    C: Link<Backend = Mysql>,
+    Q: QueryFragment<Mysql> + QueryId + Send,
+{
+    match Link::execute(conn, statement).await {
+        Ok(count) => Ok(count),
+        Err(error) => Err(with_reset_cache(conn, error).await),
+    }
+}
+
+/// Awaits `$statement`, for at most `$limit` milliseconds if there is a limit. Restores the limit, also after a panic.
+macro_rules! within {
+    ($conn:expr, $limit:expr, $statement:expr) => {
+        match $limit {
+            None => $statement.await,
+            Some(millis) => {
+                let result = crate::poll::caught(async {
+                    crate::engine::mysql::execute::set_limit($conn, millis).await?;
+                    $statement.await
+                });
+                let result = result.await;
+                crate::engine::mysql::execute::restore_limit($conn, result).await
+            }
+        }
     };
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        // `lock_wait_timeout` is in seconds.
-        let seconds = millis.saturating_add(999) / 1000;
-        SetLimit { millis, seconds }.execute(conn)?;
-        statement(conn)
-    }));
-    // Also after an error of `SetLimit`, which may have taken effect.
-    let restored = session::restore(conn, &RestoreLimit {});
+}
+pub(super) use within;
+
+pub(super) async fn set_limit(
+    conn: &mut impl Link<Backend = Mysql>,
+    millis: i32,
+) -> Result<(), MysqlError> {
+    // `lock_wait_timeout` is in seconds.
+    let seconds = millis.saturating_add(999) / 1000;
+    SetLimit { millis, seconds }.execute(conn).await?;
+    Ok(())
+}
+
+/// Also after an error of [`set_limit`], which may have taken effect.
+pub(super) async fn restore_limit<T>(
+    conn: &mut impl Link<Backend = Mysql>,
+    result: thread::Result<Result<T, MysqlError>>,
+) -> Result<T, MysqlError> {
+    let restored = session::restore(conn, &RestoreLimit {}).await;
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
     restored?;
     result
@@ -171,26 +249,32 @@ pub(super) fn within<T>(
 ///
 /// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
 /// unbounded, Diesel's default.
-pub(super) fn reset_statement_cache(conn: &mut MysqlConnection) {
-    conn.set_prepared_statement_cache_size(CacheSize::Disabled);
-    conn.set_prepared_statement_cache_size(CacheSize::Unbounded);
+pub(super) fn reset_statement_cache(conn: &mut impl Link<Backend = Mysql>) {
+    conn.set_cache_size(CacheSize::Disabled);
+    conn.set_cache_size(CacheSize::Unbounded);
 }
 
-fn with_reset_cache(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
+async fn with_reset_cache(
+    conn: &mut impl Link<Backend = Mysql>,
+    error: diesel::result::Error,
+) -> MysqlError {
     // The number must be read before the next statement.
-    let failure = with_errno(conn, error);
+    let failure = with_errno(conn, error).await;
     if let diesel::result::Error::DatabaseError(..) = failure.error {
         reset_statement_cache(conn);
     }
     failure
 }
 
-pub(super) fn with_errno(conn: &mut MysqlConnection, error: diesel::result::Error) -> MysqlError {
+pub(super) async fn with_errno(
+    conn: &mut impl Link<Backend = Mysql>,
+    error: diesel::result::Error,
+) -> MysqlError {
     let class = classify(&error);
     // Only for unknown texts, because reading the number takes four round trips.
     let (number, class) = match &error {
         diesel::result::Error::DatabaseError(_, information) if class == ErrorClass::Other => {
-            let number = number(conn);
+            let number = number(conn).await;
             let of = |number| classify::mysql::class_of_errno(number, information.message());
             (number, number.map_or(class, of))
         }
@@ -204,10 +288,10 @@ pub(super) fn with_errno(conn: &mut MysqlConnection, error: diesel::result::Erro
 }
 
 /// Reads the number of the last statement's error; `None` when that fails.
-fn number(conn: &mut MysqlConnection) -> Option<i64> {
-    conn.batch_execute(sql::KEEP_ERROR_NUMBER).ok()?;
+async fn number(conn: &mut impl Link<Backend = Mysql>) -> Option<i64> {
+    conn.batch(sql::KEEP_ERROR_NUMBER).await.ok()?;
     // Not by `Run`, which would read the number of this statement's own error.
-    let number = diesel::RunQueryDsl::get_result(sql::ErrorNumber {}, conn);
+    let number = Link::get_result(conn, sql::ErrorNumber {}).await;
     number.unwrap_or_else(|_| {
         reset_statement_cache(conn);
         None

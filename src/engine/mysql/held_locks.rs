@@ -16,6 +16,7 @@ use crate::Error;
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+use crate::link::Link;
 
 /// The error number of a missing privilege on a table.
 const TABLE_ACCESS_DENIED: i64 = 1142;
@@ -174,10 +175,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(super) fn held_locks(conn: &mut MysqlConnection) -> Result<Vec<HeldObjectLock>, Error> {
-    let rows: Vec<RowLock> = RowLocks {}.load(conn).map_err(refused)?;
+pub(super) async fn held_locks(
+    conn: &mut impl Link<Backend = Mysql>,
+) -> Result<Vec<HeldObjectLock>, Error> {
+    let rows: Vec<RowLock> = RowLocks {}.load(conn).await.map_err(refused)?;
     if rows.is_empty() {
-        let shows: Option<i64> = PerformanceSchema {}.get_result(conn)?;
+        let shows: Option<i64> = PerformanceSchema {}.get_result(conn).await?;
         return match shows {
             Some(0) => Err(Error::LocksNotShown {
                 engine: "MySQL",
@@ -187,10 +190,11 @@ pub(super) fn held_locks(conn: &mut MysqlConnection) -> Result<Vec<HeldObjectLoc
         };
     }
     let is_mysql = PerformanceSchema {}
-        .get_result::<Option<i64>>(conn)?
+        .get_result::<_, Option<i64>>(conn)
+        .await?
         .is_some();
     let queue = if is_mysql && rows.iter().any(|row| row.record.waits != 0) {
-        NamedLockWaiters {}.load(conn).map_err(refused)?
+        NamedLockWaiters {}.load(conn).await.map_err(refused)?
     } else {
         Vec::new()
     };

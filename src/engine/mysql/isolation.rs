@@ -1,12 +1,12 @@
 //! Checks that each statement of an open transaction sees what was committed before it.
 
-use diesel::connection::SimpleConnection;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::execute::Run;
 use super::sql;
 use super::sql::session_state::{Session, SessionState};
 use crate::engine::active_isolation::StartedTransaction;
+use crate::link::Link;
 use crate::{Error, IsolationLevel, transaction::run};
 
 /// What is not known of the open transaction in which locks are acquired.
@@ -34,25 +34,25 @@ impl Unknown {
     }
 
     /// Reads the session's state and checks it.
-    pub(super) fn ask(
+    pub(super) async fn ask(
         self,
-        conn: &mut MysqlConnection,
+        conn: &mut impl Link<Backend = Mysql>,
         resource: impl FnOnce() -> String,
     ) -> Result<(), Error> {
-        let session = SessionState {}.get_result(conn)?;
-        self.check(conn, resource, session)
+        let session = SessionState {}.get_result(conn).await?;
+        self.check(conn, resource, session).await
     }
 
     /// Fails in a transaction that reads from a snapshot, and when Diesel counts an open transaction and the server has
     /// none, where no lock would last.
-    pub(super) fn check(
+    pub(super) async fn check(
         self,
-        conn: &mut MysqlConnection,
+        conn: &mut impl Link<Backend = Mysql>,
         resource: impl FnOnce() -> String,
         (level, in_transaction): Session,
     ) -> Result<(), Error> {
         if let Self::Transaction = self {
-            assert_in_transaction(conn, in_transaction)?;
+            assert_in_transaction(conn, in_transaction).await?;
         }
         if is_read_committed(level) {
             Ok(())
@@ -64,14 +64,14 @@ impl Unknown {
 
 /// Fails with [`Error::TransactionAborted`] when Diesel counts an open transaction and the server has none. MariaDB
 /// reports whether one is open along with another result (`reported`). On MySQL, which does not, this starts a savepoint.
-pub(super) fn assert_in_transaction(
-    conn: &mut MysqlConnection,
+pub(super) async fn assert_in_transaction(
+    conn: &mut impl Link<Backend = Mysql>,
     reported: Option<i64>,
 ) -> Result<(), Error> {
     match reported {
         Some(1) => Ok(()),
         Some(_) => Err(run::ended(None)),
-        None => Ok(conn.batch_execute(sql::ASSERT_OPEN).map_err(|error| {
+        None => Ok(conn.batch(sql::ASSERT_OPEN).await.map_err(|error| {
             if error.to_string().contains(sql::PROBE) {
                 run::ended(Some(error))
             } else {

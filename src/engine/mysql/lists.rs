@@ -2,31 +2,32 @@
 //!
 //! A row's name is never empty: reading one detects a client library that loses texts.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 
 use super::bytes::Bytes;
-use super::execute::{MysqlError, Run};
+use super::execute::{self, MysqlError};
 use crate::Error;
 use crate::engine::list_queries::list_queries;
+use crate::link::Link;
 use crate::semaphore::backend::{HeldRow, SemaphoreRow};
 
 list_queries!(
     mysql,
     Mysql,
-    MysqlConnection,
+    impl Link<Backend = Mysql>,
     [u8],
     Bytes,
     Bytes,
     Vec<u8>,
-    Run,
+    execute,
     MysqlError
 );
 
-pub(super) fn list_semaphores(
-    conn: &mut MysqlConnection,
+pub(super) async fn list_semaphores(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<SemaphoreRow>, Error> {
-    let rows = semaphores(conn, request)?;
+    let rows = semaphores(conn, request).await?;
     let row = |(name, permits, slots, held): Semaphore| SemaphoreRow {
         name: text(name.0),
         permits,
@@ -36,20 +37,20 @@ pub(super) fn list_semaphores(
     Ok(rows.into_iter().map(row).collect())
 }
 
-pub(super) fn list_all_held(
-    conn: &mut MysqlConnection,
+pub(super) async fn list_all_held(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<(String, HeldRow)>, Error> {
-    let rows = held_slots(conn, request)?;
+    let rows = held_slots(conn, request).await?;
     let row = |(name, row): (Bytes, Held)| (text(name.0), held_row(row));
     Ok(rows.into_iter().map(row).collect())
 }
 
-pub(super) fn list_sequences(
-    conn: &mut MysqlConnection,
+pub(super) async fn list_sequences(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<(String, String, i64)>, Error> {
-    let rows = sequences(conn, request)?;
+    let rows = sequences(conn, request).await?;
     let row = |(name, scope, last): (Bytes, Vec<u8>, i64)| (text(name.0), text(scope), last);
     Ok(rows.into_iter().map(row).collect())
 }

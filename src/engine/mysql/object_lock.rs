@@ -3,14 +3,15 @@
 //! InnoDB detects deadlocks among waits for rows, but not those that involve a named lock. So a transaction that may
 //! hold other locks stops waiting for the named lock after a second and waits for the row itself.
 
-use diesel::connection::SimpleConnection;
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::execute::with_errno;
 use super::isolation::Unknown;
 use super::sql::free_objects::{LOCK_BATCH, acquire_in_savepoint, undo_savepoint};
 use crate::engine::active_isolation;
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
+use crate::poll::caught;
 use crate::{ObjectId, Wait, transaction::depth};
 
 pub(super) mod error;
@@ -34,8 +35,8 @@ pub(super) enum TxContext {
 }
 
 /// Acquires all locks, in the request's order.
-pub(super) fn acquire(
-    conn: &mut MysqlConnection,
+pub(super) async fn acquire(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     transaction: TxContext,
 ) -> Result<(), AcquireError> {
@@ -44,14 +45,14 @@ pub(super) fn acquire(
         TxContext::Open => Unknown::of(active_isolation::entered(conn), || request.resource())?,
     };
     if request.is_kept() || request.ids.len() <= LOCK_BATCH {
-        return acquire_each(conn, request, &request.ids, transaction, unknown);
+        return acquire_each(conn, request, &request.ids, transaction, unknown).await;
     }
     if let Some(unknown) = unknown {
-        unknown.ask(conn, || request.resource())?;
+        unknown.ask(conn, || request.resource()).await?;
     }
     for ids in request.ids.chunks(LOCK_BATCH) {
-        if !try_acquire_fast(conn, ids, request.wait)? {
-            acquire_each(conn, request, ids, TxContext::Open, None)?;
+        if !try_acquire_fast(conn, ids, request.wait).await? {
+            acquire_each(conn, request, ids, TxContext::Open, None).await?;
         }
     }
     Ok(())
@@ -59,30 +60,31 @@ pub(super) fn acquire(
 
 /// Acquires transient locks in one message. Returns `false`, with none of them acquired, when the message failed and
 /// the transaction is still open.
-fn try_acquire_fast(
-    conn: &mut MysqlConnection,
+async fn try_acquire_fast(
+    conn: &mut impl Link<Backend = Mysql>,
     ids: &[ObjectId],
     wait: Wait,
 ) -> Result<bool, AcquireError> {
     let message = acquire_in_savepoint(ids, wait);
     // A failed message may leave named locks held.
-    let Err(error) = depth::break_on_panic(conn, |conn| conn.batch_execute(&message)) else {
+    let acquired = caught(conn.batch(&message)).await;
+    let Err(error) = depth::break_if_panicked(conn, acquired) else {
         return Ok(true);
     };
-    let failure = with_errno(conn, error);
+    let failure = with_errno(conn, error).await;
     // This fails when InnoDB has rolled back the transaction.
-    if conn.batch_execute(&undo_savepoint(ids)).is_ok() {
+    if conn.batch(&undo_savepoint(ids)).await.is_ok() {
         return Ok(false);
     }
     for id in ids {
-        release_named_lock(conn, id)?;
+        release_named_lock(conn, id).await?;
     }
     Err(failure.into())
 }
 
 /// Acquires the locks one by one.
-fn acquire_each(
-    conn: &mut MysqlConnection,
+async fn acquire_each(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     ids: &[ObjectId],
     transaction: TxContext,
@@ -94,10 +96,10 @@ fn acquire_each(
             TxContext::Open => !request.is_kept(),
         };
         if !named_lock_first {
-            match lock_row(conn, request, id)? {
+            match lock_row(conn, request, id).await? {
                 Some(session) => {
                     if let Some(unknown) = unknown.take() {
-                        unknown.check(conn, || request.resource(), session)?;
+                        unknown.check(conn, || request.resource(), session).await?;
                     }
                     continue;
                 }
@@ -108,12 +110,12 @@ fn acquire_each(
             }
         }
         if let Some(unknown) = unknown.take() {
-            unknown.ask(conn, || request.resource())?;
+            unknown.ask(conn, || request.resource()).await?;
         }
         let holds_no_locks = matches!(transaction, TxContext::Started { .. }) && position == 0;
-        depth::break_on_panic(conn, |conn| {
-            acquire_with_named_lock(conn, request, id, holds_no_locks)
-        })?;
+        let acquired = acquire_with_named_lock(conn, request, id, holds_no_locks);
+        let acquired = caught(acquired).await;
+        depth::break_if_panicked(conn, acquired)?;
     }
     Ok(())
 }

@@ -1,47 +1,59 @@
 //! Retries statements that are safe to repeat.
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::execute::MysqlError;
-use super::{session, sql};
 use crate::Error;
-use crate::engine::retry::{StatementError, autocommit_retry};
+use crate::engine::retry::StatementError;
 use crate::error::classify::ErrorClass;
+use crate::link::Link;
 
-/// [`autocommit_retry`] for a statement that fails instead of waiting. Then it has changed no row, and this returns 0.
-pub(super) fn execute_nowait(
-    conn: &mut MysqlConnection,
-    statement: impl Fn(&mut MysqlConnection) -> Result<usize, MysqlError>,
-) -> Result<usize, Error> {
-    autocommit_retry(conn, |conn| match statement(conn) {
+/// The number of changed rows of a statement that fails instead of waiting: 0 if it has failed so.
+pub(super) fn unless_locked(executed: Result<usize, MysqlError>) -> Result<usize, MysqlError> {
+    match executed {
         Err(failure) if failure.class == ErrorClass::LockTimeout => Ok(0),
         result => result,
-    })
+    }
 }
 
-/// Runs `work` in a transaction at READ COMMITTED, which locks no gaps and sees what was committed before each of its
+/// Runs `$work` in a transaction at READ COMMITTED, which locks no gaps and sees what was committed before each of its
 /// statements. Restarts it when InnoDB aborts it to break a deadlock, or when another node inserts the same row first.
-pub(super) fn at_read_committed<T>(
-    conn: &mut MysqlConnection,
-    work: impl Fn(&mut MysqlConnection) -> Result<T, MysqlError>,
-) -> Result<T, Error> {
-    loop {
-        session::begin(conn, sql::BEGIN)?;
-        // COMMIT reports a conflict with a transaction on another node.
-        let done = match work(conn) {
-            Ok(value) => AnsiTransactionManager::commit_transaction(conn)
-                .map(|()| value)
-                .map_err(MysqlError::from),
-            Err(failure) => {
-                AnsiTransactionManager::rollback_transaction(conn)?;
-                Err(failure)
+macro_rules! at_read_committed {
+    ($conn:expr, $work:expr) => {
+        loop {
+            if let Err(error) = crate::engine::mysql::session::begin($conn, sql::BEGIN).await {
+                break Err(crate::Error::from(error));
             }
-        };
-        match done {
-            Ok(value) => return Ok(value),
-            Err(failure) if failure.is_retryable() || failure.is_duplicate() => {}
-            Err(failure) => return Err(failure.into()),
+            let work = $work;
+            match crate::engine::mysql::retry::end($conn, work).await {
+                Ok(Some(value)) => break Ok(value),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
         }
+    };
+}
+pub(super) use at_read_committed;
+
+/// Ends the transaction of [`at_read_committed`]. Returns `None` if it is to be restarted.
+pub(super) async fn end<T>(
+    conn: &mut impl Link<Backend = Mysql>,
+    work: Result<T, MysqlError>,
+) -> Result<Option<T>, Error> {
+    // COMMIT reports a conflict with a transaction on another node.
+    let done = match work {
+        Ok(value) => match conn.commit().await {
+            Ok(()) => Ok(value),
+            Err(error) => Err(MysqlError::from(error)),
+        },
+        Err(failure) => {
+            conn.roll_back().await?;
+            Err(failure)
+        }
+    };
+    match done {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.is_retryable() || failure.is_duplicate() => Ok(None),
+        Err(failure) => Err(failure.into()),
     }
 }

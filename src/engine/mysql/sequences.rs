@@ -20,6 +20,8 @@ use super::{active_isolation, lists, session, writers};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::sequence_queries::last_drawn;
 use crate::inspect::list_options::ListRequest;
+use crate::link::Link;
+use crate::poll::caught;
 use crate::schema::mysql::diesel_locks_sequences;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence, transaction::depth, transaction::run};
@@ -37,12 +39,13 @@ const OUT_OF_RANGE: i64 = 1690;
 /// The error number of NULL in a column that is NOT NULL.
 const NULL: i64 = 1048;
 
-impl SequenceBackend for MysqlConnection {
-    fn draw(conn: &mut Self, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
+impl<C: Link<Backend = Mysql>> SequenceBackend<C> for Mysql {
+    async fn draw(conn: &mut C, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
         let last = if is_seen(draw.sequence) {
-            add(conn, draw)?
+            add(conn, draw).await?
         } else {
-            depth::break_on_panic(conn, |conn| add_with_named_lock(conn, draw))?
+            let added = caught(add_with_named_lock(conn, draw)).await;
+            depth::break_if_panicked(conn, added)?
         };
         // This draw was not the first: a committed transaction drew before, or this transaction did.
         if last != Some(draw.initial_last) {
@@ -51,16 +54,16 @@ impl SequenceBackend for MysqlConnection {
         Ok(last)
     }
 
-    fn last(conn: &mut Self, sequence: &Sequence) -> Result<Option<i64>, Error> {
+    async fn last(conn: &mut C, sequence: &Sequence) -> Result<Option<i64>, Error> {
         let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
-        Ok(last.get_optional(conn)?)
+        Ok(last.get_optional(conn).await?)
     }
 
-    fn list_sequences(
-        conn: &mut Self,
+    async fn list_sequences(
+        conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, String, i64)>, Error> {
-        lists::list_sequences(conn, request)
+        lists::list_sequences(conn, request).await
     }
 }
 
@@ -86,22 +89,25 @@ statement! {
 }
 
 /// Draws and returns the last number of the draw; `None` when too few numbers are left.
-fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-    let added = match (Add { draw }).get_result(conn) {
+async fn add(
+    conn: &mut impl Link<Backend = Mysql>,
+    draw: &DrawRequest<'_>,
+) -> Result<Option<i64>, Error> {
+    let added = match (Add { draw }).get_result(conn).await {
         // Diesel asks for the result's columns before it executes the statement, and there are none: always on MySQL,
         // and on MariaDB until the connection has executed the statement once.
         Err(failure) if failure.is_without_rows() => {
             if active_isolation::entered(conn).is_none() {
-                assert_in_transaction(conn, None)?;
+                assert_in_transaction(conn, None).await?;
             }
-            add_and_read(conn, draw)
+            add_and_read(conn, draw).await
         }
         added => added,
     };
     match added {
         Ok((last, unknown)) => {
-            if let Err(error) = writers::ensure_one(conn, unknown == 1) {
-                undo_draw(conn, draw, last)?;
+            if let Err(error) = writers::ensure_one(conn, unknown == 1).await {
+                undo_draw(conn, draw, last).await?;
                 return Err(error);
             }
             Ok(Some(last))
@@ -113,61 +119,72 @@ fn add(conn: &mut MysqlConnection, draw: &DrawRequest<'_>) -> Result<Option<i64>
 }
 
 /// The number drawn last, and [`WRITER_UNKNOWN`].
-fn add_and_read(
-    conn: &mut MysqlConnection,
+async fn add_and_read(
+    conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
 ) -> Result<(i64, i64), MysqlError> {
-    Add { draw }.execute(conn)?;
+    Add { draw }.execute(conn).await?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // Not a plain read, which would take the snapshot for the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
     last.select((diesel_locks_sequences::last, WriterUnknown))
         .get_result(conn)
+        .await
 }
 
 /// Takes the draw back after an error, which the closure may ignore and commit: then there is no gap.
-fn undo_draw(
-    conn: &mut MysqlConnection,
+async fn undo_draw(
+    conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
     last: i64,
 ) -> Result<usize, MysqlError> {
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
     if last == draw.initial_last {
-        return diesel::delete(row).execute(conn);
+        return diesel::delete(row).execute(conn).await;
     }
     let before = diesel_locks_sequences::last - draw.count;
     diesel::update(row)
         .set(diesel_locks_sequences::last.eq(before))
         .execute(conn)
+        .await
 }
 
-fn add_with_named_lock(
-    conn: &mut MysqlConnection,
+async fn add_with_named_lock(
+    conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
 ) -> Result<Option<i64>, Error> {
     let take = AcquireNamedLock {
         id: NAMED_LOCK,
         seconds: NAMED_LOCK_TIMEOUT,
     };
-    let taken: Result<(Option<i64>, i64), MysqlError> = take.get_result(conn);
+    let taken: Result<(Option<i64>, i64), MysqlError> = take.get_result(conn).await;
     let leave = match &taken {
         Ok((taken, _)) => *taken == Some(1),
         // It may have acquired the named lock.
         Err(failure) => failure.is_interrupted(),
     };
-    let added = taken.map_err(Error::from).and_then(|(_, unknown)| {
-        writers::ensure_one(conn, unknown == 1)?;
-        add(conn, draw)
-    });
+    let added = match taken {
+        Ok((_, unknown)) => add_if_one_writer(conn, draw, unknown == 1).await,
+        Err(failure) => Err(failure.into()),
+    };
     if leave {
-        let left = session::restore(conn, &ReleaseNamedLock { id: NAMED_LOCK });
+        let left = session::restore(conn, &ReleaseNamedLock { id: NAMED_LOCK }).await;
         // The draw's error takes precedence.
         if added.is_ok() {
             left?;
         }
     }
     added
+}
+
+async fn add_if_one_writer(
+    conn: &mut impl Link<Backend = Mysql>,
+    draw: &DrawRequest<'_>,
+    unknown: bool,
+) -> Result<Option<i64>, Error> {
+    writers::ensure_one(conn, unknown).await?;
+    add(conn, draw).await
 }
 
 /// Hashes of the sequences whose rows existed when this process drew from them. A guess: it is wrong for another

@@ -3,13 +3,14 @@
 //! `KILL QUERY` or the application's time limits may end any statement, also one that restores. A session that is not
 //! restored must not return to a pool.
 
-use diesel::connection::{Connection, SimpleConnection};
-use diesel::mysql::{Mysql, MysqlConnection};
-use diesel::prelude::*;
+use diesel::QueryResult;
+use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
 
 use super::sql;
 use crate::error::classify::{ErrorClass, classify};
+use crate::link::Link;
+use crate::poll::caught;
 use crate::transaction::depth;
 
 /// The number of attempts, without those that the statement's time limit ended.
@@ -17,47 +18,66 @@ const ATTEMPTS: usize = 20;
 
 /// Runs a statement that returns no rows until it succeeds. After too many failures the connection is marked as broken:
 /// a pool discards it, and the server ends the session.
-pub(super) fn restore<S>(conn: &mut MysqlConnection, statement: &S) -> QueryResult<()>
+pub(super) async fn restore<S>(
+    conn: &mut impl Link<Backend = Mysql>,
+    statement: &S,
+) -> QueryResult<()>
 where
-    S: QueryFragment<Mysql> + QueryId,
+    S: QueryFragment<Mysql> + QueryId + Sync,
 {
-    repeat(conn, |conn| {
-        conn.execute_returning_count(statement).map(drop)
-    })
-}
-
-/// [`restore`] for several statements in one text.
-pub(super) fn restore_by_text(conn: &mut MysqlConnection, statements: &str) -> QueryResult<()> {
-    repeat(conn, |conn| conn.batch_execute(statements))
-}
-
-fn repeat(
-    conn: &mut MysqlConnection,
-    act: impl Fn(&mut MysqlConnection) -> QueryResult<()>,
-) -> QueryResult<()> {
     let mut failures = 0;
     loop {
-        let Err(error) = depth::break_on_panic(conn, &act) else {
-            return Ok(());
-        };
-        // On MariaDB the limit that is being restored may end this statement too.
-        if classify(&error) != ErrorClass::StatementTimeout {
-            failures += 1;
-        }
-        if failures == ATTEMPTS {
-            depth::mark_broken(conn);
-            tracing::warn!(%error, "the session's settings can't be restored: the connection is marked as broken");
-            return Err(error);
+        let executed = caught(conn.execute(statement)).await;
+        let executed = depth::break_if_panicked(conn, executed);
+        if let Some(restored) = after_attempt(conn, executed.map(drop), &mut failures) {
+            return restored;
         }
     }
 }
 
+/// [`restore`] for several statements in one text.
+pub(super) async fn restore_by_text(
+    conn: &mut impl Link<Backend = Mysql>,
+    statements: &str,
+) -> QueryResult<()> {
+    let mut failures = 0;
+    loop {
+        let executed = caught(conn.batch(statements)).await;
+        let executed = depth::break_if_panicked(conn, executed);
+        if let Some(restored) = after_attempt(conn, executed, &mut failures) {
+            return restored;
+        }
+    }
+}
+
+/// Returns the result of the attempts, or `None` if there is another one.
+fn after_attempt(
+    conn: &mut impl Link<Backend = Mysql>,
+    executed: QueryResult<()>,
+    failures: &mut usize,
+) -> Option<QueryResult<()>> {
+    let Err(error) = executed else {
+        return Some(Ok(()));
+    };
+    // On MariaDB the limit that is being restored may end this statement too.
+    if classify(&error) != ErrorClass::StatementTimeout {
+        *failures += 1;
+    }
+    if *failures < ATTEMPTS {
+        return None;
+    }
+    depth::mark_broken(conn);
+    tracing::warn!(%error, "the session's settings can't be restored: the connection is marked as broken");
+    Some(Err(error))
+}
+
 /// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
 /// or SET TRANSACTION have set the level of the next one, before the message failed.
-pub(super) fn begin(conn: &mut MysqlConnection, message: &str) -> QueryResult<()> {
-    let started = depth::begin(conn, message);
+pub(super) async fn begin(conn: &mut impl Link<Backend = Mysql>, message: &str) -> QueryResult<()> {
+    let started = caught(conn.begin(message)).await;
+    let started = depth::break_if_panicked(conn, started);
     if started.is_err() {
-        restore_by_text(conn, sql::ROLLBACK)?;
+        restore_by_text(conn, sql::ROLLBACK).await?;
     }
     started
 }

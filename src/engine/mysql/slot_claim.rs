@@ -3,17 +3,19 @@
 
 use std::cell::Cell;
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::execute::{MysqlError, Run};
-use super::retry::execute_nowait;
+use super::retry::unless_locked;
 use super::slot_sql::claim::{Claim, ClaimNowait, FirstUnlocked, LockFree, LockedRow, NewLease};
 use super::slot_sql::search::{
     Candidate, FewRow, LastFence, MARIADB_FLAG, ProbeTable, ScanExpiryIndex, ScanExpiryIndexSlowly,
     ScanPrimary, WRITER_UNKNOWN_FLAG, look_among,
 };
+use crate::engine::retry::autocommit_retry;
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
+use crate::link::Link;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, classify_refusal,
 };
@@ -63,8 +65,8 @@ impl Candidates {
 
 /// Finds free slots without locking. Puts the thread's preferred slot first, or a random one, so that sessions that
 /// search at the same time try different slots.
-fn find_free(
-    conn: &mut MysqlConnection,
+async fn find_free(
+    conn: &mut impl Link<Backend = Mysql>,
     semaphore: &Semaphore,
     context: &AttemptContext,
     slowly: bool,
@@ -73,7 +75,7 @@ fn find_free(
     let mut found = Candidates::default();
     match &context.candidates {
         None if permits <= FEW_SLOTS => {
-            let rows: Vec<FewRow> = ScanPrimary { name, permits }.load(conn)?;
+            let rows: Vec<FewRow> = ScanPrimary { name, permits }.load(conn).await?;
             for (number, fence, expires_us, now_us, floor, flags) in rows {
                 found.note(flags);
                 found.slots = found.slots.max(Some(number));
@@ -86,9 +88,9 @@ fn find_free(
         }
         None => {
             let rows: Vec<(Candidate, i32)> = if slowly {
-                ScanExpiryIndexSlowly { name }.load(conn)?
+                ScanExpiryIndexSlowly { name }.load(conn).await?
             } else {
-                ScanExpiryIndex { name }.load(conn)?
+                ScanExpiryIndex { name }.load(conn).await?
             };
             for (row, flags) in rows {
                 found.note(flags);
@@ -98,8 +100,8 @@ fn find_free(
         Some(open) => {
             // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
             // fences need no order.
-            found.fence = LastFence { name }.get_result(conn)?;
-            let rows: Vec<Candidate> = look_among(name, open).load(conn)?;
+            found.fence = LastFence { name }.get_result(conn).await?;
+            let rows: Vec<Candidate> = look_among(name, open).load(conn).await?;
             for row in rows {
                 found.add(row);
             }
@@ -119,14 +121,14 @@ fn find_free(
 }
 
 /// [`find_free`], or the outcome of the attempt when another session has the table locked.
-pub(super) fn find_free_nowait(
-    conn: &mut MysqlConnection,
+pub(super) async fn find_free_nowait(
+    conn: &mut impl Link<Backend = Mysql>,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<Result<Candidates, AttemptOutcome>, Error> {
     let mut slow_searches = 0;
     loop {
-        match find_free(conn, semaphore, context, slow_searches > 0) {
+        match find_free(conn, semaphore, context, slow_searches > 0).await {
             // MariaDB, where the search does not wait for a locked table.
             Err(failure) if failure.class == ErrorClass::LockTimeout => {
                 return Ok(Err(AttemptOutcome::Locked));
@@ -134,7 +136,7 @@ pub(super) fn find_free_nowait(
             // MySQL, where a time limit ends the wait for a locked table, and also the search of a busy server.
             Err(failure) if failure.class == ErrorClass::StatementTimeout => {
                 slow_searches += 1;
-                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn)? {
+                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn).await? {
                     return Ok(Err(AttemptOutcome::AllLeased));
                 }
             }
@@ -147,8 +149,8 @@ pub(super) fn find_free_nowait(
 const MAX_SLOW_SEARCHES: u32 = 5;
 
 /// Whether another session has the table locked.
-fn is_table_locked(conn: &mut MysqlConnection) -> Result<bool, Error> {
-    let probed: Result<i64, MysqlError> = ProbeTable {}.get_result(conn);
+async fn is_table_locked(conn: &mut impl Link<Backend = Mysql>) -> Result<bool, Error> {
+    let probed: Result<i64, MysqlError> = ProbeTable {}.get_result(conn).await;
     match probed {
         Err(failure) if failure.is_end_of_wait() => Ok(true),
         probed => Ok(probed.map(|_| false)?),
@@ -157,8 +159,8 @@ fn is_table_locked(conn: &mut MysqlConnection) -> Result<bool, Error> {
 
 /// Locks a free slot that is not locked, until the statement or the open transaction ends. Tries the slot that the
 /// search put first, then any.
-pub(super) fn lock_one(
-    conn: &mut MysqlConnection,
+pub(super) async fn lock_one(
+    conn: &mut impl Link<Backend = Mysql>,
     semaphore: &Semaphore,
     context: &AttemptContext,
     found: &Candidates,
@@ -167,26 +169,26 @@ pub(super) fn lock_one(
         && let Some(&(number, _)) = found.free.first()
     {
         let name = semaphore.name().as_bytes();
-        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn))?;
+        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn).await)?;
         if locked.is_some() {
             return Ok(locked);
         }
     }
-    lock_another(conn, semaphore, context)
+    lock_another(conn, semaphore, context).await
 }
 
 /// Locks a free slot that is not locked, until the statement or the open transaction ends.
-pub(super) fn lock_another(
-    conn: &mut MysqlConnection,
+pub(super) async fn lock_another(
+    conn: &mut impl Link<Backend = Mysql>,
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<Option<LockedRow>, Error> {
     let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
     let Some(open) = &context.candidates else {
-        return unless_table_locked(FirstUnlocked { name, permits }.get_optional(conn));
+        return unless_table_locked(FirstUnlocked { name, permits }.get_optional(conn).await);
     };
     for &number in open {
-        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn))?;
+        let locked = unless_table_locked(LockFree { name, number }.get_optional(conn).await)?;
         if locked.is_some() {
             return Ok(locked);
         }
@@ -205,8 +207,8 @@ fn unless_table_locked(
 }
 
 /// Leases the slot if it has not changed since the search; returns `None` if it has changed or is locked.
-pub(super) fn claim(
-    conn: &mut MysqlConnection,
+pub(super) async fn claim(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &LeaseRequest<'_>,
     found: &Candidates,
     number: i32,
@@ -224,10 +226,10 @@ pub(super) fn claim(
     };
     let claimed = if found.mariadb && depth::depth(conn)? == 0 {
         let claim = ClaimNowait { lease };
-        execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
+        autocommit_retry!(conn, unless_locked((&claim).execute_cached(conn).await))?
     } else {
         let claim = Claim { lease };
-        execute_nowait(conn, |conn| (&claim).execute_cached(conn))?
+        autocommit_retry!(conn, unless_locked((&claim).execute_cached(conn).await))?
     };
     if claimed != 1 {
         return Ok(None);

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::bytes::{Bytes, check_client_library};
-use super::execute::{MysqlError, Run};
+use super::execute::{self, MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
 use super::slot_claim::{claim, find_free_nowait, lock_another, lock_one};
@@ -18,6 +18,7 @@ use super::{active_isolation, lists, session, sql, writers};
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::inspect::list_options::ListRequest;
+use crate::link::Link;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, lowest_grantable,
@@ -25,82 +26,86 @@ use crate::semaphore::backend::{
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot};
 
-slot_methods!(MysqlConnection, Run, MysqlError);
+slot_methods!(impl Link<Backend = Mysql>, execute, MysqlError);
 locking_slot_methods!(
-    MysqlConnection,
+    impl Link<Backend = Mysql>,
     [u8],
     Bytes,
-    Run,
-    Run::execute,
+    execute,
     slot_sql::delete_locked_above,
     MysqlError
 );
 
-impl SemaphoreBackend for MysqlConnection {
-    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
-        let (first, second): (i64, i64) = slot_sql::Database {}.get_result(conn)?;
+impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
+    async fn database_id(conn: &mut C) -> Result<Option<String>, Error> {
+        let (first, second): (i64, i64) = slot_sql::Database {}.get_result(conn).await?;
         Ok(Some(format!("mysql {first} {second}")))
     }
 
-    fn try_lease(
-        conn: &mut Self,
+    async fn try_lease(
+        conn: &mut C,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            ensure_read_committed(conn, request.semaphore)?;
-            return try_once(conn, request, context);
+            ensure_read_committed(conn, request.semaphore).await?;
+            return try_once(conn, request, context).await;
         }
         loop {
             // On Galera each statement may conflict with one on another node.
-            match try_once(conn, request, context) {
+            match try_once(conn, request, context).await {
                 Err(error) if error.is_retryable() => {}
                 result => return result,
             }
         }
     }
 
-    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
-        session::begin(conn, sql::BEGIN_MARKED)?;
+    async fn begin_hold(conn: &mut C) -> Result<bool, Error> {
+        session::begin(conn, sql::BEGIN_MARKED).await?;
         Ok(true)
     }
 
-    fn try_hold(
-        conn: &mut Self,
+    async fn try_hold(
+        conn: &mut C,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if context.in_transaction {
-            ensure_read_committed(conn, semaphore)?;
+            ensure_read_committed(conn, semaphore).await?;
         }
-        let found = match find_free_nowait(conn, semaphore, context)? {
+        let found = match find_free_nowait(conn, semaphore, context).await? {
             Ok(found) => found,
             Err(attempt) => return Ok(attempt),
         };
-        writers::ensure_one(conn, found.writer_unknown)?;
+        writers::ensure_one(conn, found.writer_unknown).await?;
         if found.free.is_empty() {
             return Ok(found.refusal(semaphore, context));
         }
-        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found)? else {
+        let Some((number, fence, leased)) = lock_one(conn, semaphore, context, &found).await?
+        else {
             return Ok(found.refusal(semaphore, context));
         };
         if leased > 0 {
             // The holder of an expired lease on the slot must not renew it after another has held the slot.
             let clear = slot_sql::clear_token(semaphore.name().as_bytes(), number);
-            clear.execute(conn)?;
+            clear.execute(conn).await?;
         }
         Ok(AttemptOutcome::Granted(Grant { number, fence }))
     }
 
-    fn grantable_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
+    async fn grantable_slots(
+        conn: &mut C,
+        semaphore: &Semaphore,
+        _: bool,
+    ) -> Result<Vec<i32>, Error> {
         let name = semaphore.name().as_bytes();
-        let slots: i64 = slot_sql::count(name).get_result(conn)?;
-        let free: Vec<i32> = slot_sql::FreeAndUnlocked { name }.load(conn)?;
+        let slots: i64 = slot_sql::count(name).get_result(conn).await?;
+        let free: Vec<i32> = slot_sql::FreeAndUnlocked { name }.load(conn).await?;
         Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
     }
 
-    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
-        match floor_is_locked(conn) {
+    async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
+        match floor_is_locked(conn).await {
             Err(failure) if failure.is_retryable() => Ok(true),
             // The table is locked, for an unknown time.
             Err(failure) if failure.is_end_of_wait() => Ok(false),
@@ -108,162 +113,169 @@ impl SemaphoreBackend for MysqlConnection {
         }
     }
 
-    fn create_batch(
-        conn: &mut Self,
+    async fn create_batch(
+        conn: &mut C,
         semaphore: &Semaphore,
         block: bool,
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name().as_bytes(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| {
-            match create_batch(conn, name, permits, block) {
+        at_read_committed!(
+            conn,
+            match create_batch(conn, name, permits, block).await {
                 Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
             }
-        })
+        )
     }
 
-    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        insert_fence_floor(conn)
+    async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
+        insert_fence_floor(conn).await
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed(conn, |conn| raise_fence_floor(conn, by))
+    async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
+        at_read_committed!(conn, raise_fence_floor(conn, by).await)
     }
 
-    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
+    async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
         let name = semaphore.name().as_bytes();
-        at_read_committed(conn, |conn| {
-            // Serializes sessions that register at the same time.
-            let _: Vec<i64> = slot_sql::lock_fence_floor().load(conn)?;
-            slot_sql::register(name, semaphore.permits_i32()).execute(conn)
-        })?;
+        at_read_committed!(conn, register(conn, name, semaphore.permits_i32()).await)?;
         Ok(())
     }
 
-    fn renew_one(
-        conn: &mut Self,
+    async fn renew_one(
+        conn: &mut C,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| renew(conn, slot, lease_us, expiry))
+        autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)
     }
 
-    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| release(conn, slot, expiry))
+    async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        autocommit_retry!(conn, release(conn, slot, expiry).await)
     }
 
-    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| release_unused(conn, slot))
+    async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
+        autocommit_retry!(conn, release_unused(conn, slot).await)
     }
 
-    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+    async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
         let pin = slot_sql::Pin { key: key(slot) };
-        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn)? else {
+        let Some((in_transaction, unknown)): Option<(_, i64)> = pin.get_optional(conn).await?
+        else {
             return Ok(false);
         };
         // After the statement, whose lock lasts only inside a transaction.
         if active_isolation::entered(conn).is_none() {
-            assert_in_transaction(conn, in_transaction)?;
+            assert_in_transaction(conn, in_transaction).await?;
         }
-        writers::ensure_one(conn, unknown == 1)?;
+        writers::ensure_one(conn, unknown == 1).await?;
         Ok(true)
     }
 
-    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        let rows = slot_sql::held_slots(name.as_bytes()).load(conn)?;
-        held_rows(conn, rows)
+    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
+        let rows = slot_sql::held_slots(name.as_bytes()).load(conn).await?;
+        held_rows(conn, rows).await
     }
 
-    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
         let held = slot_sql::HeldNowait {
             name: name.as_bytes(),
         };
-        let rows: Result<Vec<HeldSlotRow>, MysqlError> = held.load(conn);
+        let rows: Result<Vec<HeldSlotRow>, MysqlError> = held.load(conn).await;
         match rows {
             Err(failure) if failure.is_end_of_wait() => Ok(None),
-            rows => held_rows(conn, rows?).map(Some),
+            rows => held_rows(conn, rows?).await.map(Some),
         }
     }
 
-    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
         let first = slot_sql::FirstSlotNowait {
             name: name.as_bytes(),
         };
-        let row: Result<Option<SlotTimesRow>, MysqlError> = first.get_optional(conn);
+        let row: Result<Option<SlotTimesRow>, MysqlError> = first.get_optional(conn).await;
         match row {
             Err(failure) if failure.is_end_of_wait() => Ok(FirstSlot::TableLocked),
             row => Ok(row?.into()),
         }
     }
 
-    fn list_all_held(
-        conn: &mut Self,
+    async fn list_all_held(
+        conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request)
+        lists::list_all_held(conn, request).await
     }
 
-    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request)
+    async fn list_semaphores(
+        conn: &mut C,
+        request: &ListRequest,
+    ) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request).await
     }
 
-    fn now_us(conn: &mut Self) -> Result<i64, Error> {
-        autocommit_retry(conn, |conn| slot_sql::now().get_result(conn))
+    async fn now_us(conn: &mut C) -> Result<i64, Error> {
+        autocommit_retry!(conn, slot_sql::now().get_result(conn).await)
     }
 
-    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        force_release(conn, name.as_bytes())
+    async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
+        force_release(conn, name.as_bytes()).await
     }
 
-    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
+    async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
         // With several writers, sessions on other nodes can add slots at the same time.
-        writers::ensure_one(conn, true)?;
-        purge(conn, age_us)
+        writers::ensure_one(conn, true).await?;
+        purge(conn, age_us).await
     }
 
-    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        in_parts(leases, |leases| release_part(conn, leases))
+    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut locked = Vec::new();
+        for leases in parts(leases) {
+            locked.extend(release_part(conn, leases).await?);
+        }
+        Ok(locked)
     }
 
-    fn renew_batch(
-        conn: &mut Self,
+    async fn renew_batch(
+        conn: &mut C,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
-        in_parts(leases, |leases| renew_part(conn, leases))
+        let mut renewed = Vec::new();
+        for leases in parts(leases) {
+            renewed.extend(renew_part(conn, leases).await?);
+        }
+        Ok(renewed)
     }
 }
 
 /// The most leases in one statement: 2 MB with the longest names. MariaDB's default for `max_allowed_packet` is 16 MB.
 const RENEWAL_BATCH: usize = 1000;
 
-fn in_parts<T>(
-    leases: &[RenewalRequest],
-    part: impl FnMut(&[RenewalRequest]) -> Result<Vec<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    let parts: Result<Vec<_>, _> = leases.chunks(RENEWAL_BATCH).map(part).collect();
-    Ok(parts?.into_iter().flatten().collect())
+fn parts(leases: &[RenewalRequest]) -> impl Iterator<Item = &[RenewalRequest]> {
+    leases.chunks(RENEWAL_BATCH)
 }
 
-fn release_part(
-    conn: &mut MysqlConnection,
+async fn release_part(
+    conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let freed = autocommit_retry(conn, |conn| ReleaseBatch { asked: &asked }.execute(conn))?;
+    let release = || ReleaseBatch { asked: &asked };
+    let freed = autocommit_retry!(conn, release().execute(conn).await)?;
     if freed == leases.len() {
         return Ok(Vec::new());
     }
-    let owned = still_owned(conn, leases, &asked)?;
+    let owned = still_owned(conn, leases, &asked).await?;
     Ok(owned.into_iter().map(|lease| lease.token).collect())
 }
 
-fn renew_part(
-    conn: &mut MysqlConnection,
+async fn renew_part(
+    conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
 ) -> Result<Vec<RenewalResult>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let renewed = autocommit_retry(conn, |conn| RenewBatch { asked: &asked }.execute(conn))?;
+    let renew = || RenewBatch { asked: &asked };
+    let renewed = autocommit_retry!(conn, renew().execute(conn).await)?;
     if renewed == leases.len() {
         return Ok(leases
             .iter()
@@ -274,16 +286,16 @@ fn renew_part(
             .collect());
     }
     // Some leases are lost, or another session has locked their rows.
-    still_owned(conn, leases, &asked)
+    still_owned(conn, leases, &asked).await
 }
 
 /// Returns the leases whose tokens still match.
-fn still_owned(
-    conn: &mut MysqlConnection,
+async fn still_owned(
+    conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
     asked: &str,
 ) -> Result<Vec<RenewalResult>, Error> {
-    let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn)?;
+    let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn).await?;
     let owned = rows.into_iter().filter_map(|(position, remaining_us)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(RenewalResult {
@@ -294,12 +306,22 @@ fn still_owned(
     Ok(owned.collect())
 }
 
-fn try_once(
-    conn: &mut MysqlConnection,
+async fn register(
+    conn: &mut impl Link<Backend = Mysql>,
+    name: &[u8],
+    permits: i32,
+) -> Result<usize, MysqlError> {
+    // Serializes sessions that register at the same time.
+    let _: Vec<i64> = slot_sql::lock_fence_floor().load(conn).await?;
+    slot_sql::register(name, permits).execute(conn).await
+}
+
+async fn try_once(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &LeaseRequest<'_>,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
-    let found = match find_free_nowait(conn, request.semaphore, context)? {
+    let found = match find_free_nowait(conn, request.semaphore, context).await? {
         Ok(found) => found,
         Err(attempt) => return Ok(attempt),
     };
@@ -309,12 +331,12 @@ fn try_once(
     // The result of the search may be outdated: the update requires the same fence. One slot only: where sessions compete,
     // the others that look free are locked as well, and each claim that fails costs as much as one that succeeds.
     if let Some(&(number, last)) = found.free.first()
-        && let Some(granted) = claim(conn, request, &found, number, last)?
+        && let Some(granted) = claim(conn, request, &found, number, last).await?
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
-    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context)?
-        && let Some(granted) = claim(conn, request, &found, number, last)?
+    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context).await?
+        && let Some(granted) = claim(conn, request, &found, number, last).await?
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
@@ -322,24 +344,30 @@ fn try_once(
 }
 
 /// Fails in a transaction that reads from a snapshot, which would show outdated slots, and where no lock would last.
-fn ensure_read_committed(conn: &mut MysqlConnection, semaphore: &Semaphore) -> Result<(), Error> {
+async fn ensure_read_committed(
+    conn: &mut impl Link<Backend = Mysql>,
+    semaphore: &Semaphore,
+) -> Result<(), Error> {
     let resource = || semaphore.to_string();
     match Unknown::of(active_isolation::entered(conn), resource)? {
-        Some(unknown) => unknown.ask(conn, resource),
+        Some(unknown) => unknown.ask(conn, resource).await,
         None => Ok(()),
     }
 }
 
 type HeldSlotRow = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
 
-fn held_rows(conn: &mut MysqlConnection, rows: Vec<HeldSlotRow>) -> Result<Vec<HeldRow>, Error> {
+async fn held_rows(
+    conn: &mut impl Link<Backend = Mysql>,
+    rows: Vec<HeldSlotRow>,
+) -> Result<Vec<HeldRow>, Error> {
     // A broken client library is detected by an empty token. A holder may be empty, and a slot may have no token
     // while its minimum hold time lasts, so check the library then.
     if rows
         .iter()
         .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
     {
-        check_client_library(conn)?;
+        check_client_library(conn).await?;
     }
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(rows
@@ -371,13 +399,9 @@ mod tests {
             lease_us: i64::MAX,
         };
         let leases = vec![lease; 2 * RENEWAL_BATCH + 1];
-        let mut parts = Vec::new();
-        let named = in_parts(&leases, |leases| {
-            assert!(RenewalRequest::as_json(leases).len() < 4 * 1024 * 1024);
-            parts.push(leases.len());
-            Ok(vec![(); leases.len()])
-        });
-        assert_eq!(named.expect("no error").len(), leases.len());
+        let fits = |part| RenewalRequest::as_json(part).len() < 4 * 1024 * 1024;
+        assert!(parts(&leases).all(fits));
+        let parts: Vec<usize> = parts(&leases).map(<[_]>::len).collect();
         assert_eq!(parts, [RENEWAL_BATCH, RENEWAL_BATCH, 1]);
     }
 }

@@ -10,6 +10,7 @@ use super::execute::Run;
 use super::sql::session_state::WRITER_UNKNOWN;
 use crate::Error;
 use crate::engine::raw_sql::statement;
+use crate::link::Link;
 
 statement! {
     Mysql, MysqlConnection;
@@ -93,13 +94,13 @@ impl Cluster {
 }
 
 /// Returns the cluster to which the server belongs, unless the session knows that there is one writer.
-pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error> {
-    if (Unknown {}).get_result::<i64>(conn)? == 0 {
+pub(super) async fn find(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<Cluster>, Error> {
+    if (Unknown {}).get_result::<_, i64>(conn).await? == 0 {
         return Ok(None);
     }
-    let product: i64 = Product {}.get_result(conn)?;
+    let product: i64 = Product {}.get_result(conn).await?;
     let found = match product {
-        0 => Replication {}.get_result(conn)?,
+        0 => Replication {}.get_result(conn).await?,
         product => product,
     };
     let cluster = match found {
@@ -108,7 +109,7 @@ pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error>
         3 => Cluster::TiDb,
         4 => Cluster::Vitess,
         _ => {
-            remember(conn)?;
+            remember(conn).await?;
             return Ok(None);
         }
     };
@@ -117,15 +118,20 @@ pub(super) fn find(conn: &mut MysqlConnection) -> Result<Option<Cluster>, Error>
 
 /// Fails with [`Error::SeveralWriters`] if several nodes take writes, so that no lock excludes others. `unknown` is the
 /// [`WRITER_UNKNOWN`] that a statement has returned.
-pub(super) fn ensure_one(conn: &mut MysqlConnection, unknown: bool) -> Result<(), Error> {
+pub(super) async fn ensure_one(
+    conn: &mut impl Link<Backend = Mysql>,
+    unknown: bool,
+) -> Result<(), Error> {
     if !unknown {
         return Ok(());
     }
-    find(conn)?.map_or(Ok(()), |cluster| Err(cluster.refused()))
+    find(conn)
+        .await?
+        .map_or(Ok(()), |cluster| Err(cluster.refused()))
 }
 
 /// Stores in the session that there is one writer.
-pub(super) fn remember(conn: &mut MysqlConnection) -> Result<(), Error> {
-    Remember {}.execute(conn)?;
+pub(super) async fn remember(conn: &mut impl Link<Backend = Mysql>) -> Result<(), Error> {
+    Remember {}.execute(conn).await?;
     Ok(())
 }

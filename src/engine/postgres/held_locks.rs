@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
@@ -18,6 +17,7 @@ use crate::engine::raw_sql::{push, statement};
 use crate::engine::retry::autocommit_retry;
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
+use crate::link::Link;
 use crate::schema::postgres::diesel_locks_objects::{self, dsl};
 use crate::{Error, transaction::depth};
 
@@ -134,17 +134,19 @@ impl ServerLock {
     }
 }
 
-pub(super) fn held_locks(conn: &mut PgConnection) -> Result<Vec<HeldObjectLock>, Error> {
+pub(super) async fn held_locks(
+    conn: &mut impl Link<Backend = Pg>,
+) -> Result<Vec<HeldObjectLock>, Error> {
     if depth::depth(conn)? > 0 {
-        conn.batch_execute(FORGET_SESSIONS)?;
+        conn.batch(FORGET_SESSIONS).await?;
     }
-    let rows: Vec<ServerLock> = autocommit_retry(conn, |conn| ServerLocks {}.load(conn))?;
+    let rows: Vec<ServerLock> = autocommit_retry!(conn, conn.load(ServerLocks {}).await)?;
     // The server shows the keys as numbers without a sign.
     let keys: HashSet<i32> = rows.iter().filter_map(|row| key(&row.lock)).collect();
     let ids = if keys.is_empty() {
         HashMap::new()
     } else {
-        ids(conn, &keys.into_iter().collect::<Vec<_>>())?
+        ids(conn, &keys.into_iter().collect::<Vec<_>>()).await?
     };
     Ok(combine(&rows, &ids))
 }
@@ -156,18 +158,22 @@ fn key(lock: &Lock) -> Option<i32> {
 
 /// The ids of keys. Returns none while another session has locked the whole table. The savepoint is rolled back, so that
 /// an open transaction keeps its `lock_timeout` and no lock on the table.
-fn ids(conn: &mut PgConnection, keys: &[i32]) -> Result<HashMap<i32, String>, Error> {
+async fn ids(
+    conn: &mut impl Link<Backend = Pg>,
+    keys: &[i32],
+) -> Result<HashMap<i32, String>, Error> {
     let own_transaction = depth::depth(conn)? == 0;
     if own_transaction {
-        AnsiTransactionManager::begin_transaction(conn)?;
+        conn.begin_nested().await?;
     }
-    let read = conn
-        .batch_execute(SAVEPOINT)
-        .and_then(|()| read_ids(conn, keys));
+    let read = match conn.batch(SAVEPOINT).await {
+        Ok(()) => conn.load(ids_of(keys)).await,
+        Err(error) => Err(error),
+    };
     let ended = if own_transaction {
-        AnsiTransactionManager::rollback_transaction(conn)
+        conn.roll_back().await
     } else {
-        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
+        conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await
     };
     match read {
         Err(error) if classify(&error) == ErrorClass::LockTimeout => {
@@ -177,17 +183,18 @@ fn ids(conn: &mut PgConnection, keys: &[i32]) -> Result<HashMap<i32, String>, Er
         Err(error) => Err(error.into()),
         Ok(ids) => {
             ended?;
+            let ids: Vec<(i32, String)> = ids;
             Ok(ids.into_iter().collect())
         }
     }
 }
 
-fn read_ids(conn: &mut PgConnection, keys: &[i32]) -> QueryResult<Vec<(i32, String)>> {
+#[diesel::dsl::auto_type]
+fn ids_of<'a>(keys: &'a [i32]) -> _ {
     diesel_locks_objects::table
         .filter(dsl::kept)
         .filter(dsl::advisory_key.eq_any(keys))
         .select((dsl::advisory_key, dsl::id))
-        .load(conn)
 }
 
 fn combine(rows: &[ServerLock], ids: &HashMap<i32, String>) -> Vec<HeldObjectLock> {

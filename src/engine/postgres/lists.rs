@@ -1,19 +1,20 @@
 //! Lists semaphores, slots and sequences on PostgreSQL.
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 
 use crate::engine::list_queries::{list_queries, list_text_rows};
 use crate::engine::retry::autocommit_retry;
+use crate::link::{self, Link};
 
 list_queries!(
     postgres,
     Pg,
-    PgConnection,
+    impl Link<Backend = Pg>,
     str,
     String,
     Vec<u8>,
     String,
-    diesel::RunQueryDsl,
+    link,
     diesel::result::Error
 );
-list_text_rows!(PgConnection, autocommit_retry);
+list_text_rows!(impl Link<Backend = Pg>, autocommit_retry);

@@ -1,6 +1,5 @@
 //! PostgreSQL's statements for slots.
 
-use diesel::RunQueryDsl;
 use diesel::pg::{Pg, PgConnection};
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
@@ -8,6 +7,7 @@ use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
 use crate::limits::FEW_SLOTS;
+use crate::link::Link;
 use crate::semaphore::backend::LeaseRequest;
 use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
 
@@ -85,12 +85,12 @@ extern "SQL" {
 
 /// Leases a free slot, or without a request locks one until the open transaction, or savepoint, ends. Fails when the table
 /// is locked.
-pub(super) fn acquire_slot(
-    conn: &mut PgConnection,
+pub(super) async fn acquire_slot(
+    conn: &mut impl Link<Backend = Pg>,
     request: Option<&LeaseRequest<'_>>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    diesel::select(diesel_locks_acquire_slot(
+    let acquire = diesel::select(diesel_locks_acquire_slot(
         filter.semaphore,
         filter.permits,
         filter.first,
@@ -100,17 +100,17 @@ pub(super) fn acquire_slot(
         request.and_then(|request| request.holder),
         request.map_or(0, |request| request.lease_us),
         request.map_or(0, |request| request.min_hold_us),
-    ))
-    .get_result(conn)
+    ));
+    conn.get_result(acquire).await
 }
 
 /// Leases a free slot in the open transaction.
-pub(super) fn acquire_slot_in_transaction(
-    conn: &mut PgConnection,
+pub(super) async fn acquire_slot_in_transaction(
+    conn: &mut impl Link<Backend = Pg>,
     request: &LeaseRequest<'_>,
     filter: &SlotFilter<'_>,
 ) -> QueryResult<i64> {
-    diesel::select(diesel_locks_acquire_slot_in_transaction(
+    let acquire = diesel::select(diesel_locks_acquire_slot_in_transaction(
         filter.semaphore,
         filter.permits,
         filter.first,
@@ -119,8 +119,8 @@ pub(super) fn acquire_slot_in_transaction(
         request.holder,
         request.lease_us,
         request.min_hold_us,
-    ))
-    .get_result(conn)
+    ));
+    conn.get_result(acquire).await
 }
 
 /// What the functions return.

@@ -4,11 +4,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use diesel::connection::{
-    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
-};
-use diesel::pg::PgConnection;
-use diesel::prelude::*;
+use diesel::pg::Pg;
+use diesel::{OptionalExtension, QueryResult};
 
 use super::slot_sql::batch::{Asked, ReleaseBatch, RenewBatch};
 use super::slot_sql::{self, Acquired};
@@ -16,6 +13,7 @@ use super::{lists, sql, unsuitable_isolation};
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::list_options::ListRequest;
+use crate::link::{self, Link};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
     RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
@@ -24,193 +22,190 @@ use crate::semaphore::backend::{
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 
-slot_methods!(PgConnection, RunQueryDsl, diesel::result::Error);
+/// Runs `$work` in a transaction in which each statement sees what was committed before it.
+macro_rules! at_read_committed {
+    ($conn:expr, $work:expr) => {
+        match $conn.begin(sql::BEGIN_READ_COMMITTED).await {
+            Ok(()) => {
+                let work = $work;
+                super::end($conn, work).await.map_err(Error::from)
+            }
+            Err(error) => Err(Error::from(error)),
+        }
+    };
+}
+
+slot_methods!(impl Link<Backend = Pg>, link, diesel::result::Error);
 locking_slot_methods!(
-    PgConnection,
+    impl Link<Backend = Pg>,
     str,
     String,
-    RunQueryDsl,
-    count,
+    link,
     slot_sql::delete_above,
     diesel::result::Error
 );
 
-fn count(statement: impl slot_sql::ExecutableQuery, conn: &mut PgConnection) -> QueryResult<usize> {
-    conn.execute_returning_count(&statement)
-}
-
-impl SemaphoreBackend for PgConnection {
-    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
-        let (name, table, started) = autocommit_retry(conn, |conn| {
-            slot_sql::Database {}.get_result::<(String, i64, i64)>(conn)
-        })?;
+impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
+    async fn database_id(conn: &mut C) -> Result<Option<String>, Error> {
+        let (name, table, started): (String, i64, i64) =
+            autocommit_retry!(conn, conn.get_result(slot_sql::Database {}).await)?;
         Ok(Some(format!("postgres {name} {table} {started}")))
     }
 
-    fn try_lease(
-        conn: &mut Self,
+    async fn try_lease(
+        conn: &mut C,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let row = autocommit_retry(conn, |conn| {
-            let filter = filter(request.semaphore, context);
-            if context.in_transaction {
-                slot_sql::acquire_slot_in_transaction(conn, request, &filter)
-            } else {
-                slot_sql::acquire_slot(conn, Some(request), &filter)
-            }
-        });
+        let row = lease(conn, request, context).await;
         outcome(row, request.semaphore, context)
     }
 
-    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
-        super::begin(conn, sql::BEGIN)?;
+    async fn begin_hold(conn: &mut C) -> Result<bool, Error> {
+        super::begin(conn, sql::BEGIN).await?;
         Ok(true)
     }
 
-    fn try_hold(
-        conn: &mut Self,
+    async fn try_hold(
+        conn: &mut C,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
-        let row = slot_sql::acquire_slot(conn, None, &filter(semaphore, context));
+        let row = slot_sql::acquire_slot(conn, None, &filter(semaphore, context)).await;
         outcome(row.map_err(Error::from), semaphore, context)
     }
 
-    fn grantable_slots(
-        conn: &mut Self,
+    async fn grantable_slots(
+        conn: &mut C,
         semaphore: &Semaphore,
         in_transaction: bool,
     ) -> Result<Vec<i32>, Error> {
         // The savepoint's rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
         if in_transaction {
-            conn.batch_execute(slot_sql::SAVEPOINT)?;
+            conn.batch(slot_sql::SAVEPOINT).await?;
         }
-        let looked = autocommit_retry(conn, |conn| {
-            let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
-            let free: Vec<i32> = slot_sql::free_and_unlocked(semaphore.name()).load(conn)?;
-            QueryResult::Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
-        });
+        let looked = look(conn, semaphore).await;
         if in_transaction {
-            conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)?;
+            conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await?;
         }
         looked
     }
 
-    fn resize_in_progress(conn: &mut Self) -> Result<bool, Error> {
-        autocommit_retry(conn, floor_is_locked)
+    async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
+        autocommit_retry!(conn, floor_is_locked(conn).await)
     }
 
-    fn create_batch(
-        conn: &mut Self,
+    async fn create_batch(
+        conn: &mut C,
         semaphore: &Semaphore,
         block: bool,
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        at_read_committed(conn, |conn| create_batch(conn, name, permits, block))
+        at_read_committed!(conn, create_batch(conn, name, permits, block).await)
     }
 
-    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        insert_fence_floor(conn)
+    async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
+        insert_fence_floor(conn).await
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
-        at_read_committed(conn, |conn| raise_fence_floor(conn, by))
+    async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
+        at_read_committed!(conn, raise_fence_floor(conn, by).await)
     }
 
-    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
-        autocommit_retry(conn, |conn| {
-            count(
-                slot_sql::register(semaphore.name(), semaphore.permits_i32()),
-                conn,
-            )
-        })?;
+    async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
+        let register = || slot_sql::register(semaphore.name(), semaphore.permits_i32());
+        autocommit_retry!(conn, conn.execute(register()).await)?;
         Ok(())
     }
 
-    fn renew_one(
-        conn: &mut Self,
+    async fn renew_one(
+        conn: &mut C,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| renew(conn, slot, lease_us, expiry))
+        autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)
     }
 
-    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+    async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let own_transaction = depth::depth(conn)? == 0;
-        autocommit_retry(conn, |conn| {
-            if own_transaction && expiry == Expiry::Unexpired {
-                slot_sql::ReleaseAsync { key: key(slot) }.execute(conn)
-            } else {
-                release(conn, slot, expiry)
-            }
-        })
+        if own_transaction && expiry == Expiry::Unexpired {
+            let release = || slot_sql::ReleaseAsync { key: key(slot) };
+            autocommit_retry!(conn, conn.execute(release()).await)
+        } else {
+            autocommit_retry!(conn, release(conn, slot, expiry).await)
+        }
     }
 
-    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
-        autocommit_retry(conn, |conn| release_unused(conn, slot))
+    async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
+        autocommit_retry!(conn, release_unused(conn, slot).await)
     }
 
-    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
+    async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
         let pin = slot_sql::Pin { key: key(slot) };
-        let pinned: Option<i32> = pin.get_result(conn).optional()?;
+        let pinned: Option<i32> = conn.get_result(pin).await.optional()?;
         Ok(pinned.is_some())
     }
 
-    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        autocommit_retry(conn, |conn| slot_sql::held_slots(name).load(conn))
+    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
+        autocommit_retry!(conn, conn.load(slot_sql::held_slots(name)).await)
     }
 
-    fn list_held_nowait(conn: &mut Self, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
-        nowait(conn, |conn| slot_sql::held_slots(name).load(conn))
+    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+        let own_transaction = begin_nowait(conn).await?;
+        let rows = conn.load(slot_sql::held_slots(name)).await;
+        end_nowait(conn, own_transaction, rows).await
     }
 
-    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
-        let row: Option<Option<SlotTimesRow>> = nowait(conn, |conn| {
-            slot_sql::first_slot(name).get_result(conn).optional()
-        })?;
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
+        let own_transaction = begin_nowait(conn).await?;
+        let row = conn.get_result(slot_sql::first_slot(name)).await;
+        let row = end_nowait(conn, own_transaction, row.optional()).await?;
+        let row: Option<Option<SlotTimesRow>> = row;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 
-    fn list_all_held(
-        conn: &mut Self,
+    async fn list_all_held(
+        conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request)
+        lists::list_all_held(conn, request).await
     }
 
-    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request)
+    async fn list_semaphores(
+        conn: &mut C,
+        request: &ListRequest,
+    ) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request).await
     }
 
-    fn now_us(conn: &mut Self) -> Result<i64, Error> {
-        autocommit_retry(conn, |conn| slot_sql::now().get_result(conn))
+    async fn now_us(conn: &mut C) -> Result<i64, Error> {
+        autocommit_retry!(conn, conn.get_result(slot_sql::now()).await)
     }
 
-    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        force_release(conn, name)
+    async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
+        force_release(conn, name).await
     }
 
-    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        purge(conn, age_us)
+    async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
+        purge(conn, age_us).await
     }
 
-    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        autocommit_retry(conn, |conn| {
-            let asked = Asked::new(leases);
-            ReleaseBatch { asked }.load(conn)
-        })
+    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
+        let release = || ReleaseBatch {
+            asked: Asked::new(leases),
+        };
+        autocommit_retry!(conn, conn.load(release()).await)
     }
 
-    fn renew_batch(
-        conn: &mut Self,
+    async fn renew_batch(
+        conn: &mut C,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
-        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry(conn, |conn| {
-            let asked = Asked::new(leases);
-            RenewBatch { asked }.load(conn)
-        })?;
+        let renew = || RenewBatch {
+            asked: Asked::new(leases),
+        };
+        let rows: Vec<(Vec<u8>, i64)> = autocommit_retry!(conn, conn.load(renew()).await)?;
         Ok(rows
             .into_iter()
             .map(|(token, remaining_us)| RenewalResult {
@@ -221,23 +216,28 @@ impl SemaphoreBackend for PgConnection {
     }
 }
 
-/// Runs a query that returns `None` instead of waiting while another session has the table locked. The limit ends with the
-/// transaction or savepoint, which is always rolled back.
-fn nowait<T>(
-    conn: &mut PgConnection,
-    query: impl FnOnce(&mut PgConnection) -> QueryResult<T>,
-) -> Result<Option<T>, Error> {
+/// Begins a transaction or savepoint for a query that fails instead of waiting while another session has the table locked.
+/// The limit ends with it. Returns whether it is a transaction.
+async fn begin_nowait(conn: &mut impl Link<Backend = Pg>) -> Result<bool, Error> {
     let own_transaction = depth::depth(conn)? == 0;
     if own_transaction {
-        super::begin(conn, slot_sql::BEGIN_NOWAIT)?;
+        super::begin(conn, slot_sql::BEGIN_NOWAIT).await?;
     } else {
-        conn.batch_execute(slot_sql::SAVEPOINT_NOWAIT)?;
+        conn.batch(slot_sql::SAVEPOINT_NOWAIT).await?;
     }
-    let rows = query(conn);
+    Ok(own_transaction)
+}
+
+/// Rolls back what [`begin_nowait`] has begun. Returns `None` if another session has the table locked.
+async fn end_nowait<T>(
+    conn: &mut impl Link<Backend = Pg>,
+    own_transaction: bool,
+    rows: QueryResult<T>,
+) -> Result<Option<T>, Error> {
     let ended = if own_transaction {
-        AnsiTransactionManager::rollback_transaction(conn)
+        conn.roll_back().await
     } else {
-        conn.batch_execute(sql::ROLLBACK_TO_SAVEPOINT)
+        conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await
     };
     let rows = match rows {
         Err(error) if classify(&error) == ErrorClass::LockTimeout => None,
@@ -247,15 +247,35 @@ fn nowait<T>(
     Ok(rows)
 }
 
-/// Runs `work` in a transaction in which each statement sees what was committed before it.
-fn at_read_committed<T>(
-    conn: &mut PgConnection,
-    work: impl Fn(&mut PgConnection) -> QueryResult<T>,
-) -> Result<T, Error> {
-    Ok(conn
-        .build_transaction()
-        .read_committed()
-        .run(|conn| work(conn))?)
+async fn lease(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &LeaseRequest<'_>,
+    context: &AttemptContext,
+) -> Result<i64, Error> {
+    let filter = filter(request.semaphore, context);
+    if context.in_transaction {
+        autocommit_retry!(
+            conn,
+            slot_sql::acquire_slot_in_transaction(conn, request, &filter).await
+        )
+    } else {
+        autocommit_retry!(
+            conn,
+            slot_sql::acquire_slot(conn, Some(request), &filter).await
+        )
+    }
+}
+
+/// The slots that may be granted.
+async fn look(
+    conn: &mut impl Link<Backend = Pg>,
+    semaphore: &Semaphore,
+) -> Result<Vec<i32>, Error> {
+    let name = semaphore.name();
+    let slots: i64 = autocommit_retry!(conn, conn.get_result(slot_sql::count(name)).await)?;
+    let free: Vec<i32> =
+        autocommit_retry!(conn, conn.load(slot_sql::free_and_unlocked(name)).await)?;
+    Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
 }
 
 /// Whether the statement ended by the `lock_timeout` that `diesel_locks_acquire_slot` sets.

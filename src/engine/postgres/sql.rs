@@ -63,6 +63,9 @@ macro_rules! assert_marked {
 /// the wait.
 pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ", mark!());
 
+/// For transactions that run nothing of the application.
+pub(super) const BEGIN_READ_COMMITTED: &str = "BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
 /// COMMIT alone would report success after rolling back a transaction in which a statement has failed, and would commit
 /// a transaction that this crate has not started. In both cases the first statement fails, and COMMIT is not run.
 ///

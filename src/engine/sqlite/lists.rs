@@ -1,27 +1,26 @@
 //! Lists semaphores, slots and sequences on SQLite.
 
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::Sqlite;
 
-use crate::Error;
 use crate::engine::list_queries::{list_queries, list_text_rows};
+use crate::link::{self, Link};
 
 list_queries!(
     sqlite,
     Sqlite,
-    SqliteConnection,
+    impl Link<Backend = Sqlite>,
     str,
     String,
     Vec<u8>,
     String,
-    diesel::RunQueryDsl,
+    link,
     diesel::result::Error
 );
-list_text_rows!(SqliteConnection, once);
-
 /// A read does not conflict with other transactions.
-fn once<T>(
-    conn: &mut SqliteConnection,
-    statement: impl Fn(&mut SqliteConnection) -> diesel::QueryResult<T>,
-) -> Result<T, Error> {
-    Ok(statement(conn)?)
+macro_rules! once {
+    ($conn:expr, $statement:expr) => {
+        $statement.map_err(crate::Error::from)
+    };
 }
+
+list_text_rows!(impl Link<Backend = Sqlite>, once);

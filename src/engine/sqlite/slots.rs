@@ -3,17 +3,16 @@
 
 use std::time::Duration;
 
-use diesel::connection::Connection;
-use diesel::prelude::*;
+use diesel::OptionalExtension;
+use diesel::sqlite::Sqlite;
 
 use super::deadline::Deadline;
 use super::lists;
 use super::slot_sql;
-use super::{
-    BUSY_STEP, begin_immediate, sql, upgrade_to_writer, with_busy_timeout, with_write_lock,
-};
+use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, end_write, sql};
 use crate::engine::slot_methods::slot_methods;
 use crate::inspect::list_options::ListRequest;
+use crate::link::{self, Link};
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
@@ -26,221 +25,253 @@ use crate::{Error, Semaphore, Slot, Wait, semaphore::fence, transaction::depth};
 /// The time that a change waits for the write lock, unless `busy_timeout` is longer.
 const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-slot_methods!(SqliteConnection, RunQueryDsl, diesel::result::Error);
+/// Awaits `$work` with the write lock, in the open transaction or in one of its own.
+macro_rules! write {
+    ($conn:expr, $work:expr) => {{
+        let own_transaction = begin_change($conn).await?;
+        let work = $work.await;
+        if own_transaction {
+            end_write($conn, work).await
+        } else {
+            work
+        }
+    }};
+}
 
-impl SemaphoreBackend for SqliteConnection {
-    fn clock_resolution(_: &mut Self) -> Duration {
+slot_methods!(impl Link<Backend = Sqlite>, link, diesel::result::Error);
+
+impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
+    fn clock_resolution(_: &mut C) -> Duration {
         Duration::from_millis(1)
     }
 
     /// Returns the path of the file, and `None` for a database in memory.
-    fn database_id(conn: &mut Self) -> Result<Option<String>, Error> {
-        let file: String = slot_sql::Database {}.get_result(conn)?;
+    async fn database_id(conn: &mut C) -> Result<Option<String>, Error> {
+        let file: String = conn.get_result(slot_sql::Database {}).await?;
         Ok((!file.is_empty()).then(|| format!("sqlite {file}")))
     }
 
-    fn try_lease(
-        conn: &mut Self,
+    async fn try_lease(
+        conn: &mut C,
         request: &LeaseRequest<'_>,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         // If all slots are leased, no write is needed. Not in an open transaction: one that has read can't wait for
         // another writer.
         if !context.in_transaction {
-            let seen = attempt(conn, request.semaphore, context, |_, free| Ok(free))?;
-            if !matches!(seen, AttemptOutcome::Granted(_)) {
-                return Ok(seen);
+            let seen = find_free(conn, request.semaphore, context).await?;
+            if let Err(refusal) = seen {
+                return Ok(refusal);
             }
         }
-        write(conn, |conn| {
-            attempt(conn, request.semaphore, context, |conn, free| {
-                // SQLite's clock counts milliseconds, and several grants may happen in one. With one writer at a time,
-                // the floor is the fence of the last grant.
-                let last = fence_floor(conn)?;
-                let now_us = slot_sql::now().get_result(conn)?;
-                let grant = Grant {
-                    number: free.number,
-                    fence: fence::next(last.max(free.fence), now_us, free.number),
-                };
-                conn.execute_returning_count(&slot_sql::grant(request, &grant))?;
-                conn.execute_returning_count(&slot_sql::set_fence_floor(grant.fence))?;
-                Ok(grant)
-            })
+        write!(conn, async {
+            let free = match find_free(conn, request.semaphore, context).await? {
+                Ok(free) => free,
+                Err(refusal) => return Ok(refusal),
+            };
+            // SQLite's clock counts milliseconds, and several grants may happen in one. With one writer at a time, the
+            // floor is the fence of the last grant.
+            let last = fence_floor(conn).await?;
+            let now_us = conn.get_result(slot_sql::now()).await?;
+            let grant = Grant {
+                number: free.number,
+                fence: fence::next(last.max(free.fence), now_us, free.number),
+            };
+            conn.execute(slot_sql::grant(request, &grant)).await?;
+            conn.execute(slot_sql::set_fence_floor(grant.fence)).await?;
+            Ok(AttemptOutcome::Granted(grant))
         })
     }
 
-    fn begin_hold(conn: &mut Self) -> Result<bool, Error> {
+    async fn begin_hold(conn: &mut C) -> Result<bool, Error> {
         let deadline = Deadline::new(Wait::No);
-        let grant = with_busy_timeout(conn, Duration::ZERO, |conn| {
-            begin_immediate(conn, &deadline)
-        })?;
+        let grant = acquire_write_lock(conn, &deadline, Acquisition::Begin).await?;
         Ok(grant == LockOutcome::Acquired)
     }
 
     /// No other session writes until the transaction ends, so any free slot may be granted.
-    fn try_hold(
-        conn: &mut Self,
+    async fn try_hold(
+        conn: &mut C,
         semaphore: &Semaphore,
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         if depth::depth(conn)? > 1 {
-            ensure_writer(conn)?;
+            ensure_writer(conn).await?;
         }
-        attempt(conn, semaphore, context, |conn, free| {
-            // The holder of an expired lease on the slot must not renew it after another has held the slot.
-            conn.execute_returning_count(&slot_sql::clear_token(semaphore.name(), free.number))?;
-            Ok(free)
-        })
+        let free = match find_free(conn, semaphore, context).await? {
+            Ok(free) => free,
+            Err(refusal) => return Ok(refusal),
+        };
+        // The holder of an expired lease on the slot must not renew it after another has held the slot.
+        let clear = slot_sql::clear_token(semaphore.name(), free.number);
+        conn.execute(clear).await?;
+        Ok(AttemptOutcome::Granted(free))
     }
 
-    fn grantable_slots(conn: &mut Self, semaphore: &Semaphore, _: bool) -> Result<Vec<i32>, Error> {
-        let slots: i64 = slot_sql::count(semaphore.name()).get_result(conn)?;
-        let free: Vec<i32> = slot_sql::free(semaphore.name()).load(conn)?;
+    async fn grantable_slots(
+        conn: &mut C,
+        semaphore: &Semaphore,
+        _: bool,
+    ) -> Result<Vec<i32>, Error> {
+        let slots: i64 = conn.get_result(slot_sql::count(semaphore.name())).await?;
+        let free: Vec<i32> = conn.load(slot_sql::free(semaphore.name())).await?;
         Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
     }
 
-    fn resize_in_progress(_: &mut Self) -> Result<bool, Error> {
+    async fn resize_in_progress(_: &mut C) -> Result<bool, Error> {
         Ok(false)
     }
 
-    fn create_batch(
-        conn: &mut Self,
+    async fn create_batch(
+        conn: &mut C,
         semaphore: &Semaphore,
         _: bool,
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        write(conn, |conn| {
-            let fence = fence_floor(conn)?;
-            let last: Option<i32> = slot_sql::last_number(name).get_result(conn).optional()?;
+        write!(conn, async {
+            let fence = fence_floor(conn).await?;
+            let last: Option<i32> = conn
+                .get_result(slot_sql::last_number(name))
+                .await
+                .optional()?;
             for number in last.unwrap_or(0) + 1..=permits {
-                conn.execute_returning_count(&slot_sql::insert(name, number, fence))?;
+                conn.execute(slot_sql::insert(name, number, fence)).await?;
             }
             Ok(BatchOutcome::Complete)
         })
     }
 
-    fn create_fence_floor(conn: &mut Self) -> Result<(), Error> {
-        write(conn, |conn| fence_floor(conn).map(drop))
+    async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
+        write!(conn, async { fence_floor(conn).await.map(drop) })
     }
 
-    fn raise_fence_floor(conn: &mut Self, by: Duration) -> Result<RaiseOutcome, Error> {
-        write(conn, |conn| {
-            let last = fence_floor(conn)?.max(largest_fence(conn)?);
+    async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
+        write!(conn, async {
+            let last = fence_floor(conn).await?.max(largest_fence(conn).await?);
             let Some(raised) = fence::raised(last, by) else {
                 return Ok(RaiseOutcome::TooLarge);
             };
-            conn.execute_returning_count(&slot_sql::set_fence_floor(raised))?;
+            conn.execute(slot_sql::set_fence_floor(raised)).await?;
             Ok(RaiseOutcome::RaisedTo(raised))
         })
     }
 
-    fn register(conn: &mut Self, semaphore: &Semaphore) -> Result<(), Error> {
-        write(conn, |conn| {
-            conn.execute_returning_count(&slot_sql::register(
+    async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
+        write!(conn, async {
+            conn.execute(slot_sql::register(
                 semaphore.name(),
                 semaphore.permits_i32(),
-            ))?;
+            ))
+            .await?;
             Ok(())
         })
     }
 
-    fn renew_one(
-        conn: &mut Self,
+    async fn renew_one(
+        conn: &mut C,
         slot: &Slot,
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        write(conn, |conn| Ok(renew(conn, slot, lease_us, expiry)?))
+        write!(conn, async {
+            Ok(renew(conn, slot, lease_us, expiry).await?)
+        })
     }
 
-    fn release(conn: &mut Self, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        write(conn, |conn| Ok(release(conn, slot, expiry)?))
+    async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
+        write!(conn, async { Ok(release(conn, slot, expiry).await?) })
     }
 
-    fn release_unused(conn: &mut Self, slot: &Slot) -> Result<usize, Error> {
-        write(conn, |conn| Ok(release_unused(conn, slot)?))
+    async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
+        write!(conn, async { Ok(release_unused(conn, slot).await?) })
     }
 
-    fn pin(conn: &mut Self, slot: &Slot) -> Result<bool, Error> {
-        ensure_writer(conn)?;
+    async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
+        ensure_writer(conn).await?;
         let pin = slot_sql::Pin { key: key(slot) };
-        let pinned: Option<i32> = pin.get_result(conn).optional()?;
+        let pinned: Option<i32> = conn.get_result(pin).await.optional()?;
         Ok(pinned.is_some())
     }
 
-    fn list_held(conn: &mut Self, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(slot_sql::held_slots(name).load(conn)?)
+    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
+        Ok(conn.load(slot_sql::held_slots(name)).await?)
     }
 
-    fn first_slot_nowait(conn: &mut Self, name: &str) -> Result<FirstSlot, Error> {
-        let row: Option<SlotTimesRow> = slot_sql::first_slot(name).get_result(conn).optional()?;
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
+        let row = conn.get_result(slot_sql::first_slot(name)).await;
+        let row: Option<SlotTimesRow> = row.optional()?;
         Ok(row.into())
     }
 
-    fn list_all_held(
-        conn: &mut Self,
+    async fn list_all_held(
+        conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request)
+        lists::list_all_held(conn, request).await
     }
 
-    fn list_semaphores(conn: &mut Self, request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request)
+    async fn list_semaphores(
+        conn: &mut C,
+        request: &ListRequest,
+    ) -> Result<Vec<SemaphoreRow>, Error> {
+        lists::list_semaphores(conn, request).await
     }
 
-    fn now_us(conn: &mut Self) -> Result<i64, Error> {
-        Ok(slot_sql::now().get_result(conn)?)
+    async fn now_us(conn: &mut C) -> Result<i64, Error> {
+        Ok(conn.get_result(slot_sql::now()).await?)
     }
 
-    fn release_all(conn: &mut Self, name: &str) -> Result<usize, Error> {
-        write(conn, |conn| {
-            let taken: Vec<(i32, bool)> = slot_sql::held_numbers(name).load(conn)?;
+    async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
+        write!(conn, async {
+            let taken: Vec<(i32, bool)> = conn.load(slot_sql::held_numbers(name)).await?;
             for (number, _) in &taken {
-                conn.execute_returning_count(&slot_sql::force_release(name, *number))?;
+                conn.execute(slot_sql::force_release(name, *number)).await?;
             }
             Ok(taken.iter().filter(|(_, unexpired)| *unexpired).count())
         })
     }
 
-    fn purge_unused_slots(conn: &mut Self, age_us: i64) -> Result<usize, Error> {
-        write(conn, |conn| {
-            let semaphores: Vec<(String, Option<i32>)> = slot_sql::semaphores().load(conn)?;
+    async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
+        write!(conn, async {
+            let semaphores: Vec<(String, Option<i32>)> = conn.load(slot_sql::semaphores()).await?;
             let mut purged = 0;
             for (name, permits) in semaphores {
-                let retained: Option<i32> =
-                    slot_sql::last_retained(&name, age_us, permits.unwrap_or(0))
-                        .get_result(conn)
-                        .optional()?;
-                let above = retained.unwrap_or(0);
-                let last_fence: Option<i64> = slot_sql::last_fence_above(&name, above)
-                    .get_result(conn)
+                let retained: Option<i32> = conn
+                    .get_result(slot_sql::last_retained(&name, age_us, permits.unwrap_or(0)))
+                    .await
                     .optional()?;
-                let floor = fence_floor(conn)?;
+                let above = retained.unwrap_or(0);
+                let last_fence: Option<i64> = conn
+                    .get_result(slot_sql::last_fence_above(&name, above))
+                    .await
+                    .optional()?;
+                let floor = fence_floor(conn).await?;
                 if let Some(fence) = last_fence.filter(|fence| *fence > floor) {
-                    conn.execute_returning_count(&slot_sql::set_fence_floor(fence))?;
+                    conn.execute(slot_sql::set_fence_floor(fence)).await?;
                 }
-                purged += conn.execute_returning_count(&slot_sql::delete_above(&name, above))?;
+                purged += conn.execute(slot_sql::delete_above(&name, above)).await?;
             }
             Ok(purged)
         })
     }
 
-    fn release_batch(conn: &mut Self, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        write(conn, |conn| {
+    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
+        write!(conn, async {
             let asked = RenewalRequest::as_json(leases);
-            slot_sql::ReleaseBatch { asked: &asked }.execute(conn)?;
+            conn.execute(slot_sql::ReleaseBatch { asked: &asked })
+                .await?;
             Ok(Vec::new())
         })
     }
 
-    fn renew_batch(
-        conn: &mut Self,
+    async fn renew_batch(
+        conn: &mut C,
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
-        write(conn, |conn| {
+        write!(conn, async {
             let asked = RenewalRequest::as_json(leases);
             let rows: Vec<(Option<Vec<u8>>, i64)> =
-                slot_sql::RenewBatch { asked: &asked }.load(conn)?;
+                conn.load(slot_sql::RenewBatch { asked: &asked }).await?;
             Ok(rows
                 .into_iter()
                 .filter_map(|(token, remaining_us)| {
@@ -255,66 +286,63 @@ impl SemaphoreBackend for SqliteConnection {
 }
 
 /// Returns the largest fence granted so far. Inserts its row again if it is missing.
-fn fence_floor(conn: &mut SqliteConnection) -> Result<i64, Error> {
-    if let Some(fence) = slot_sql::fence_floor().get_result(conn).optional()? {
+async fn fence_floor(conn: &mut impl Link<Backend = Sqlite>) -> Result<i64, Error> {
+    let floor = conn.get_result(slot_sql::fence_floor()).await;
+    if let Some(fence) = floor.optional()? {
         return Ok(fence);
     }
-    let fence = largest_fence(conn)?;
-    conn.execute_returning_count(&slot_sql::insert_fence_floor(fence))?;
+    let fence = largest_fence(conn).await?;
+    conn.execute(slot_sql::insert_fence_floor(fence)).await?;
     Ok(fence)
 }
 
-/// Searches for a free slot and calls `take` with it.
-fn attempt(
-    conn: &mut SqliteConnection,
+/// Searches for a free slot. Returns the outcome of the attempt if there is none.
+async fn find_free(
+    conn: &mut impl Link<Backend = Sqlite>,
     semaphore: &Semaphore,
     context: &AttemptContext,
-    take: impl FnOnce(&mut SqliteConnection, Grant) -> Result<Grant, Error>,
-) -> Result<AttemptOutcome, Error> {
+) -> Result<Result<Grant, AttemptOutcome>, Error> {
     let (name, permits) = (semaphore.name(), semaphore.permits_i32());
     // In one statement, because between two another session may add or remove slots.
     let (slots, free) = match &context.candidates {
         None => {
             let look = slot_sql::FindFree { name, permits };
-            let (slots, number, fence): slot_sql::FoundRow = look.get_result(conn)?;
+            let (slots, number, fence): slot_sql::FoundRow = conn.get_result(look).await?;
             (slots, number.zip(fence))
         }
         Some(open) => {
             let free = slot_sql::first_free_among(name, open);
-            (None, free.get_result(conn).optional()?)
+            (None, conn.get_result(free).await.optional()?)
         }
     };
-    match free {
-        Some((number, fence)) => take(conn, Grant { number, fence }).map(AttemptOutcome::Granted),
-        // Rows are not locked on SQLite, so `any_free` is false; free slots above the number of permits don't count.
-        None => Ok(classify_refusal(slots, permits, false, context)),
-    }
+    // Rows are not locked on SQLite, so `any_free` is false; free slots above the number of permits don't count.
+    Ok(free
+        .map(|(number, fence)| Grant { number, fence })
+        .ok_or_else(|| classify_refusal(slots, permits, false, context)))
 }
 
-/// Runs `work` with the write lock, in the open transaction or in one of its own.
-fn write<T>(
-    conn: &mut SqliteConnection,
-    work: impl FnOnce(&mut SqliteConnection) -> Result<T, Error>,
-) -> Result<T, Error> {
+/// Prepares for a change: acquires the write lock in the open transaction, or begins one of its own and returns `true`.
+async fn begin_change(conn: &mut impl Link<Backend = Sqlite>) -> Result<bool, Error> {
     if depth::depth(conn)? > 0 {
-        ensure_writer(conn)?;
-        work(conn)
-    } else {
-        let deadline = write_deadline(conn)?;
-        with_write_lock(conn, &deadline, work)
+        ensure_writer(conn).await?;
+        return Ok(false);
     }
+    let deadline = write_deadline(conn).await?;
+    begin_write(conn, &deadline).await?;
+    Ok(true)
 }
 
-fn ensure_writer(conn: &mut SqliteConnection) -> Result<(), Error> {
-    let deadline = write_deadline(conn)?;
-    with_busy_timeout(conn, BUSY_STEP, |conn| {
-        upgrade_to_writer(conn, &deadline, BUSY_STEP)
-    })?;
+async fn ensure_writer(conn: &mut impl Link<Backend = Sqlite>) -> Result<(), Error> {
+    let deadline = write_deadline(conn).await?;
+    let acquisition = Acquisition::Upgrade { step: BUSY_STEP };
+    acquire_write_lock(conn, &deadline, acquisition).await?;
     Ok(())
 }
 
-fn write_deadline(conn: &mut SqliteConnection) -> Result<Deadline<'static>, Error> {
-    let busy_timeout: i32 = (sql::BusyTimeout {}).get_result(conn)?;
+async fn write_deadline(
+    conn: &mut impl Link<Backend = Sqlite>,
+) -> Result<Deadline<'static>, Error> {
+    let busy_timeout: i32 = conn.get_result(sql::BusyTimeout {}).await?;
     let busy_timeout = Duration::from_millis(busy_timeout.unsigned_abs().into());
     Ok(Deadline::new(Wait::AtMost(
         busy_timeout.max(DEFAULT_WRITE_TIMEOUT),

@@ -6,6 +6,8 @@ use diesel::r2d2::R2D2Connection;
 
 use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
+use crate::engine::HasEngine;
+use crate::poll::poll_once;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
 use crate::semaphore::holding;
 use crate::semaphore::polling::notify_released;
@@ -25,10 +27,10 @@ pub(super) struct CutSlot {
     pub(super) is_released: bool,
 }
 
-impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
+impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     /// Releases a slot that was not used, also before the end of its minimum hold time.
     pub(super) fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
-        holding::release_unused(&mut *self.pool().get()?, slot)
+        poll_once(holding::release_unused(&mut *self.pool().get()?, slot))
     }
 
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
@@ -93,7 +95,7 @@ impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
     fn release_batch(&self, slots: &[&Slot], timeout: Duration) -> Result<Vec<bool>, Error> {
         let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
         let mut conn = self.pool().get_timeout(timeout)?;
-        let locked = C::release_batch(&mut conn, &batch)?;
+        let locked = poll_once(C::LockEngine::release_batch(&mut conn, &batch))?;
         drop(conn);
         let released = slots.iter().map(|slot| {
             let is_locked = locked.iter().any(|token| token == slot.token.as_bytes());

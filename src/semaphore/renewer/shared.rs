@@ -11,8 +11,9 @@ use uuid::Uuid;
 
 use super::pending_release::PendingRelease;
 use crate::activity::Activity;
+use crate::engine::HasEngine;
 use crate::pooled::Connections;
-use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::backend::RenewalRequest;
 use crate::semaphore::guard::state::State;
 use crate::{Error, LeaseOptions, Slot};
 
@@ -98,7 +99,7 @@ impl<C: R2D2Connection + Send + 'static> Shared<C> {
     }
 }
 
-impl<C: SemaphoreBackend + R2D2Connection + Send + 'static> Shared<C> {
+impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     /// Renews the slot from now on.
     pub(super) fn add(
         self: &Arc<Self>,

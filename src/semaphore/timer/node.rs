@@ -8,8 +8,10 @@ use uuid::Uuid;
 
 use super::job::{Ticks, TimerJob};
 use crate::activity::Active;
+use crate::poll::poll_once;
 use crate::pooled::Borrowed;
 use crate::semaphore::acquire::try_acquire_as;
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::holding;
 use crate::semaphore::slot_times::{FirstSlot, SlotTimes};
 use crate::{Error, LeaseOptions, SemaphoreExt, Slot, SlotGuard, SlotRenewer, backoff};
@@ -68,14 +70,16 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         let active = self.renewer.begin_activity();
         let mut conn = self.renewer.borrow(&self.job.semaphore)?;
         self.release_unused(&mut conn)?;
-        let now = C::now_us(&mut conn)?;
+        let now = poll_once(C::LockEngine::now_us(&mut conn))?;
         let number = self.ticks.number(now);
         let last = *self.last.get_or_insert(number);
         if number <= last {
             return Ok(until(self.ticks.end(last), now));
         }
         // Not known while another session has the table locked: an attempt finds out.
-        if let FirstSlot::Found(times) = C::first_slot_nowait(&mut conn, self.name())? {
+        if let FirstSlot::Found(times) =
+            poll_once(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?
+        {
             let end = self.ticks.end(self.ticks.number(times.acquired_us));
             if was_run(&times, self.ticks.start(number), end) {
                 return Ok(until(end, now));
@@ -137,7 +141,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
-            match C::first_slot_nowait(conn, self.name())? {
+            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name()))? {
                 FirstSlot::Found(times) if times.fence == guard.fence() => {
                     let number = self.ticks.number(times.acquired_us);
                     let covered = times.hold_until_us >= self.ticks.end(number);
@@ -164,7 +168,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
 
     fn release_unused(&mut self, conn: &mut C) -> Result<(), Error> {
         if let Some((slot, _)) = &self.unused {
-            holding::release_unused(conn, slot)?;
+            poll_once(holding::release_unused(conn, slot))?;
             self.unused = None;
         }
         Ok(())

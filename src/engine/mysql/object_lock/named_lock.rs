@@ -1,6 +1,6 @@
 //! Acquires the named lock under which one session at a time inserts the row of an id.
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::error::AcquireError;
 use super::row::{MIN_LIMIT_MS, insert_row, lock_row};
@@ -8,6 +8,7 @@ use crate::engine::mysql::execute::{MysqlError, Run, within};
 use crate::engine::mysql::sql::object_lock::{AcquireNamedLock, ReleaseNamedLock};
 use crate::engine::mysql::{session, writers};
 use crate::error::classify::ErrorClass;
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::{Error, ObjectId, Wait};
 
@@ -15,38 +16,38 @@ use crate::{Error, ObjectId, Wait};
 const NAMED_LOCK_TIMEOUT: i32 = 1;
 
 /// Locks or inserts the row under the named lock. `holds_no_locks`: the transaction holds no locks yet, so it can't be part of a deadlock.
-pub(super) fn acquire_with_named_lock(
-    conn: &mut MysqlConnection,
+pub(super) async fn acquire_with_named_lock(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     id: &ObjectId,
     holds_no_locks: bool,
 ) -> Result<(), AcquireError> {
     loop {
-        if acquire_named_lock(conn, request, id, holds_no_locks)? {
-            let locked = lock_or_insert_row(conn, request, id);
-            release_named_lock(conn, id)?;
+        if acquire_named_lock(conn, request, id, holds_no_locks).await? {
+            let locked = lock_or_insert_row(conn, request, id).await;
+            release_named_lock(conn, id).await?;
             return locked;
         }
-        if lock_row(conn, request, id)?.is_some() {
+        if lock_row(conn, request, id).await?.is_some() {
             return Ok(());
         }
         // After waiting for a row that was then deleted, this session still has its index record locked, and the holder
         // of the named lock waits for it. If no session has the record locked, two inserts may deadlock, which InnoDB
         // resolves.
-        if insert_row(conn, request, id)? {
+        if insert_row(conn, request, id).await? {
             return Ok(());
         }
     }
 }
 
 /// Called under the named lock, where no other session inserts a row of this id.
-fn lock_or_insert_row(
-    conn: &mut MysqlConnection,
+async fn lock_or_insert_row(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     id: &ObjectId,
 ) -> Result<(), AcquireError> {
-    while lock_row(conn, request, id)?.is_none() {
-        if insert_row(conn, request, id)? {
+    while lock_row(conn, request, id).await?.is_none() {
+        if insert_row(conn, request, id).await? {
             break;
         }
     }
@@ -54,8 +55,8 @@ fn lock_or_insert_row(
 }
 
 /// Acquires the named lock. Returns `false` when the transaction should wait for the row instead.
-fn acquire_named_lock(
-    conn: &mut MysqlConnection,
+async fn acquire_named_lock(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     id: &ObjectId,
     holds_no_locks: bool,
@@ -73,14 +74,16 @@ fn acquire_named_lock(
                 left.map(|left| left.max(MIN_LIMIT_MS)),
             ),
         };
-        let taken: Result<(Option<i64>, i64), MysqlError> = within(conn, limit, |conn| {
+        let taken: Result<(Option<i64>, i64), MysqlError> = within!(
+            conn,
+            limit,
             AcquireNamedLock { id: name, seconds }.get_result(conn)
-        });
+        );
         let error = match taken {
             Ok((taken, unknown)) => {
-                let one_writer = writers::ensure_one(conn, unknown == 1);
+                let one_writer = writers::ensure_one(conn, unknown == 1).await;
                 if one_writer.is_err() && taken == Some(1) {
-                    release_named_lock(conn, id)?;
+                    release_named_lock(conn, id).await?;
                 }
                 one_writer?;
                 match taken {
@@ -93,7 +96,7 @@ fn acquire_named_lock(
             Err(failure) => {
                 if failure.is_interrupted() {
                     // It may have acquired the named lock.
-                    release_named_lock(conn, id)?;
+                    release_named_lock(conn, id).await?;
                 }
                 if failure.class != ErrorClass::StatementTimeout {
                     return Err(failure.into());
@@ -112,11 +115,13 @@ fn acquire_named_lock(
     }
 }
 
-pub(super) fn release_named_lock(
-    conn: &mut MysqlConnection,
+pub(super) async fn release_named_lock(
+    conn: &mut impl Link<Backend = Mysql>,
     id: &ObjectId,
 ) -> Result<(), AcquireError> {
     let id = id.as_str().as_bytes();
-    session::restore(conn, &ReleaseNamedLock { id }).map_err(Error::from)?;
+    session::restore(conn, &ReleaseNamedLock { id })
+        .await
+        .map_err(Error::from)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::mysql::MysqlConnection;
+use diesel::mysql::Mysql;
 
 use super::error::AcquireError;
 use crate::engine::mysql::execute::{MysqlError, Run, within};
@@ -10,6 +10,7 @@ use crate::engine::mysql::sql::session_state::Session;
 use crate::engine::mysql::sql::{RollbackOnTimeout, object_lock as sql};
 use crate::engine::mysql::writers;
 use crate::error::classify::ErrorClass;
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::{ObjectId, Wait};
 
@@ -22,8 +23,8 @@ pub(super) const MIN_LIMIT_MS: i32 = 10;
 const GRACE_MS: i32 = 200;
 
 /// Locks the row and returns the session's state, or `None` if there is no row.
-pub(super) fn lock_row(
-    conn: &mut MysqlConnection,
+pub(super) async fn lock_row(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     id: &ObjectId,
 ) -> Result<Option<Session>, AcquireError> {
@@ -37,13 +38,13 @@ pub(super) fn lock_row(
             Wait::Forever | Wait::No => None,
         };
         let mut took = Duration::ZERO;
-        let row: Result<Option<(Session, i64)>, MysqlError> = within(conn, limit, |conn| {
+        let row: Result<Option<(Session, i64)>, MysqlError> = within!(conn, limit, async {
             // Only the statement is timed: the limit does not apply to those that set and restore it.
             let started = Instant::now();
             let row = if waits {
-                sql::lock_row(id).get_optional(conn)
+                sql::lock_row(id).get_optional(conn).await
             } else {
-                sql::LockRowNow { id }.get_optional(conn)
+                sql::LockRowNow { id }.get_optional(conn).await
             };
             took = started.elapsed();
             row
@@ -51,7 +52,7 @@ pub(super) fn lock_row(
         match row {
             Ok(None) => return Ok(None),
             Ok(Some((session, unknown))) => {
-                writers::ensure_one(conn, unknown == 1)?;
+                writers::ensure_one(conn, unknown == 1).await?;
                 return Ok(Some(session));
             }
             Err(failure) if failure.is_insufficient_privilege() && is_over(limit, took) => {
@@ -59,7 +60,7 @@ pub(super) fn lock_row(
                     return Err(request.timed_out(Some(failure.error)).into());
                 }
             }
-            Err(failure) => after_wait(conn, request, failure, !waits)?,
+            Err(failure) => after_wait(conn, request, failure, !waits).await?,
         }
     }
 }
@@ -71,8 +72,8 @@ fn is_over(limit: Option<i32>, took: Duration) -> bool {
 }
 
 /// Returns `Ok` when the statement should be tried again.
-fn after_wait(
-    conn: &mut MysqlConnection,
+async fn after_wait(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     failure: MysqlError,
     time_is_up: bool,
@@ -84,7 +85,7 @@ fn after_wait(
         {
             Err(AcquireError::Unavailable)
         }
-        ErrorClass::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn)? => Ok(()),
+        ErrorClass::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn).await? => Ok(()),
         ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),
         ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout => {
             Err(request.timed_out(Some(failure.error)).into())
@@ -95,32 +96,34 @@ fn after_wait(
 
 /// Whether `innodb_lock_wait_timeout` also ends the transaction and not only the statement
 /// (`innodb_rollback_on_timeout`).
-pub(in crate::engine::mysql) fn rolled_back_by_timeout(
-    conn: &mut MysqlConnection,
+pub(in crate::engine::mysql) async fn rolled_back_by_timeout(
+    conn: &mut impl Link<Backend = Mysql>,
 ) -> Result<bool, MysqlError> {
-    let set: i64 = RollbackOnTimeout {}.get_result(conn)?;
+    let set: i64 = RollbackOnTimeout {}.get_result(conn).await?;
     Ok(set == 1)
 }
 
 /// Inserts the row and, for a transient lock, deletes it: its index record stays locked until the transaction ends.
 /// Returns `false` when it was not inserted and the caller should try again.
-pub(super) fn insert_row(
-    conn: &mut MysqlConnection,
+pub(super) async fn insert_row(
+    conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     id: &ObjectId,
 ) -> Result<bool, AcquireError> {
     let id = id.as_str().as_bytes();
-    let made = sql::insert(id, request.is_kept()).execute_cached(conn);
+    let made = sql::insert(id, request.is_kept())
+        .execute_cached(conn)
+        .await;
     match made {
         Ok(_) => {}
         Err(failure) if failure.is_duplicate() => return Ok(false),
         Err(failure) => {
-            after_wait(conn, request, failure, request.is_expired())?;
+            after_wait(conn, request, failure, request.is_expired()).await?;
             return Ok(false);
         }
     }
     if !request.is_kept() {
-        sql::delete(id).execute(conn)?;
+        sql::delete(id).execute(conn).await?;
     }
     Ok(true)
 }

@@ -1,0 +1,105 @@
+//! A connection as the engines see it, whether it blocks or not.
+//!
+//! An engine is written once, for all connections to its database. Those of Diesel block: their futures are ready when they
+//! are polled for the first time.
+
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel::backend::Backend;
+use diesel::connection::{CacheSize, TransactionManagerStatus};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+
+use crate::engine::HasEngine;
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod blocking;
+
+/// Sends statements. Transactions are counted as Diesel does it.
+pub trait Link: HasEngine {
+    type Backend: Backend;
+
+    /// Sends several statements in one message.
+    fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Runs a statement, and returns the number of rows that it has changed.
+    fn execute<Q>(&mut self, statement: Q) -> impl Future<Output = QueryResult<usize>> + Send
+    where
+        Q: QueryFragment<Self::Backend> + QueryId + Send;
+
+    /// Runs a query, and returns its rows.
+    fn load<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<Vec<T>>> + Send
+    where
+        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
+        Self::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Backend> + Send;
+
+    /// Runs a query, and returns its first row. Fails with [`NotFound`](diesel::result::Error::NotFound) without one.
+    fn get_result<Q, T>(&mut self, query: Q) -> impl Future<Output = QueryResult<T>> + Send
+    where
+        Q: AsQuery<Query: QueryFragment<Self::Backend> + QueryId + Send> + Send,
+        Self::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+    {
+        async {
+            let rows = self.load(query).await?;
+            let first = rows.into_iter().next();
+            first.ok_or(diesel::result::Error::NotFound)
+        }
+    }
+
+    /// Sets the size of the cache of prepared statements.
+    fn set_cache_size(&mut self, size: CacheSize);
+
+    /// The open transactions.
+    fn status(&mut self) -> &mut TransactionManagerStatus;
+
+    /// Begins a transaction by these statements.
+    fn begin(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Begins a transaction, or a savepoint in the open one.
+    fn begin_nested(&mut self) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Commits the innermost transaction, or releases its savepoint.
+    fn commit(&mut self) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Rolls back the innermost transaction, or to its savepoint.
+    fn roll_back(&mut self) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Pauses between two attempts.
+    fn pause(time: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// [`Link::load`], for macros that engines with other errors share.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) async fn load<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>
+where
+    C: Link<Backend: QueryMetadata<Q::SqlType>>,
+    Q: AsQuery<Query: QueryFragment<C::Backend> + QueryId + Send> + Send,
+    T: FromSqlRow<Q::SqlType, C::Backend> + Send,
+{
+    conn.load(query).await
+}
+
+/// [`Link::get_result`], as [`load`].
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) async fn get_result<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<T>
+where
+    C: Link<Backend: QueryMetadata<Q::SqlType>>,
+    Q: AsQuery<Query: QueryFragment<C::Backend> + QueryId + Send> + Send,
+    T: FromSqlRow<Q::SqlType, C::Backend> + Send,
+{
+    conn.get_result(query).await
+}
+
+/// [`Link::execute`], as [`load`].
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) async fn execute<C, Q>(conn: &mut C, statement: Q) -> QueryResult<usize>
+where
+    C: Link,
+    Q: QueryFragment<C::Backend> + QueryId + Send,
+{
+    conn.execute(statement).await
+}
