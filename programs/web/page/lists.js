@@ -15,7 +15,7 @@ export function update(snapshot) {
   updateFigures(snapshot);
   updateObjects(snapshot.object_locks);
   updateSequences(snapshot.sequences);
-  updateHandovers(snapshot.handovers);
+  updateHandovers(snapshot.handovers, snapshot.handovers_cut);
 }
 
 /** Brings the times up to date. */
@@ -94,10 +94,12 @@ function sequenceRow() {
   return view;
 }
 
-function updateHandovers(list) {
+function updateHandovers(list, cut) {
   const newest = [...list].sort((a, b) => b.from_us - a.from_us);
   showTable(byId("handovers"), newest.length > 0);
-  say(byId("handovers-title"), `${count(newest.length, "hold")} during the last minute, as a list`);
+  const holds = cut ? `More than ${count(newest.length, "hold")}` : count(newest.length, "hold");
+  say(byId("handovers-title"), `${holds} during the last minute, as a list`);
+  say(byId("handovers-cut"), newest.length > LISTED_HANDOVERS ? `Only the newest ${LISTED_HANDOVERS} are listed.` : "");
   const followers = new Map();
   for (const hold of newest) {
     const slot = JSON.stringify([hold.semaphore, hold.slot]);

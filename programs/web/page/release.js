@@ -84,15 +84,19 @@ async function release() {
   const guarded = latest.guarded;
   const token = byId("dialog-token").hidden ? stored() : tokenField.value;
   const all = `admin/semaphores/${encodeURIComponent(semaphore)}`;
-  // With the fence nobody else is released, should the holder change just now.
+  // With the fences nobody else is released, should a holder change just now.
   const path = slot === null ? `${all}/release` : `${all}/slots/${slot}/release?fence=${holders[0].fence}`;
-  const answer = await fetch(path, {
-    method: "POST",
-    headers: guarded && token ? { authorization: `Bearer ${token}` } : {},
-  });
+  const headers = new Headers();
+  if (guarded && token) headers.set("authorization", `Bearer ${token}`);
+  let body = null;
+  if (slot === null) {
+    headers.set("content-type", "application/json");
+    body = JSON.stringify({ grants: holders.map(({ number, fence }) => ({ slot: number, fence })) });
+  }
+  const answer = await fetch(path, { method: "POST", headers, body });
   if (answer.ok) {
     if (guarded) store(token);
-    return;
+    return answer.json();
   }
   if (answer.status === 401) {
     store(null);
@@ -116,10 +120,11 @@ byId("dialog-form").addEventListener("submit", async (event) => {
   say(byId("dialog-problem"), "");
   const { semaphore, slot } = target;
   try {
-    await release();
+    const { released, gone } = await release();
     dialog.close();
-    const what = slot === null ? "all holders" : `slot ${slot}`;
-    tell(`Released ${what} of ${plain(semaphore)}.`);
+    const what = slot === null ? count(released, "holder") : `slot ${slot}`;
+    const others = gone ? ` ${count(gone, "other")} had gone before.` : "";
+    tell(`Released ${what} of ${plain(semaphore)}.${others}`);
   } catch (error) {
     say(byId("dialog-problem"), error instanceof TypeError ? "The service can’t be reached." : error.message);
   } finally {

@@ -13,6 +13,7 @@ const list = byId("semaphore-list");
 
 /** Shows the semaphores of a snapshot. `release` is called with a semaphore's name, and a slot's number or null. */
 export function update(snapshot, release) {
+  byId("lanes-cut").hidden = !snapshot.handovers_cut;
   const holds = Map.groupBy
     ? Map.groupBy(snapshot.handovers, holdKey)
     : snapshot.handovers.reduce((map, hold) => map.set(holdKey(hold), [...(map.get(holdKey(hold)) ?? []), hold]), new Map());
@@ -67,9 +68,10 @@ function axis(className = "") {
 function updateCard(view, semaphore, holds, release) {
   const slots = semaphore.slots.map((slot) => ({ ...slot, holds: heldBy(slot, holds.get(key(semaphore.name, slot.number)) ?? []) }));
   const held = slots.filter((slot) => slot.state === "held").length;
-  say(view.permits, `${held} of ${count(semaphore.permits, "permit")} held`);
+  const released = slots.filter((slot) => slot.state === "released").length;
+  say(view.permits, `${held} of ${count(semaphore.permits, "permit")} held${released ? `, ${released} released and not free yet` : ""}`);
   view.all.hidden = held < 2;
-  const listed = slots.length <= LISTED_SLOTS ? slots : slots.filter((slot) => slot.state === "held" || slot.holds.length > 0);
+  const listed = slots.length <= LISTED_SLOTS ? slots : slots.filter((slot) => slot.state !== "free" || slot.holds.length > 0);
   const left = Math.max(slots.length, semaphore.permits) - listed.length;
   say(view.more, left > 0 ? `${count(left, "more slot")}, free for the last minute` : "");
   keep(view.body, view.slots, listed, (slot) => slot.number, (slot) => slotRow(semaphore.name, slot.number, release), updateSlot);
@@ -110,14 +112,16 @@ function slotRow(semaphore, number, release) {
 
 function updateSlot(view, slot) {
   const held = slot.state === "held";
-  const renewed = view.slot && view.slot.fence === slot.fence;
+  const released = slot.state === "released";
+  const renewed = view.slot && view.slot.state === slot.state && view.slot.fence === slot.fence;
   view.longest = renewed ? view.longest : 0;
   view.slot = slot;
-  view.root.classList.toggle("free", !held);
+  view.root.classList.toggle("free", slot.state === "free");
+  view.root.classList.toggle("released", released);
   view.badge.hidden = !held;
   view.badge.className = `badge ${colour(slot.holder)}`;
   write(view.badge, held ? letter(slot.holder) : "");
-  write(view.holder, held ? label(slot.holder) : "free");
+  write(view.holder, held ? label(slot.holder) : released ? `released by ${label(slot.holder)}` : "free");
   view.holder.classList.toggle("unnamed", !held || !slot.holder);
   write(view.fence, (held && slot.fence) || "");
   if (!held && document.activeElement === view.button) {
@@ -134,6 +138,14 @@ function tickSlot(view, now, stale) {
   const held = slot.state === "held";
   moveLane(view.lane, now);
   say(view.held, held && slot.acquired_us ? duration(now - slot.acquired_us) : "");
+  // A slot whose minimum hold time is not over is free when it is, and nobody renews it.
+  if (slot.state === "released") {
+    const until = slot.free_us - now;
+    view.meter.hidden = true;
+    view.left.parentElement.classList.remove("ending");
+    say(view.left, until > 0 ? `free in ${countDown(until)}` : "free now");
+    return;
+  }
   view.meter.hidden = !held || !slot.expires_us;
   if (!held || !slot.expires_us) {
     say(view.left, held ? "with its transaction" : "");

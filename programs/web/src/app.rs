@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::state::Snapshot;
 use crate::state::waits::{Wait as RunningWait, Waits};
-use crate::store::{Pools, Store};
+use crate::store::{Asker, Pools, Store};
 
 /// The releases by an operator that run at a time: more than there are connections for them.
 const RELEASES: u32 = 8;
@@ -26,16 +26,20 @@ pub(crate) struct App<C: Store> {
     pub(crate) locks: LockPool<C>,
     /// Renews the slots of jobs, on a pool of its own.
     pub(crate) renewer: SlotRenewer<C>,
-    /// For health checks, the page and the operator.
+    /// For releases by an operator.
     pub(crate) operator: Pool<ConnectionManager<C>>,
+    /// For the page.
+    pub(crate) page: Asker<C>,
+    /// For health checks.
+    pub(crate) health: Asker<C>,
+    /// Held while a health check asks the database.
+    pub(crate) health_turn: Arc<Mutex<()>>,
     /// Ends waits, jobs and transactions when the process is asked to end.
     pub(crate) shutdown: Shutdown,
     /// The requests that use the database, or wait for it.
     places: Arc<Semaphore>,
     /// The releases by an operator: they don't depend on the number of requests that wait.
     releases: Arc<Semaphore>,
-    /// Held while a health check asks the database.
-    pub(crate) health: Arc<Mutex<()>>,
     pub(crate) waits: Waits,
     pub(crate) jobs: Jobs,
     pub(crate) metrics: Arc<Metrics>,
@@ -53,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) max_waiting: u32,
     pub(crate) max_body: usize,
     pub(crate) operator_token: Option<String>,
+    /// The host names by which clients may name the service.
+    pub(crate) hosts: Vec<String>,
 }
 
 /// A request that runs on a thread that may block.
@@ -77,10 +83,12 @@ impl<C: Store> App<C> {
             locks: shutdown.add_lock_pool(&LockPool::new(pools.requests)),
             renewer: shutdown.add_renewer(&SlotRenewer::new(pools.renewer)),
             operator: pools.operator,
+            page: pools.page,
+            health: pools.health,
+            health_turn: Arc::default(),
             shutdown,
             places: Arc::new(Semaphore::new(max_waiting as usize)),
             releases: Arc::new(Semaphore::new(RELEASES as usize)),
-            health: Arc::default(),
             waits: Waits::default(),
             jobs: Jobs::default(),
             metrics,
@@ -89,10 +97,11 @@ impl<C: Store> App<C> {
             settings: Settings {
                 wait: arguments.wait(),
                 lease: arguments.lease(),
-                permits: arguments.permits,
+                permits: pools.permits,
                 max_waiting,
                 max_body: arguments.max_body,
                 operator_token: arguments.operator_token(),
+                hosts: arguments.hosts.clone(),
             },
         }
     }
@@ -162,6 +171,11 @@ impl<C: Store> App<C> {
         })
     }
 
+    /// How many releases by an operator run.
+    pub(crate) fn running_releases(&self) -> usize {
+        (RELEASES as usize).saturating_sub(self.releases.available_permits())
+    }
+
     /// Waits until no request uses the database, also none whose client has hung up. None can begin afterwards.
     pub(crate) async fn closures_ended(&self) {
         for (places, most) in [
@@ -189,7 +203,7 @@ impl<C: Store> App<C> {
         Ok(conn)
     }
 
-    /// A connection for health checks, the page and the operator.
+    /// A connection for a release by an operator.
     pub(crate) fn operator_connection(
         &self,
     ) -> Result<PooledConnection<ConnectionManager<C>>, Problem> {

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use program_support::arguments::DatabaseArguments;
+
+use crate::measure::MeasureArguments;
+use crate::name;
 
 /// Serves documents, accounts, passes and jobs over HTTP, each under a lock, a slot or a sequence of the database, and
 /// a page that shows them.
@@ -14,8 +17,27 @@ use program_support::arguments::DatabaseArguments;
 /// Several instances may share one database: name it with --database-url. Without it the instance has an SQLite file
 /// of its own, which is deleted when it ends.
 #[derive(Parser)]
-#[command(name = "web", version)]
+#[command(name = "web", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) serve: Arguments,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Measure(MeasureArguments),
+}
+
+/// What an instance is told.
+#[derive(Args)]
 pub(crate) struct Arguments {
+    /// Name of this instance, which holds its slots; no two instances have the same [default: host name and process id]
+    #[arg(long, value_name = "NAME", value_parser = name::usable)]
+    pub(crate) name: Option<String>,
+
     #[command(flatten)]
     pub(crate) database: DatabaseArguments,
 
@@ -23,7 +45,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
 
-    /// Number of connections for requests; four more are for renewals, health checks and the page
+    /// Host name by which clients reach the service, besides IP addresses and localhost; may be repeated
+    ///
+    /// Requests with another name get 403, except /health and /metrics: a page of another site could have sent them.
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+
+    /// Number of connections for requests; six more are for renewals, releases, health checks and the page
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub(crate) connections: u32,
 
@@ -35,9 +63,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     wait_seconds: u64,
 
-    /// Permits of each semaphore: so many jobs of one name run at the same time on all instances
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
-    pub(crate) permits: u32,
+    /// Permits of each semaphore: so many jobs of one name run at the same time on all instances [default: that of the
+    /// database's first instance; 3]
+    ///
+    /// The database stores it. An instance with another number does not start: see --change-permits.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub(crate) permits: Option<u32>,
+
+    /// Store --permits in the database in place of another number; end all other instances before, they would keep theirs
+    #[arg(long, requires = "permits")]
+    pub(crate) change_permits: bool,
 
     /// Seconds of a slot's lease, which is renewed while its job runs
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
@@ -65,16 +100,16 @@ pub(crate) struct Arguments {
     operator_token: Option<String>,
 }
 
-impl Arguments {
-    /// Those of the process. Ends it with code 2 if they are wrong.
+impl CommandLine {
+    /// That of the process. Ends it with code 2 if it is wrong.
     pub(crate) fn of_process() -> Self {
-        let arguments = Self::parse();
+        let mut line = Self::parse();
         let token = match (
-            &arguments.operator_token,
+            &line.serve.operator_token,
             std::env::var_os("OPERATOR_TOKEN"),
         ) {
             (None, Some(token)) => usable_token(&token.to_string_lossy()),
-            _ => return arguments,
+            _ => return line,
         };
         let token = token.unwrap_or_else(|error| {
             let text = format!("the variable OPERATOR_TOKEN: {error}");
@@ -82,12 +117,12 @@ impl Arguments {
                 .error(ErrorKind::ValueValidation, text)
                 .exit()
         });
-        Self {
-            operator_token: Some(token),
-            ..arguments
-        }
+        line.serve.operator_token = Some(token);
+        line
     }
+}
 
+impl Arguments {
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_secs(self.wait_seconds)
     }
@@ -122,7 +157,7 @@ fn usable_token(text: &str) -> Result<String, &'static str> {
 mod tests {
     use clap::Parser;
 
-    use super::{Arguments, usable_token};
+    use super::{CommandLine, usable_token};
 
     #[test]
     fn token_is_printable_ascii() {
@@ -130,7 +165,7 @@ mod tests {
         for token in ["", " \n", "a\nb", "a\tb", "pässword", "a\u{7f}"] {
             assert!(usable_token(token).is_err(), "{token:?}");
             let arguments = ["web", "--operator-token", token];
-            assert!(Arguments::try_parse_from(arguments).is_err(), "{token:?}");
+            assert!(CommandLine::try_parse_from(arguments).is_err(), "{token:?}");
         }
     }
 }

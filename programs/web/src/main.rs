@@ -5,13 +5,15 @@ use program_support::database::{DatabaseLocation, Program};
 use program_support::terminal::{BAD, styled};
 use program_support::{program, terminal, with_connection};
 
-use args::Arguments;
+use args::{Command, CommandLine};
 
 mod app;
 mod args;
 mod jobs;
 mod log;
+mod measure;
 mod metrics;
+mod name;
 mod problem;
 mod routes;
 mod server;
@@ -23,7 +25,7 @@ mod xml;
 const PROGRAM: Program = program!();
 
 fn main() {
-    let code = run(&Arguments::of_process()).unwrap_or_else(|error| {
+    let code = run(&CommandLine::of_process()).unwrap_or_else(|error| {
         terminal::print_to_stderr(format!("{}: {error:#}", styled(BAD, PROGRAM.name)));
         1
     });
@@ -31,9 +33,16 @@ fn main() {
     signal_hook::low_level::exit(code);
 }
 
-fn run(arguments: &Arguments) -> Result<i32> {
-    let location = DatabaseLocation::new(&PROGRAM, arguments.database.database_url.as_deref())?;
+fn run(line: &CommandLine) -> Result<i32> {
+    let named = match &line.command {
+        Some(Command::Measure(arguments)) => &arguments.database,
+        None => &line.serve.database,
+    };
+    let location = DatabaseLocation::new(&PROGRAM, named.database_url.as_deref())?;
     let database = location.database();
     database.require_support(&PROGRAM)?;
-    with_connection!(database.engine, C => server::serve::<C>(database, arguments))
+    match &line.command {
+        Some(Command::Measure(arguments)) => measure::run(database, arguments).map(|()| 0),
+        None => with_connection!(database.engine, C => server::serve::<C>(database, &line.serve)),
+    }
 }

@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     retries: IntCounterVec,
     waiting: IntGauge,
     jobs: IntGauge,
+    releases: IntGauge,
 }
 
 /// Requests since the process started.
@@ -96,6 +97,10 @@ impl Metrics {
             )?,
             waiting: gauge("web_waiting_requests", "Requests that wait now")?,
             jobs: gauge("web_running_jobs", "Jobs that run now")?,
+            releases: gauge(
+                "web_running_releases",
+                "Releases by an operator that run now",
+            )?,
             registry,
         };
         // A figure that is 0 exists too: rates need a first value.
@@ -121,10 +126,11 @@ impl Metrics {
     }
 
     /// Sets the figures that no event tells.
-    pub(crate) fn set_now(&self, waiting: usize, jobs: usize) {
+    pub(crate) fn set_now(&self, waiting: usize, jobs: usize, releases: usize) {
         let figure = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.waiting.set(figure(waiting));
         self.jobs.set(figure(jobs));
+        self.releases.set(figure(releases));
     }
 
     /// All figures in the text format of Prometheus.

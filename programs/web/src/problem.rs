@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use diesel::result::Error as DieselError;
@@ -123,6 +124,12 @@ impl From<Error> for Problem {
             _ if is_connection_lost(&error) => Self::connection_lost(&error),
             _ => Self::internal(&error),
         }
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 

@@ -18,6 +18,7 @@ mod accounts;
 mod admin;
 mod documents;
 mod events;
+mod guard;
 mod health;
 mod jobs;
 mod metrics;
@@ -32,7 +33,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 const MAX_DETAIL: usize = 4096;
 
 pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
-    Router::new()
+    let guarded = Router::new()
         .route("/", get(page::index))
         .route("/page/{file}", get(page::file))
         .route(
@@ -43,8 +44,6 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
         .route("/transfers", post(accounts::transfer::<C>))
         .route("/meetings/{id}/passes", post(passes::issue::<C>))
         .route("/jobs/{name}", post(jobs::start::<C>))
-        .route("/health", get(health::check::<C>))
-        .route("/metrics", get(metrics::text::<C>))
         .route("/events", get(events::stream::<C>))
         .route("/api/state", get(events::state::<C>))
         .route(
@@ -55,6 +54,14 @@ pub(crate) fn router<C: Store>(app: Arc<App<C>>) -> Router {
             "/admin/semaphores/{name}/slots/{number}/release",
             post(admin::release_slot::<C>),
         )
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            guard::check::<C>,
+        ));
+    Router::new()
+        .route("/health", get(health::check::<C>))
+        .route("/metrics", get(metrics::text::<C>))
+        .merge(guarded)
         .layer(DefaultBodyLimit::max(app.settings.max_body))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&app),
@@ -115,6 +122,11 @@ async fn with_problem<C: Store>(app: &App<C>, path: &str, response: Response) ->
     let mut answer = Problem::new(status, detail).into_response();
     if let Some(allowed) = parts.headers.get(header::ALLOW) {
         answer.headers_mut().insert(header::ALLOW, allowed.clone());
+    }
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        // Only bodies of JSON have to say what they are.
+        let supported = HeaderValue::from_static("application/json");
+        answer.headers_mut().insert(header::ACCEPT, supported);
     }
     answer
 }

@@ -15,14 +15,15 @@ use crate::args::Arguments;
 use crate::metrics::Metrics;
 use crate::state::{Snapshot, publisher};
 use crate::store::{Pools, Store};
-use crate::{routes, shutdown};
+use crate::{name, routes, shutdown};
 
 /// Threads that may block, besides those of requests: health checks and releases.
 const MORE_THREADS: usize = 64;
 
 /// Serves until SIGTERM or SIGINT. Returns the exit code.
 pub(crate) fn serve<C: Store>(database: &Database, arguments: &Arguments) -> Result<i32> {
-    let pools = Pools::<C>::open(database, arguments.connections, arguments.accounts)?;
+    let name = arguments.name.clone().map_or_else(name::default, Ok)?;
+    let pools = Pools::<C>::open(database, arguments)?;
     let engine = pools.operator.get()?.engine()?;
     let metrics = Metrics::new()?;
     metrics.install()?;
@@ -36,7 +37,7 @@ pub(crate) fn serve<C: Store>(database: &Database, arguments: &Arguments) -> Res
             .with_context(|| format!("can't listen on {}", arguments.listen))?;
         let address = listener.local_addr()?.to_string();
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::new(0, None, "{}".to_owned())));
-        let app = App::new(pools, metrics, snapshots, address.clone(), arguments);
+        let app = App::new(pools, metrics, snapshots, name, arguments);
         let app = Arc::new(app);
         let publisher = Arc::clone(&app);
         let shown = engine.clone();

@@ -7,13 +7,18 @@ use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::{ObjectLockExt, SemaphoreExt, SequenceExt, TransactionExt};
 
+mod asker;
 mod pools;
 
+pub(crate) use asker::{Asker, NoAnswer};
 pub(crate) use pools::Pools;
 
 /// Sets for how many milliseconds a transaction on PostgreSQL may do nothing.
 #[cfg(any(feature = "postgres", test))]
 pub(crate) const SET_IDLE_LIMIT: &str = "SET idle_in_transaction_session_timeout = 60000";
+
+/// The id of the only row of settings.
+const SETTINGS: i64 = 1;
 
 /// A document as it is stored.
 #[derive(Queryable)]
@@ -69,6 +74,13 @@ pub(crate) trait Store:
     fn insert_account(&mut self, account: i64, balance: i64) -> QueryResult<()>;
 
     fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()>;
+
+    /// The permits of each semaphore; `None` before the first instance has started.
+    fn permits(&mut self) -> QueryResult<Option<i64>>;
+
+    fn insert_permits(&mut self, permits: i64) -> QueryResult<()>;
+
+    fn update_permits(&mut self, permits: i64) -> QueryResult<()>;
 }
 
 macro_rules! store {
@@ -108,6 +120,13 @@ macro_rules! store {
                 web_passes (meeting, number) {
                     meeting -> $sql_type,
                     number -> BigInt,
+                }
+            }
+
+            diesel::table! {
+                web_settings (id) {
+                    id -> BigInt,
+                    permits -> BigInt,
                 }
             }
 
@@ -210,6 +229,28 @@ macro_rules! store {
                 fn insert_pass(&mut self, meeting: &str, number: i64) -> QueryResult<()> {
                     diesel::insert_into(web_passes::table)
                         .values((web_passes::meeting.eq(key(meeting)), web_passes::number.eq(number)))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn permits(&mut self) -> QueryResult<Option<i64>> {
+                    web_settings::table
+                        .find(super::SETTINGS)
+                        .select(web_settings::permits)
+                        .first(self)
+                        .optional()
+                }
+
+                fn insert_permits(&mut self, permits: i64) -> QueryResult<()> {
+                    diesel::insert_into(web_settings::table)
+                        .values((web_settings::id.eq(super::SETTINGS), web_settings::permits.eq(permits)))
+                        .execute(self)?;
+                    Ok(())
+                }
+
+                fn update_permits(&mut self, permits: i64) -> QueryResult<()> {
+                    diesel::update(web_settings::table.find(super::SETTINGS))
+                        .set(web_settings::permits.eq(permits))
                         .execute(self)?;
                     Ok(())
                 }

@@ -12,6 +12,8 @@ pub(crate) enum Refusal {
     Malformed(String),
     /// It is XML without a usable time of change.
     Untimed(String),
+    /// It has a document type, which can declare entities that expand without end, or that name files.
+    DocumentType,
 }
 
 /// The attribute of the root with the time of change.
@@ -44,6 +46,7 @@ pub(crate) fn changed_us(xml: &str) -> Result<i64, Refusal> {
             Event::Text(text) if depth == 0 && !text.trim_ascii().is_empty() => {
                 return Err(malformed("text outside of the root element"));
             }
+            Event::DocType(_) => return Err(Refusal::DocumentType),
             Event::CData(_) | Event::GeneralRef(_) if depth == 0 => {
                 return Err(malformed("text outside of the root element"));
             }
@@ -116,6 +119,18 @@ mod tests {
                 matches!(refused, Err(Refusal::Malformed(_))),
                 "{text}: {refused:?}"
             );
+        }
+    }
+
+    #[test]
+    fn refuses_a_document_type() {
+        for doctype in [
+            "<!DOCTYPE a>",
+            "<!DOCTYPE a SYSTEM 'file:///etc/passwd'>",
+            "<!DOCTYPE a [<!ENTITY b 'c'><!ENTITY d '&b;&b;'>]>",
+        ] {
+            let text = format!("{doctype}<a changed='1970-01-01T00:00:00Z'/>");
+            assert_eq!(changed_us(&text), Err(Refusal::DocumentType), "{doctype}");
         }
     }
 

@@ -1,14 +1,13 @@
 //! What only an operator may do.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use diesel_locks::{Error, Slot};
-use serde::Deserialize;
+use axum::http::{HeaderMap, StatusCode, header};
+use diesel_locks::{Error, Slot, SlotInfo};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
@@ -16,78 +15,119 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::store::Store;
 
-/// Releases all slots of a semaphore, whoever holds them.
+/// The grants that the operator saw.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Grants {
+    grants: Vec<Grant>,
+}
+
+/// A slot, and the fence of the grant that it had.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Grant {
+    slot: u32,
+    #[serde(deserialize_with = "number_as_text")]
+    fence: i64,
+}
+
+/// Releases the slots that still have these grants: nobody who was not seen loses a slot. Answers 409 if none has.
 pub(super) async fn release<C: Store>(
     State(app): State<Arc<App<C>>>,
     Path(name): Path<String>,
     headers: HeaderMap,
+    grants: Result<Json<Grants>, JsonRejection>,
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, app.settings.operator_token.as_deref())?;
-    let released = app
-        .releasing(move |app, call| {
-            drop(call.wait);
-            let released = app.operator_connection()?.force_release_all(&name)?;
-            Ok(json!({ "semaphore": name, "released": released }))
-        })
-        .await?;
-    Ok(Json(released))
+    let Json(Grants { grants }) = grants?;
+    if grants.is_empty() {
+        let detail = "no grants are named: send the slot and the fence of each holder to release";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    let (named, released) = (grants.len(), release_grants(&app, &name, grants).await?);
+    if released == 0 {
+        let detail = format!("no slot of {name:?} is held with the fence that was named");
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    let gone = named - released;
+    Ok(Json(
+        json!({ "semaphore": name, "released": released, "gone": gone }),
+    ))
 }
 
-/// The grant that the operator saw.
 #[derive(Deserialize)]
-pub(super) struct Grant {
+pub(super) struct Fence {
     fence: i64,
 }
 
-/// Releases one slot, if it still has the grant of this fence. Answers 409 if it has not: nobody else loses the slot.
+/// Releases one slot, if it still has the grant of this fence. Answers 409 if it has not.
 pub(super) async fn release_slot<C: Store>(
     State(app): State<Arc<App<C>>>,
-    Path((name, number)): Path<(String, u32)>,
-    Query(Grant { fence }): Query<Grant>,
+    Path((name, slot)): Path<(String, u32)>,
+    Query(Fence { fence }): Query<Fence>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     authorize(&headers, app.settings.operator_token.as_deref())?;
-    let released = app
-        .releasing(move |app, call| {
-            drop(call.wait);
-            let gone = || {
-                let detail =
-                    format!("slot {number} of {name:?} is not held with the fence {fence}");
-                Problem::new(StatusCode::CONFLICT, detail)
-            };
-            let mut conn = app.operator_connection()?;
-            let conn: &mut C = &mut conn;
-            let held = conn.held_slots(&name)?;
-            let mut held = held
-                .iter()
-                .filter(|held| held.number == number && held.fence == fence);
-            let token = held.next().and_then(|held| held.token).ok_or_else(gone)?;
-            match conn.release_slot(Slot::from_parts(name.as_str(), number, token, fence)) {
-                Err(Error::SlotLost { .. }) => Err(gone()),
-                Err(error) => Err(error.into()),
-                Ok(_) => Ok(json!({ "semaphore": name, "slot": number, "released": 1 })),
-            }
-        })
-        .await?;
-    Ok(Json(released))
+    if release_grants(&app, &name, vec![Grant { slot, fence }]).await? == 0 {
+        let detail = format!("slot {slot} of {name:?} is not held with the fence {fence}");
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    Ok(Json(
+        json!({ "semaphore": name, "slot": slot, "released": 1 }),
+    ))
 }
 
-/// Accepts a request with the operator's token. If there is no token, accepts any request that no page of another site
-/// has sent.
-fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
-    let refused = |detail| Err(Problem::new(StatusCode::FORBIDDEN, detail));
-    if is_cross_site(headers) {
-        return refused("pages of other sites may not release slots");
-    }
-    let Some(token) = token else {
-        if names_this_machine(headers) {
-            return Ok(());
+/// Returns how many of the grants were released; the others had ended.
+async fn release_grants<C: Store>(
+    app: &Arc<App<C>>,
+    name: &str,
+    grants: Vec<Grant>,
+) -> Result<usize, Problem> {
+    let name = name.to_owned();
+    app.releasing(move |app, call| {
+        drop(call.wait);
+        let mut conn = app.operator_connection()?;
+        let conn: &mut C = &mut conn;
+        let held = conn.held_slots(&name)?;
+        let mut released = 0;
+        for slot in grants.iter().filter_map(|grant| find(&held, *grant)) {
+            match conn.release_slot(slot) {
+                Ok(_) => released += 1,
+                Err(Error::SlotLost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        return refused(
-            "without --operator-token slots are released only at an IP address or localhost: set --operator-token",
-        );
+        Ok(released)
+    })
+    .await
+}
+
+fn find(held: &[SlotInfo], grant: Grant) -> Option<Slot> {
+    let found = held
+        .iter()
+        .find(|held| held.number == grant.slot && held.fence == grant.fence)?;
+    Some(Slot::from_parts(
+        found.semaphore.as_str(),
+        found.number,
+        found.token?,
+        found.fence,
+    ))
+}
+
+/// A number that may exceed 2^53, as the page has it.
+fn number_as_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+/// Accepts a request with the operator's token, and any request if there is none.
+fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
+    let Some(token) = token else {
+        return Ok(());
     };
-    let given = text(headers, &header::AUTHORIZATION)
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given
+        .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
     if bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
@@ -100,56 +140,15 @@ fn authorize(headers: &HeaderMap, token: Option<&str>) -> Result<(), Problem> {
     }
 }
 
-/// Whether the page of another site sends the request. All browsers send `Origin` with a POST; `Sec-Fetch-Site` they
-/// send only to addresses that they trust.
-fn is_cross_site(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site");
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
-        return true;
-    }
-    if !headers.contains_key(header::ORIGIN) {
-        return false;
-    }
-    let origin = text(headers, &header::ORIGIN).and_then(|origin| origin.split_once("://"));
-    match (origin, text(headers, &header::HOST)) {
-        (Some((_, origin)), Some(host)) => !origin.eq_ignore_ascii_case(host),
-        _ => true,
-    }
-}
-
-/// Whether the request names its host by an IP address or as `localhost`. Any other name can be that of another site,
-/// which has let it point to this machine: to a browser, pages of that site are then pages of this service.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let host = text(headers, &header::HOST).and_then(|host| host.parse::<Authority>().ok());
-    host.is_some_and(|host| {
-        let name = host.host();
-        let address = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'));
-        name.eq_ignore_ascii_case("localhost") || address.unwrap_or(name).parse::<IpAddr>().is_ok()
-    })
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::{HeaderMap, HeaderValue};
 
-    use super::authorize;
-
-    fn headers(name: &'static str, value: &'static str) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert("host", HeaderValue::from_static("127.0.0.1:8080"));
-        headers.insert(name, HeaderValue::from_static(value));
-        headers
-    }
+    use super::{Grants, authorize};
 
     #[test]
     fn token_is_required_if_there_is_one() {
-        assert!(authorize(&headers("accept", "*/*"), None).is_ok());
+        assert!(authorize(&HeaderMap::new(), None).is_ok());
         assert!(authorize(&HeaderMap::new(), Some("secret")).is_err());
         for (value, accepted) in [
             ("Bearer secret", true),
@@ -157,7 +156,8 @@ mod tests {
             ("Bearer ", false),
             ("secret", false),
         ] {
-            let given = headers("authorization", value);
+            let mut given = HeaderMap::new();
+            given.insert("authorization", HeaderValue::from_static(value));
             assert_eq!(
                 authorize(&given, Some("secret")).is_ok(),
                 accepted,
@@ -167,41 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_refused() {
-        assert!(authorize(&headers("sec-fetch-site", "cross-site"), None).is_err());
-        assert!(authorize(&headers("sec-fetch-site", "same-site"), None).is_err());
-        assert!(authorize(&headers("sec-fetch-site", "same-origin"), None).is_ok());
-        for (origin, accepted) in [
-            ("http://127.0.0.1:8080", true),
-            ("http://127.0.0.1:8081", false),
-            ("http://evil.example", false),
-            ("null", false),
-            ("", false),
-        ] {
-            let given = headers("origin", origin);
-            assert_eq!(authorize(&given, None).is_ok(), accepted, "{origin}");
-        }
-    }
-
-    #[test]
-    fn names_that_others_can_give_are_refused_without_a_token() {
-        for (host, accepted) in [
-            ("127.0.0.1:8080", true),
-            ("[::1]:8080", true),
-            ("192.0.2.1", true),
-            ("LocalHost:8080", true),
-            ("evil.example", false),
-            ("evil.example:8080", false),
-            ("localhost.evil.example", false),
-            ("127.0.0.1.evil.example", false),
-            ("", false),
-        ] {
-            let given = headers("host", host);
-            assert_eq!(authorize(&given, None).is_ok(), accepted, "{host}");
-        }
-        assert!(authorize(&HeaderMap::new(), None).is_err());
-        let mut given = headers("host", "web.example");
-        given.insert("authorization", HeaderValue::from_static("Bearer secret"));
-        assert!(authorize(&given, Some("secret")).is_ok());
+    fn fences_are_not_rounded() {
+        let text = r#"{"grants":[{"slot":2,"fence":"9223372036854775807"}]}"#;
+        let read: Grants = serde_json::from_str(text).expect("grants");
+        assert_eq!((read.grants[0].slot, read.grants[0].fence), (2, i64::MAX));
+        let rounded = r#"{"grants":[{"slot":2,"fence":9007199254740993}]}"#;
+        assert!(serde_json::from_str::<Grants>(rounded).is_err());
     }
 }

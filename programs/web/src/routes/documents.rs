@@ -46,6 +46,10 @@ pub(super) async fn put<C: Store>(
     let changed_us = xml::changed_us(text).map_err(|refusal| match refusal {
         Refusal::Malformed(detail) => Problem::new(StatusCode::BAD_REQUEST, detail),
         Refusal::Untimed(detail) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
+        Refusal::DocumentType => Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "the body has a document type (<!DOCTYPE>), which is not accepted: it can declare entities",
+        ),
     })?;
     let hold = Duration::from_millis(options.hold_ms);
     app.blocking(move |app, call| {

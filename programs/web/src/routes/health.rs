@@ -15,24 +15,21 @@ use crate::store::Store;
 /// After this time the database counts as down.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks the database on a connection that requests can't occupy. One check at a time asks: if the database is silent,
-/// threads do not pile up.
+/// Asks the database on a connection that requests can't occupy. One check at a time asks.
 pub(super) async fn check<C: Store>(
     State(app): State<Arc<App<C>>>,
 ) -> Result<Json<Value>, Problem> {
     let asked = async {
-        let turn = Arc::clone(&app.health).lock_owned().await;
+        let turn = Arc::clone(&app.health_turn).lock_owned().await;
         let app = Arc::clone(&app);
         let asked = task::spawn_blocking(move || {
             let _turn = turn;
-            app.operator_connection()?.now_us().map_err(Problem::from)
+            app.health.ask(TIMEOUT, |conn| Ok(conn.now_us()?))
         });
-        asked
-            .await
-            .unwrap_or_else(|_| Err(Problem::database_down()))
+        asked.await
     };
     match time::timeout(TIMEOUT, asked).await {
-        Ok(Ok(_)) => Ok(Json(json!({ "status": "ok" }))),
-        Ok(Err(_)) | Err(_) => Err(Problem::database_down()),
+        Ok(Ok(Ok(_))) => Ok(Json(json!({ "status": "ok" }))),
+        _ => Err(Problem::database_down()),
     }
 }

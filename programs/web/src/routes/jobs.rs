@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::name;
 use crate::problem::Problem;
 use crate::store::Store;
 
@@ -40,12 +41,19 @@ pub(super) async fn start<C: Store>(
         let detail = format!("seconds={seconds}: 0 to {LONGEST_SECONDS} are allowed");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
+    let holder = match options.holder {
+        Some(holder) => {
+            name::usable(&holder).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error))?
+        }
+        None => app.instance.clone(),
+    };
     let duration = Duration::from_secs_f64(seconds);
     let runtime = tokio::runtime::Handle::current();
     let started = app
         .blocking(move |app, call| {
             let semaphore = Semaphore::new(&name, app.settings.permits);
-            let holder = options.holder.unwrap_or_else(|| app.instance.clone());
+            // Before the request: one that is refused here is not a failure that the crate logs.
+            semaphore.validate()?;
             let lease = LeaseOptions::new(app.settings.lease).holder(holder);
             let guard = app
                 .renewer

@@ -10,7 +10,11 @@ use crate::app::App;
 use crate::store::Store;
 
 pub(super) async fn text<C: Store>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
-    app.metrics.set_now(app.locks.waiting(), app.jobs.running());
+    app.metrics.set_now(
+        app.locks.waiting(),
+        app.jobs.running(),
+        app.running_releases(),
+    );
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",

@@ -9,7 +9,7 @@ use diesel_locks::{
 };
 
 use super::snapshot::{
-    Holding, ObjectLock, ObjectLocks, Semaphore, Sequence, Slot, SlotState, Waiter,
+    Holding, ObjectLock, ObjectLocks, Released, Semaphore, Sequence, Slot, SlotState, Waiter,
 };
 use crate::log::{Changes, with_causes};
 use crate::store::Store;
@@ -26,6 +26,38 @@ const MAX_SEMAPHORES: usize = 100;
 /// Free slots with larger numbers are not shown.
 const MAX_FREE: u32 = 64;
 
+/// What the database has said.
+pub(super) struct Look {
+    now_us: i64,
+    semaphores: Vec<Semaphore>,
+    sequences: Vec<Sequence>,
+    /// The object locks, and an error for the log, if they were asked for.
+    object_locks: Option<(ObjectLocks, Option<String>)>,
+}
+
+/// Asks for all that a snapshot needs.
+pub(super) fn look<C: Store>(conn: &mut C, engine: &str, with_locks: bool) -> Result<Look, Error> {
+    let now_us = conn.now_us()?;
+    let all = ListOptions::new().limit(ListOptions::MAX_LIMIT);
+    let semaphores = conn.semaphores(&all)?;
+    let held = conn.all_held_slots(&all)?;
+    let names: HashSet<&str> = held.iter().map(|slot| slot.semaphore.as_str()).collect();
+    let semaphores = held_first(semaphores, |it| names.contains(it.name.as_str()));
+    let semaphores = with_slots(&semaphores, held);
+    let sequences = conn.sequences(&ListOptions::new())?;
+    let sequences = sequences.into_iter().map(|sequence| Sequence {
+        name: sequence.name,
+        key: sequence.key,
+        last_number: sequence.last_number.to_string(),
+    });
+    Ok(Look {
+        now_us,
+        semaphores,
+        sequences: sequences.collect(),
+        object_locks: with_locks.then(|| object_locks(conn, engine)),
+    })
+}
+
 /// What a snapshot needs of the database.
 #[derive(Default)]
 pub(super) struct Lists {
@@ -38,33 +70,21 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Reads the lists again; those of object locks once a second. After an error the rest is unchanged.
-    pub(super) fn read<C: Store>(&mut self, conn: &mut C, engine: &str) -> Result<(), Error> {
-        let now_us = conn.now_us()?;
-        let all = ListOptions::new().limit(ListOptions::MAX_LIMIT);
-        let semaphores = conn.semaphores(&all)?;
-        let held = conn.all_held_slots(&all)?;
-        let names: HashSet<&str> = held.iter().map(|slot| slot.semaphore.as_str()).collect();
-        let semaphores = held_first(semaphores, |it| names.contains(it.name.as_str()));
-        self.semaphores = with_slots(&semaphores, held);
-        let sequences = conn.sequences(&ListOptions::new())?;
-        self.sequences = sequences
-            .into_iter()
-            .map(|sequence| Sequence {
-                name: sequence.name,
-                key: sequence.key,
-                last_number: sequence.last_number.to_string(),
-            })
-            .collect();
+    /// Whether the object locks are to be asked for again.
+    pub(super) fn locks_are_due(&self) -> bool {
         let is_due = |read: Instant| read.elapsed() >= LOCKS_PAUSE;
-        if self.locks_read.is_none_or(is_due) {
-            let (object_locks, error) = object_locks(conn, engine);
+        self.locks_read.is_none_or(is_due)
+    }
+
+    pub(super) fn take(&mut self, look: Look) {
+        self.now_us = look.now_us;
+        self.semaphores = look.semaphores;
+        self.sequences = look.sequences;
+        if let Some((object_locks, error)) = look.object_locks {
             self.object_locks = object_locks;
             self.locks_error.see("object locks are not shown", error);
             self.locks_read = Some(Instant::now());
         }
-        self.now_us = now_us;
-        Ok(())
     }
 }
 
@@ -102,7 +122,7 @@ fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<SlotInfo>) -> Vec<Semaphor
         numbers.sort_unstable();
         let slots = numbers.into_iter().map(|number| Slot {
             number,
-            state: held.remove(&number).map_or(SlotState::Free, holding),
+            state: held.remove(&number).map_or(SlotState::Free, state),
         });
         Semaphore {
             name: semaphore.name.clone(),
@@ -113,9 +133,16 @@ fn with_slots(semaphores: &[SemaphoreInfo], held: Vec<SlotInfo>) -> Vec<Semaphor
     with_slots.collect()
 }
 
-fn holding(slot: SlotInfo) -> SlotState {
+fn state(slot: SlotInfo) -> SlotState {
+    let holder = slot.holder.unwrap_or_default();
+    if slot.token.is_none() {
+        return SlotState::Released(Released {
+            holder,
+            free_us: slot.expires_at.timestamp_micros(),
+        });
+    }
     SlotState::Held(Holding {
-        holder: slot.holder.unwrap_or_default(),
+        holder,
         acquired_us: slot.acquired_at.timestamp_micros(),
         expires_us: slot.expires_at.timestamp_micros(),
         fence: slot.fence.to_string(),

@@ -15,6 +15,8 @@ pub(super) struct Full<'a> {
     pub(super) rates: Rates,
     /// Holders of slots in the last 60 s, as seen by this instance.
     pub(super) handovers: Vec<Handover>,
+    /// Whether there were more than are kept: the oldest of them are missing.
+    pub(super) handovers_cut: bool,
     pub(super) object_locks: &'a ObjectLocks,
     pub(super) sequences: &'a [Sequence],
 }
@@ -38,6 +40,16 @@ pub(super) struct Slot {
 pub(super) enum SlotState {
     Free,
     Held(Holding),
+    /// Its holder has released it before its minimum hold time was over.
+    Released(Released),
+}
+
+#[derive(Serialize)]
+pub(super) struct Released {
+    /// Who has released it.
+    pub(super) holder: String,
+    /// When it is free.
+    pub(super) free_us: i64,
 }
 
 #[derive(Serialize)]

@@ -14,3 +14,9 @@ CREATE TABLE IF NOT EXISTS web_passes (
     number BIGINT NOT NULL,
     PRIMARY KEY (meeting, number)
 );
+
+-- One row: the permits of each semaphore, which all instances share.
+CREATE TABLE IF NOT EXISTS web_settings (
+    id BIGINT NOT NULL PRIMARY KEY,
+    permits BIGINT NOT NULL
+);

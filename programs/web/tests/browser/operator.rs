@@ -49,8 +49,33 @@ fn all_holders_are_released_at_once() {
     assert_eq!(page.text("#dialog-ok"), "Release 2 holders");
     page.browser.click("#dialog-ok");
     page.wait_for_holder("collate", 1, "free");
+    page.wait_for_text("#result", "Released 2 holders of collate.");
     assert_eq!(page.held("collate"), 0);
     page.assert_console_is_empty();
+}
+
+/// The page has not shown the last holder when the operator releases.
+#[test]
+fn release_of_all_leaves_a_holder_that_was_not_shown() {
+    let mut page = Page::on_sqlite(&[]);
+    let first = page.acquire(&COLLATE, "node-1");
+    page.hold(&COLLATE, "node-2");
+    page.wait_for_holder("collate", 2, "node-2");
+    page.browser.click(".semaphore .heading button");
+    // Events arrive, and are not shown any more.
+    let freeze = "JSON.parse = () => { throw new Error('frozen'); }";
+    page.browser.run(freeze, &[]);
+    diesel_locks::SemaphoreExt::release_slot(&mut page.conn, first).expect("released");
+    page.hold(&COLLATE, "node-3");
+    assert_eq!(page.text("#dialog-ok"), "Release 2 holders");
+    page.browser.click("#dialog-ok");
+    page.wait_for_text(
+        "#result",
+        "Released 1 holder of collate. 1 other had gone before.",
+    );
+    let held = diesel_locks::SemaphoreExt::held_slots(&mut page.conn, "collate").expect("a list");
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].holder.as_deref(), Some("node-3"));
 }
 
 #[test]

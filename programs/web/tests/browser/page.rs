@@ -85,6 +85,13 @@ impl<C: Connection + SemaphoreExt> Page<C> {
         self.browser.wait(holder, script, &arguments).1
     }
 
+    /// Waits until an element has this text.
+    pub(crate) fn wait_for_text(&self, selector: &str, text: &str) {
+        let script = "return document.querySelector(arguments[0])?.textContent === arguments[1]";
+        let arguments = [json!(selector), json!(text)];
+        self.browser.wait(text, script, &arguments);
+    }
+
     /// The text of an element.
     pub(crate) fn text(&self, selector: &str) -> String {
         let script = "return document.querySelector(arguments[0]).textContent";

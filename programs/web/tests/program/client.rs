@@ -65,6 +65,12 @@ impl Sent {
         }
     }
 
+    /// This end of the connection.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        self.0.local_addr().expect("connected")
+    }
+
     /// The stream of an answer that does not end.
     pub(crate) fn stream(self) -> TcpStream {
         self.0
@@ -103,6 +109,17 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
 
 pub(crate) fn post(address: SocketAddr, path: &str) -> Answer {
     send(address, "POST", path, &[], b"").answer()
+}
+
+/// Sends JSON, with more headers.
+pub(crate) fn post_json(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Answer {
+    let json = [&[("Content-Type", "application/json")], headers].concat();
+    send(address, "POST", path, &json, body.to_string().as_bytes()).answer()
 }
 
 /// Sends a transfer of 1.

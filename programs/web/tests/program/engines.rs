@@ -77,10 +77,16 @@ tests! {
         documents_keep_the_newest_version,
         metrics_and_events_tell_what_happens,
         an_operator_releases_slots,
-        pages_of_other_sites_release_nothing,
+        an_operator_releases_nobody_unseen,
+        pages_of_other_sites_change_nothing,
+        unknown_hosts_are_refused,
         releases_do_not_depend_on_waiting_requests,
+        instances_share_their_permits,
+        instances_are_told_apart_by_their_names,
+        released_slots_are_free_after_their_minimum_hold_time,
     ],
     servers: [
         the_service_recovers_with_its_database,
+        a_silent_network_is_left_behind,
     ],
 }

@@ -24,11 +24,14 @@ pub(crate) struct Instance {
 impl Instance {
     /// Starts an instance on the database, with more arguments.
     pub(crate) fn start(url: &str, more: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_web"))
-            .args(["--listen", "127.0.0.1:0", "--database-url", url])
-            .args(more)
-            .env_remove("OPERATOR_TOKEN")
+        Self::start_with_log(url, more, Stdio::inherit())
+    }
+
+    /// With its standard error.
+    pub(crate) fn start_with_log(url: &str, more: &[&str], log: Stdio) -> Self {
+        let mut process = command(url, more)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("web starts");
         let output = process.stdout.take().expect("piped");
@@ -48,6 +51,18 @@ impl Instance {
     /// Two instances on one database.
     pub(crate) fn two(url: &str, more: &[&str]) -> [Self; 2] {
         [Self::start(url, more), Self::start(url, more)]
+    }
+
+    /// An instance that does not start: its exit code, and what it says.
+    pub(crate) fn refused(url: &str, more: &[&str]) -> (Option<i32>, String) {
+        let ended = command(url, more).output().expect("web starts");
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), text)
+    }
+
+    /// The number of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
     }
 
     /// The newest snapshot.
@@ -80,8 +95,24 @@ impl Instance {
 
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.process.wait().expect("web ends")
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().expect("a process") {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "web does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
+}
+
+fn command(url: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_web"));
+    command
+        .args(["--listen", "127.0.0.1:0", "--database-url", url])
+        .args(more)
+        .env_remove("OPERATOR_TOKEN");
+    command
 }
 
 impl Drop for Instance {

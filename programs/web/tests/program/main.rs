@@ -7,3 +7,5 @@ mod instance;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod proxy;
 mod scenarios;
+#[cfg(target_os = "linux")]
+mod tcp;

