@@ -26,7 +26,8 @@ impl Instance {
             .args(["--max-waiting", &(clients * 2).to_string()])
             .env_remove("OPERATOR_TOKEN")
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            // It tells of each slot that is released by force.
+            .stderr(Stdio::null())
             .spawn()
             .context("can't start an instance")?;
         // Ends the process if the address is missing.
@@ -38,7 +39,7 @@ impl Instance {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         let address = line.trim().rsplit_once("http://");
-        let (_, address) = address.context("an instance has ended")?;
+        let (_, address) = address.context("an instance has ended: start one to see why")?;
         started.address = address.parse()?;
         Ok(started)
     }

@@ -17,7 +17,14 @@ use super::http;
 use super::page::Page;
 
 /// The arguments of the service.
-pub(crate) const ARGUMENTS: [&str; 4] = ["--operator-token", "let me in", "--permits", "2"];
+pub(crate) const ARGUMENTS: [&str; 6] = [
+    "--operator-token",
+    "let me in",
+    "--permits",
+    "2",
+    "--name",
+    "web-1",
+];
 /// As long as the lanes of the page.
 const BUSY: Duration = Duration::from_secs(62);
 const STEP: Duration = Duration::from_millis(400);
