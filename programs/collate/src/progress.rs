@@ -1,6 +1,10 @@
 //! Progress bars while the nodes work, and what happens to the nodes in one line below them.
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write;
+
+use indicatif::{
+    HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
+};
 use program_support::errors::ErrorCounts;
 use program_support::terminal;
 
@@ -26,6 +30,9 @@ pub(crate) struct ProgressBars {
     errors: ErrorCounts,
 }
 
+/// The time that is left.
+const LEFT: &str = "{left:10}";
+
 impl ProgressBars {
     /// Without a terminal, only messages are printed; with `quiet`, only errors.
     pub(crate) fn new(files: usize, lines: usize, permits: u32, quiet: bool) -> Self {
@@ -37,18 +44,19 @@ impl ProgressBars {
             let bar = all.add(ProgressBar::new(length as u64));
             // The default style stays when the template is refused.
             if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
+                bar.set_style(style.with_key("left", left));
             }
             bar
         };
-        let bar = |length, what| {
-            let template = format!("{{wide_bar}} {{human_pos:>9}} of {{human_len:>9}} {what:<15}");
+        let bar = |length, what, left| {
+            let template =
+                format!("{{wide_bar}} {{human_pos:>9}} of {{human_len:>9}} {what:<13} {left}");
             add(length, &template)
         };
         Self {
-            sorted: bar(files, "log files"),
-            merged: bar(lines, "lines by hour"),
-            held: bar(permits as usize, "slots held"),
+            sorted: bar(files, "log files", LEFT),
+            merged: bar(lines, "lines by hour", LEFT),
+            held: bar(permits as usize, "slots held", "          "),
             status: add(0, "{elapsed} {wide_msg}"),
             all,
             quiet,
@@ -97,5 +105,12 @@ impl ProgressBars {
         for line in self.errors.summary() {
             terminal::print_to_stderr(terminal::error(&line, terminal::stderr_width()));
         }
+    }
+}
+/// Writes the time that is left: nothing before the first step and after the last one.
+fn left(state: &ProgressState, out: &mut dyn Write) {
+    if (1..state.len().unwrap_or(0)).contains(&state.pos()) {
+        // Nothing is lost if the bar can't be drawn.
+        let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
     }
 }
