@@ -153,7 +153,7 @@ pub trait ObjectLockExt: MigrationBackend {
         E: From<Error>,
     {
         let request = Request::new(request.into())?;
-        poll_once(run_or_unavailable(self, &request, blocking(f)))
+        poll_once(run_or_unavailable(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the lock, as [`with_object_lock`](Self::with_object_lock), but does not wait.
@@ -207,7 +207,7 @@ pub trait ObjectLockExt: MigrationBackend {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into(), "try_with_object_lock")?;
-        poll_once(run::run(self, &request, blocking(f)))
+        poll_once(run::run(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none.
@@ -251,7 +251,7 @@ pub trait ObjectLockExt: MigrationBackend {
         E: From<Error>,
     {
         let request = Request::new(request.into_lock_request())?;
-        poll_once(run_or_unavailable(self, &request, blocking(f)))
+        poll_once(run_or_unavailable(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects, as [`with_object_locks`](Self::with_object_locks),
@@ -273,7 +273,7 @@ pub trait ObjectLockExt: MigrationBackend {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks")?;
-        poll_once(run::run(self, &request, blocking(f)))
+        poll_once(run::run(self, &request, blocking(&mut Some(f))))
     }
 
     /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds

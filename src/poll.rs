@@ -67,9 +67,16 @@ where
     type Future = Fut;
 }
 
-/// A closure that blocks, as one that returns a future.
-pub(crate) fn blocking<C, R>(work: impl FnOnce(&mut C) -> R) -> impl for<'r> Work<&'r mut C, R> {
-    async move |conn: &mut C| work(conn)
+/// A closure that blocks, as one that returns a future. Borrowed, because each `async` function through which it passes
+/// would have room for what it captures.
+///
+/// # Panics
+///
+/// In the future, if the closure was called before.
+pub(crate) fn blocking<C, R, F: FnOnce(&mut C) -> R>(
+    work: &mut Option<F>,
+) -> impl for<'r> Work<&'r mut C, R> {
+    async move |conn: &mut C| work.take().expect("a closure that was not called")(conn)
 }
 
 /// [`blocking`] for a closure that may run several times.
@@ -123,7 +130,8 @@ mod tests {
 
     #[test]
     fn panics_of_blocking_closures_are_caught() {
-        let work = blocking(|number: &mut i32| -> i32 { panic!("in the closure, {number}") });
+        let mut closure = Some(|number: &mut i32| -> i32 { panic!("in the closure, {number}") });
+        let work = blocking(&mut closure);
         let mut number = 1;
         let outcome = poll_once(caught(async { work(&mut number).await }));
         assert!(outcome.is_err());

@@ -171,13 +171,13 @@ pub trait TransactionExt: HasEngine + Connection {
     fn run_transaction_attempts<T, E, F, Via>(
         &mut self,
         transaction: TransactionOptions,
-        f: F,
+        mut f: F,
     ) -> Result<T, E>
     where
         F: FnMut(&mut Self, u32) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let work = blocking_repeated(f);
+        let work = blocking_repeated(|conn, attempt| f(conn, attempt));
         poll_once(run(self, "run_transaction_attempts", transaction, work))
     }
 }

@@ -184,11 +184,15 @@ async fn begin(conn: &mut impl Link<Backend = Pg>, batch: &str) -> QueryResult<(
     started
 }
 
-/// Commits a transaction that is not marked, or rolls it back after an error.
+/// Commits a transaction that is not marked, or rolls it back after an error. After the loss of the connection there is
+/// none, and the error that tells of the loss is returned.
 async fn end<T>(conn: &mut impl Link<Backend = Pg>, work: QueryResult<T>) -> QueryResult<T> {
     match &work {
         Ok(_) => conn.commit().await?,
-        Err(_) => conn.roll_back().await?,
+        Err(_) => match conn.roll_back().await {
+            Ok(()) | Err(diesel::result::Error::BrokenTransactionManager) => {}
+            Err(error) => return Err(error),
+        },
     }
     work
 }

@@ -42,6 +42,18 @@ macro_rules! blocking_link {
                     .collect()
             }
 
+            async fn get_result<Q, T>(&mut self, query: Q) -> QueryResult<T>
+            where
+                Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
+                <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
+                T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
+            {
+                let query = query.as_query();
+                let mut rows = LoadConnection::<DefaultLoadingMode>::load(self, query)?;
+                let row = rows.next().ok_or(Error::NotFound)??;
+                T::build_from_row(&row).map_err(Error::DeserializationError)
+            }
+
             fn set_cache_size(&mut self, size: CacheSize) {
                 self.set_prepared_statement_cache_size(size);
             }

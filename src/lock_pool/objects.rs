@@ -62,7 +62,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
             return Err(stopped.into());
         }
         let acquired = Instant::now();
-        poll_once(commit_or_rollback_then(&mut *conn, blocking(f), || {
+        poll_once(commit_or_rollback_then(&mut *conn, blocking(&mut Some(f)), || {
             events::record_released(&request, acquired.elapsed());
         }))
     }

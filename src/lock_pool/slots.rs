@@ -111,7 +111,7 @@ where
     if depth(&mut *conn)? == 1 {
         *notify = Some(NotifyOnDrop::new(semaphore));
     }
-    poll_once(commit_or_rollback(&mut *conn, blocking(f)))
+    poll_once(commit_or_rollback(&mut *conn, blocking(&mut Some(f))))
 }
 
 /// A request that waits for a slot, until it is dropped.

@@ -61,8 +61,7 @@ pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     C::Engine::migrate(conn)
 }
 
-/// The migrations of an engine. Sealed, as [`HasEngine`] is. The backend traits of the primitives that have
-/// tables extend it.
+/// The migrations of an engine. Sealed, as [`HasEngine`] is. The traits of the primitives that have tables extend it.
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",

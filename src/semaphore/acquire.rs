@@ -75,7 +75,7 @@ where
         Err(error) => request.record_error(error),
     }
     if outcome? {
-        poll_once(finish_with_slot(conn, semaphore, blocking(work))).map(Some)
+        poll_once(finish_with_slot(conn, semaphore, blocking(&mut Some(work)))).map(Some)
     } else {
         Ok(None)
     }
@@ -103,7 +103,7 @@ where
         Err(error) => request.record_error(error),
     }
     outcome?;
-    poll_once(finish_with_slot(conn, semaphore, blocking(work)))
+    poll_once(finish_with_slot(conn, semaphore, blocking(&mut Some(work))))
 }
 
 /// Runs `work` in the transaction, or savepoint, that holds a slot, and ends it.

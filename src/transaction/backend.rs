@@ -1,7 +1,6 @@
 //! What an engine implements for transactions.
 
 use std::future::ready;
-use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -11,7 +10,7 @@ use crate::engine::active_isolation;
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
-/// The transactions of an engine. All other backend traits extend this one.
+/// The transactions of an engine. [`HasEngine`](crate::engine::HasEngine) ties the backend traits of an engine together.
 ///
 /// Sealed: the module is private. To add an engine, see "How to add an engine" in DESIGN.md.
 ///
@@ -93,9 +92,7 @@ pub trait TransactionBackend<C> {
     }
 
     /// Pauses between two attempts.
-    fn pause(time: Duration) -> impl Future<Output = ()> + Send {
-        async move { sleep(time) }
-    }
+    fn pause(time: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// What a transaction has changed in the session until it ends.

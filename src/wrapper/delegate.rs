@@ -1,5 +1,6 @@
 //! What an engine implements, for wrappers: each function calls that of the inner connection.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -44,8 +45,10 @@ macro_rules! delegate {
     ($trait:ident {
         $(fn $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*
         $(async fn $async_function:ident($($async_argument:ident: $async_type:ty),*) -> $async_result:ty;)*
-    }) => {
+    } $(own { $($own:tt)* })?) => {
         impl<W: ConnectionWrapper> $trait<W> for Wrapped {
+            $($($own)*)?
+
             $(fn $function(conn: &mut W $(, $argument: $type)*) $(-> $result)? {
                 match conn.inner_connection().0 {
                     #[cfg(feature = "postgres")]
@@ -87,6 +90,11 @@ delegate!(TransactionBackend {
     async fn roll_back() -> QueryResult<bool>;
     async fn may_end_transactions(reason: RetryReason) -> bool;
     async fn assume_single_writer() -> Result<(), Error>;
+} own {
+    /// The inner connections block.
+    async fn pause(time: Duration) {
+        sleep(time);
+    }
 });
 
 #[diagnostic::do_not_recommend]

@@ -1,7 +1,8 @@
 //! Runs statements, optionally with a time limit, and reads the numbers of their errors.
 //!
 //! Every statement of this engine runs through [`Run`]. Its methods have the names of Diesel's `RunQueryDsl`, so a
-//! module that has both traits in scope does not compile: do not import `diesel::prelude::*`.
+//! module that has both traits in scope does not compile: do not import `diesel::prelude::*`. The methods of [`Link`] with
+//! these names do not empty the cache after an error: this module and `session` alone call them.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -291,9 +292,11 @@ pub(super) async fn with_errno(
 async fn number(conn: &mut impl Link<Backend = Mysql>) -> Option<i64> {
     conn.batch(sql::KEEP_ERROR_NUMBER).await.ok()?;
     // Not by `Run`, which would read the number of this statement's own error.
-    let number = Link::get_result(conn, sql::ErrorNumber {}).await;
-    number.unwrap_or_else(|_| {
+    // All rows are read, so that none is left for the next statement.
+    let rows: diesel::QueryResult<Vec<_>> = Link::load(conn, sql::ErrorNumber {}).await;
+    let Ok(rows) = rows else {
         reset_statement_cache(conn);
-        None
-    })
+        return None;
+    };
+    rows.into_iter().next().flatten()
 }
