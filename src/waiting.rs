@@ -170,7 +170,12 @@ where
         let notified = match turn {
             Turn::Query { notified } => notified,
             Turn::Identify => {
-                ticket.set_target(target(&mut state)?);
+                match target(&mut state) {
+                    Ok(target) => ticket.set_target(target),
+                    #[cfg(feature = "r2d2")]
+                    Err(Error::Pool(_)) => ticket.identify_later(),
+                    Err(error) => return Err(error),
+                }
                 continue;
             }
         };
@@ -184,9 +189,9 @@ where
                 return Ok(value);
             }
             Ok(None) => without_connection = None,
-            // It was refused before, so it may wait until its own limit.
+            // It has waited before, for a release or after a refusal, so it may wait until its own limit.
             #[cfg(feature = "r2d2")]
-            Err(error @ Error::Pool(_)) if !is_first => {
+            Err(error @ Error::Pool(_)) if !is_first || !at_once => {
                 tracing::warn!(resource = waiting.resource, %error, "wait continues: no connection for an attempt");
                 without_connection = Some(error);
             }
@@ -199,11 +204,80 @@ where
         if waiting.is_over() {
             return Err(waiting.timed_out(without_connection));
         }
-        if ticket.needs_target() {
-            ticket.set_target(target(&mut state)?);
+        if without_connection.is_some() {
+            ticket.record_no_query();
+        } else {
+            if ticket.needs_target() {
+                ticket.set_target(target(&mut state)?);
+            }
+            ticket.record_refusal();
         }
-        ticket.record_refusal();
         ticket.set_pause(waiting.pause.take());
         is_first = false;
+    }
+}
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+mod tests {
+    use diesel::SqliteConnection;
+    use diesel::r2d2::{ConnectionManager, Pool};
+
+    use super::*;
+    use crate::queue::Queues;
+
+    /// The error of a pool that has no connection.
+    fn no_connection() -> Error {
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        let _borrowed = pool.get().expect("a connection");
+        let error = pool.get_timeout(Duration::from_millis(1));
+        Error::Pool(error.err().expect("none is left"))
+    }
+
+    #[test]
+    fn queued_waiter_waits_on_when_it_has_no_connection() {
+        let queues: Queues<&str, u8> = Queues::new();
+        let mut first = queues.join("slots", 1, |_| true);
+        first.wait(None);
+        first.set_target(Some(0));
+        first.record_refusal();
+        let queued = queues.join("slots", 1, |_| true);
+        queues.notify_released("slots", 1, None);
+        // The release is handed over to the next one.
+        drop(first);
+        let waiting = Waiting::new(Wait::AtMost(Duration::from_secs(20)), "a slot".to_owned());
+        let mut attempts = 0;
+        let outcome = repeat(
+            &waiting.expect("a valid limit"),
+            queued,
+            AtTheEnd::GiveUp,
+            (),
+            |()| Err(no_connection()),
+            |(), _| {
+                attempts += 1;
+                if attempts < 3 {
+                    Err(no_connection())
+                } else {
+                    Ok(Some(attempts))
+                }
+            },
+        );
+        assert_eq!(outcome.expect("a connection at last"), 3);
+    }
+
+    #[test]
+    fn first_attempt_without_a_connection_fails() {
+        let queues: Queues<&str, u8> = Queues::new();
+        let ticket = queues.join("slots", 1, |_| true);
+        let waiting = Waiting::new(Wait::Forever, "a slot".to_owned()).expect("no limit");
+        let outcome: Result<(), _> = repeat(
+            &waiting,
+            ticket,
+            AtTheEnd::GiveUp,
+            (),
+            |()| panic!("it has not queried"),
+            |(), _| Err(no_connection()),
+        );
+        assert!(matches!(outcome, Err(Error::Pool(_))));
     }
 }

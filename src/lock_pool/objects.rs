@@ -62,9 +62,13 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
             return Err(stopped.into());
         }
         let acquired = Instant::now();
-        poll_once(commit_or_rollback_then(&mut *conn, blocking(&mut Some(f)), || {
-            events::record_released(&request, acquired.elapsed());
-        }))
+        poll_once(commit_or_rollback_then(
+            &mut *conn,
+            blocking(&mut Some(f)),
+            || {
+                events::record_released(&request, acquired.elapsed());
+            },
+        ))
     }
 
     /// Waits for the locks, and returns the connection whose transaction holds them.

@@ -198,6 +198,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 waiter.pause = pause;
                 waiter.pause_beside_query = self.pause_beside_query;
                 waiter.longest_pause = self.longest_pause;
+                queue.limit_pause(self.longest_pause);
                 queue.update();
             }
             queue.notify_if_due(now);
@@ -304,6 +305,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             (queue.waiters, followers) = all
                 .into_iter()
                 .partition(|(_, waiter)| waiter.once || waiter.state != State::Sleeping);
+            queue.recompute_longest_pause(Duration::ZERO);
             queues.by_target.retain(|queue| !queue.waiters.is_empty());
         }
         if std::mem::take(&mut self.notified)
@@ -332,6 +334,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             waiter.state = State::Notified(Released(None));
         }
         queue.waiters.insert(number, waiter);
+        for waiter in followers.values() {
+            queue.limit_pause(waiter.longest_pause);
+        }
         queue.waiters.append(&mut followers);
         queue.update();
     }
@@ -340,9 +345,28 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     pub(crate) fn record_refusal(&mut self) {
         self.refusals = self.refusals.saturating_add(1);
         self.notified = false;
+        self.in_queue(Queue::sleep_or_query);
+    }
+
+    /// Records that the waiter had no connection to query with. The release of which it was notified is handed over to
+    /// another waiter, if there is one.
+    pub(crate) fn record_no_query(&mut self) {
+        self.refusals = self.refusals.saturating_add(1);
+        let notified = std::mem::take(&mut self.notified);
         self.in_queue(|queue, number| {
+            if notified {
+                queue.notify_first(Released(None));
+            }
             queue.sleep_or_query(number);
         });
+    }
+
+    /// Has the waiter identify its target later: it had no connection.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn identify_later(&mut self) {
+        self.identifying = false;
+        self.identify_at = Some(Instant::now() + backoff::jittered(MAX_POLL_INTERVAL));
+        self.in_queue(Queue::sleep_or_query);
     }
 
     /// Sets the pause before the next query; `None` for that which follows from the number of refusals.

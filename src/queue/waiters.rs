@@ -56,6 +56,8 @@ pub(super) struct Queue<T> {
     /// Since when queries of its waiters have been running without a break, if the first waiter polls later then.
     pub(super) querying_since: Option<Instant>,
     pub(super) watch: Option<Watch>,
+    /// The shortest [`longest_pause`](Waiter::longest_pause) of the waiters.
+    pub(super) longest_pause: Duration,
 }
 
 pub(super) struct Waiter {
@@ -169,7 +171,11 @@ impl<T: PartialEq> NameQueues<T> {
                 let Some(queue) = self.queue_of(number) else {
                     return;
                 };
-                match queue.waiters.remove(&number) {
+                let waiter = queue.waiters.remove(&number);
+                if let Some(waiter) = &waiter {
+                    queue.unlimit_pause(waiter.longest_pause);
+                }
+                match waiter {
                     _ if queue.waiters.is_empty() => {
                         self.by_target.retain(|queue| !queue.waiters.is_empty());
                     }
@@ -196,6 +202,7 @@ impl<T> Queue<T> {
             first_since: Instant::now(),
             querying_since: None,
             watch: None,
+            longest_pause: Duration::MAX,
         }
     }
 

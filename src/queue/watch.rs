@@ -4,7 +4,7 @@
 //! its own time, each release would wake two threads in place of one: with 128 connections and 8 permits that took a sixth
 //! of the grants per second. So the waiter that is likely to sleep longest, the last one, watches the time of the first.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::waiters::{Queue, Released, State, Waiter};
 
@@ -104,12 +104,35 @@ impl<T> Queue<T> {
             pause_beside_query,
             ..
         } = self.waiters.get(&self.first?)?;
-        let others = self.waiters.values();
-        let shortest = others.fold(*pause, |shortest, other| shortest.min(other.longest_pause));
-        let time = self.first_since + shortest;
+        let time = self.first_since + self.longest_pause.min(*pause);
         let delayed = self.querying_since.zip(*pause_beside_query);
         Some(delayed.map_or(time, |(since, longer)| {
             time.max(since.max(self.first_since) + longer)
         }))
+    }
+
+    /// A waiter has come that waits for at most `pause` between two polls.
+    pub(super) fn limit_pause(&mut self, pause: Duration) {
+        self.longest_pause = self.longest_pause.min(pause);
+    }
+
+    /// A waiter has left for which [`limit_pause`](Self::limit_pause) was called. Mostly the first that is looked at has
+    /// the same limit.
+    pub(super) fn unlimit_pause(&mut self, pause: Duration) {
+        if pause > self.longest_pause {
+            return;
+        }
+        self.recompute_longest_pause(pause);
+    }
+
+    /// Recomputes the longest pause, which is not shorter than `at_least`.
+    pub(super) fn recompute_longest_pause(&mut self, at_least: Duration) {
+        self.longest_pause = Duration::MAX;
+        for waiter in self.waiters.values() {
+            self.longest_pause = self.longest_pause.min(waiter.longest_pause);
+            if self.longest_pause <= at_least {
+                return;
+            }
+        }
     }
 }

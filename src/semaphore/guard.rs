@@ -13,7 +13,7 @@ pub(super) mod state;
 use state::State;
 
 /// How long dropping a guard waits at most until the slot is released.
-const DROP_TIMEOUT: Duration = Duration::from_millis(200);
+pub(super) const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A leased slot that its [`SlotRenewer`](crate::SlotRenewer) renews while the guard lives. Dropping the
 /// guard releases the slot.
@@ -48,17 +48,29 @@ pub struct SlotGuard {
     _active: Active,
 }
 
+/// How a slot is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::semaphore) enum ReleaseKind {
+    /// It stays unavailable until the end of its minimum hold time.
+    Used,
+    /// It was not used, and is free at once.
+    Unused,
+}
+
 /// What a guard needs of its renewer, whatever the type of its connections.
 pub(super) trait Renew: Send + Sync {
     /// Stops renewing the slot.
     fn remove(&self, slot: &Slot);
     /// Releases the slot with a connection of the pool.
     fn release(&self, slot: &Slot) -> Result<LeaseState, Error>;
-    /// Releases a slot that was not used, also before the end of its minimum hold time.
-    fn release_unused(&self, slot: &Slot) -> Result<(), Error>;
     /// Has the renewer's thread release the slot, whose lease ends after `remaining`. The receiver is
     /// disconnected when the slot is released.
-    fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()>;
+    fn release_in_background(
+        &self,
+        slot: &Slot,
+        kind: ReleaseKind,
+        remaining: Duration,
+    ) -> Receiver<()>;
 }
 
 impl SlotGuard {
@@ -162,7 +174,11 @@ impl SlotGuard {
         let remaining = self.state.last_remaining();
         let released = self.renewer.release(&self.slot);
         if released.as_ref().is_err_and(|error| !error.is_slot_lost()) {
-            drop(self.renewer.release_in_background(&self.slot, remaining));
+            let kind = ReleaseKind::Used;
+            drop(
+                self.renewer
+                    .release_in_background(&self.slot, kind, remaining),
+            );
         }
         released
     }
@@ -175,30 +191,28 @@ impl SlotGuard {
         self.state.mark_released().then(|| self.slot.clone())
     }
 
-    /// Releases a slot that was not used, also before the end of its minimum hold time. If that fails, the release is retried
-    /// in the background, after which the slot stays unavailable until then.
-    pub(super) fn release_unused(self) {
-        self.renewer.remove(&self.slot);
+    /// Releases a slot that was not used, also before the end of its minimum hold time.
+    pub(super) fn release_unused(mut self) {
+        self.end(ReleaseKind::Unused);
+    }
+
+    /// Has the renewer's thread release the slot, and waits for it for a short time. After that the thread continues to
+    /// retry until the lease ends.
+    fn end(&mut self, kind: ReleaseKind) {
         let remaining = self.state.last_remaining();
-        if self.state.mark_released()
-            && let Err(error) = self.renewer.release_unused(&self.slot)
-        {
-            let semaphore = self.slot.semaphore();
-            tracing::warn!(semaphore, %error, "slot not released; retrying");
-            drop(self.renewer.release_in_background(&self.slot, remaining));
+        if self.state.mark_released() {
+            self.renewer.remove(&self.slot);
+            let released = self
+                .renewer
+                .release_in_background(&self.slot, kind, remaining);
+            let _ = released.recv_timeout(DROP_TIMEOUT);
         }
     }
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let remaining = self.state.last_remaining();
-        if self.state.mark_released() {
-            self.renewer.remove(&self.slot);
-            let released = self.renewer.release_in_background(&self.slot, remaining);
-            // After the time-out the thread continues to retry until the lease ends.
-            let _ = released.recv_timeout(DROP_TIMEOUT);
-        }
+        self.end(ReleaseKind::Used);
     }
 }
 

@@ -9,7 +9,7 @@ use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use crate::activity::Active;
 use crate::migrations::run::MigrationBackend;
 use crate::semaphore::guard::state::State;
-use crate::semaphore::guard::{Renew, SlotGuard};
+use crate::semaphore::guard::{ReleaseKind, Renew, SlotGuard};
 use crate::semaphore::pace::Pace;
 use crate::semaphore::pooled;
 use crate::stop::StopToken;
@@ -327,11 +327,12 @@ impl<C: MigrationBackend + R2D2Connection + Send + 'static> Renew for Handle<C> 
         self.0.pool().get()?.release_slot(slot)
     }
 
-    fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
-        self.0.release_unused(slot)
-    }
-
-    fn release_in_background(&self, slot: &Slot, remaining: Duration) -> Receiver<()> {
-        self.0.release_in_background(slot, remaining)
+    fn release_in_background(
+        &self,
+        slot: &Slot,
+        kind: ReleaseKind,
+        remaining: Duration,
+    ) -> Receiver<()> {
+        self.0.release_in_background(slot, kind, remaining)
     }
 }

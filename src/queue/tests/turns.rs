@@ -284,3 +284,21 @@ fn release_wakes_only_the_waiter_that_queries() {
     // One more when the waiter that watches the time has its turn; threads may also wake for no reason.
     assert!(woken <= MAX_WAKES, "{woken} for {RELEASES} releases");
 }
+
+#[test]
+fn release_is_handed_over_by_a_waiter_without_a_connection() {
+    let queues = queues();
+    let mut first = refused(queues, 0);
+    let mut second = queued_behind(queues);
+    let notified = Turn::Query {
+        notified: Some(Released(None)),
+    };
+    queues.notify_released("slots", 1, None);
+    assert_eq!(first.wait(None), notified);
+    first.record_no_query();
+    assert_eq!(second.wait(None), notified);
+    // Alone it queries once more: what was released is still free.
+    drop(first);
+    second.record_no_query();
+    assert_eq!(second.wait(None), notified);
+}

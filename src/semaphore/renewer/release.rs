@@ -9,6 +9,7 @@ use super::shared::{RenewedSlot, Shared, renewal};
 use crate::engine::HasEngine;
 use crate::poll::poll_once;
 use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::holding;
 use crate::semaphore::polling::notify_released;
 use crate::{Error, Slot};
@@ -28,20 +29,10 @@ pub(super) struct CutSlot {
 }
 
 impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
-    /// Releases a slot that was not used, also before the end of its minimum hold time.
-    pub(super) fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
-        poll_once(holding::release_unused(&mut *self.pool().get()?, slot))
-    }
-
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
     pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
-        let slots: Vec<&Slot> = pending.iter().map(|pending| &pending.slot).collect();
-        match self.release_batch(&slots, POOL_TIMEOUT) {
-            Ok(released) => {
-                let mut released = released.into_iter();
-                pending.retain(|_| released.next() == Some(false));
-            }
-            Err(error) => tracing::debug!(%error, "slots not released; retrying"),
+        if let Err(error) = self.release_now(&mut pending) {
+            tracing::debug!(%error, "slots not released; retrying");
         }
         pending.retain(|pending| Instant::now() < pending.deadline);
         if !pending.is_empty() {
@@ -49,6 +40,24 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
             inner.pending_releases.append(&mut pending);
             inner.next_release = Some(Instant::now() + RETRY_DELAY);
         }
+    }
+
+    /// Releases the slots, and leaves those that another session has locked.
+    fn release_now(&self, pending: &mut Vec<PendingRelease>) -> Result<(), Error> {
+        let used = |pending: &PendingRelease| pending.kind == ReleaseKind::Used;
+        let slots = pending.iter().filter(|pending| used(pending));
+        let slots: Vec<&Slot> = slots.map(|pending| &pending.slot).collect();
+        if !slots.is_empty() {
+            let mut released = self.release_batch(&slots, POOL_TIMEOUT)?.into_iter();
+            pending.retain(|pending| !used(pending) || released.next() == Some(false));
+        }
+        while let Some(position) = pending.iter().position(|pending| !used(pending)) {
+            let mut conn = self.pool().get_timeout(POOL_TIMEOUT)?;
+            let unused = &pending[position].slot;
+            poll_once(holding::release_unused(&mut *conn, unused))?;
+            pending.remove(position);
+        }
+        Ok(())
     }
 
     /// Releases the slots of all guards, and returns how many were held and are released.

@@ -8,6 +8,7 @@ use super::SlotRenewer;
 use crate::activity::{Active, Activity};
 use crate::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
 use crate::pooled::Borrowed;
+use crate::semaphore::guard::{DROP_TIMEOUT, ReleaseKind};
 use crate::semaphore::pace::Pace;
 use crate::semaphore::polling::begin_wait;
 use crate::stop::{Registration, StopToken};
@@ -116,9 +117,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
         waiting.stopped_by(self.stop.as_ref()).check_stop()
     }
 
-    /// Releases a slot that was not used, also before the end of its minimum hold time, and after a stop.
-    pub(in crate::semaphore) fn release_unused(&self, slot: &Slot) -> Result<(), Error> {
-        self.shared().release_unused(slot)
+    /// Has the thread release a slot that was not used, also before the end of its minimum hold time, and after a stop.
+    /// Returns when the slot is released, or after a short time; the thread retries until the lease ends.
+    pub(in crate::semaphore) fn release_unused(&self, slot: &Slot, lease: Duration) {
+        let unused = ReleaseKind::Unused;
+        let released = self.shared().release_in_background(slot, unused, lease);
+        let _ = released.recv_timeout(DROP_TIMEOUT);
     }
 
     /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are

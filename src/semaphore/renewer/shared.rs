@@ -14,6 +14,7 @@ use crate::activity::Activity;
 use crate::engine::HasEngine;
 use crate::pooled::Connections;
 use crate::semaphore::backend::RenewalRequest;
+use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::guard::state::State;
 use crate::{Error, LeaseOptions, Slot};
 
@@ -127,10 +128,11 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     pub(super) fn release_in_background(
         self: &Arc<Self>,
         slot: &Slot,
+        kind: ReleaseKind,
         remaining: Duration,
     ) -> Receiver<()> {
         let (pending, released) =
-            PendingRelease::new(slot.clone(), remaining, self.activity.begin());
+            PendingRelease::new(slot.clone(), kind, remaining, self.activity.begin());
         let mut inner = self.lock();
         inner.next_release = None;
         inner.pending_releases.push(pending);

@@ -192,11 +192,8 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
 /// The node ends: it was stopped, or its closure or the database failed.
 impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Drop for Node<'_, C> {
     fn drop(&mut self) {
-        if let Some((slot, _)) = &self.unused
-            && let Err(error) = self.renewer.release_unused(slot)
-        {
-            let semaphore = self.name();
-            tracing::warn!(semaphore, %error, "slot not released: the tick is skipped");
+        if let Some((slot, _)) = &self.unused {
+            self.renewer.release_unused(slot, self.lease.duration());
         }
     }
 }
