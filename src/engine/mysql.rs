@@ -11,6 +11,7 @@ use diesel::QueryResult;
 use diesel::mysql::{Mysql, MysqlConnection};
 
 use super::{active_isolation, has_engine, transactions_of_link};
+use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::link::Link;
 use crate::migrations::run::MigrationBackend;
@@ -137,10 +138,9 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
 
 impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
     async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
-        let rides_with_begin =
-            !request.is_kept() && request.wait != Wait::No && request.ids.len() <= LOCK_BATCH;
-        if rides_with_begin && try_begin_fast(conn, request).await? {
-            return Ok(LockOutcome::Acquired);
+        let rides_with_begin = !request.is_kept() && request.ids.len() <= LOCK_BATCH;
+        if rides_with_begin && let Some(outcome) = try_begin_fast(conn, request).await? {
+            return Ok(outcome);
         }
         // A kept row usually exists, and locking it takes one round trip. If it was missing once, take the named lock
         // first.
@@ -233,19 +233,24 @@ impl MigrationBackend for MysqlConnection {
     }
 }
 
-/// Starts the transaction and acquires the locks in one message. Returns `false`, with no transaction open, when that
-/// failed for any reason: then the caller acquires the locks one by one, which waits or returns the error.
+/// Starts the transaction and acquires the locks in one message. Returns `None`, with no transaction open, when that
+/// failed: then the caller acquires the locks one by one, which waits or returns the error. A request that does not wait
+/// is answered at once when another transaction holds a row.
 async fn try_begin_fast(
     conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
-) -> Result<bool, Error> {
+) -> Result<Option<LockOutcome>, Error> {
     let batch = begin_and_acquire(request);
     let started = caught(conn.begin(&batch)).await;
-    if depth::break_if_panicked(conn, started).is_ok() {
-        return Ok(true);
-    }
+    let Err(error) = depth::break_if_panicked(conn, started) else {
+        return Ok(Some(LockOutcome::Acquired));
+    };
     session::restore_by_text(conn, &undo(request)).await?;
-    Ok(false)
+    let held = matches!(
+        classify(&error),
+        ErrorClass::LockTimeout | ErrorClass::LockNotAvailable
+    );
+    Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
 }
 
 async fn delete_batch(conn: &mut impl Link<Backend = Mysql>) -> Result<usize, MysqlError> {

@@ -38,6 +38,25 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
         let locked = proxy.count(|| conn.with_object_locks(transient, read).expect("free"));
         assert_eq!(locked, bare);
     }
+    // Without a wait too. A refusal costs one more message, which undoes the first one.
+    let transient = LockRequest::all(["b", "c"]).wait(Wait::No);
+    let locked = proxy.count(|| {
+        conn.with_object_locks(transient.clone(), read)
+            .expect("free");
+    });
+    assert_eq!(locked, bare);
+    let mut other = database.connect();
+    other
+        .with_object_lock("b", |_| {
+            let refused = proxy.count(|| {
+                let tried = conn.try_with_object_locks(transient.clone(), read);
+                assert!(tried.expect("an answer").is_none());
+            });
+            // Diesel switches several statements in one message on and off again.
+            assert_eq!(refused, 2 * 3);
+            Ok::<_, Error>(())
+        })
+        .expect("free");
     let transaction = TransactionOptions::new().isolation(IsolationLevel::ReadCommitted);
     conn.run_transaction(transaction, |conn| {
         let inside = proxy.count(|| conn.lock_object(&lock).expect("ours"));

@@ -41,7 +41,7 @@ pub(in crate::engine::mysql) fn undo(request: &Request) -> String {
 
 /// Whether to limit the statements' time: on MySQL, NOWAIT applies to rows, but a statement waits for a locked table.
 fn is_limited(request: &Request) -> bool {
-    matches!(request.wait, Wait::AtMost(_))
+    request.wait != Wait::Forever
 }
 
 fn push_restore_limit(sql: &mut String, request: &Request) {
