@@ -18,6 +18,7 @@
 
 mod queues;
 mod ticket;
+mod turn;
 mod waiters;
 mod watch;
 
@@ -25,5 +26,6 @@ mod watch;
 mod tests;
 
 pub(crate) use queues::Queues;
-pub(crate) use ticket::{Ticket, Turn};
+pub(crate) use ticket::Ticket;
+pub(crate) use turn::Turn;
 pub(crate) use waiters::Released;
