@@ -3,7 +3,7 @@
 use diesel::mysql::{Mysql, MysqlConnection};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use super::sql::limits::LIMIT_HINT;
+use super::sql::limits::{LIMIT_HINT, LONG_LIMIT_HINT};
 use super::sql::session_state::{IN_TRANSACTION, WRITER_UNKNOWN};
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
@@ -106,13 +106,32 @@ statement! {
     /// The times of a semaphore's first slot, whether it is held or not. Fails as [`HeldNowait`] does.
     FirstSlotNowait<'a> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
     |self, out| {
-        push!(out;
-            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
-            "fence, acquired_us, hold_until_us, expires_us - "; {Mysql::NOW};
-            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-            " AND number = 1";
-        );
+        first_slot(&mut out, self.name, LIMIT_HINT)?;
     }
+}
+
+statement! {
+    Mysql, MysqlConnection;
+    /// [`FirstSlotNowait`] with a longer limit.
+    FirstSlotSlowly<'a> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
+    |self, out| {
+        first_slot(&mut out, self.name, LONG_LIMIT_HINT)?;
+    }
+}
+
+/// Pushes [`FirstSlotNowait`] with a hint that limits its time.
+fn first_slot<'b>(
+    out: &mut AstPass<'_, 'b, Mysql>,
+    name: &'b [u8],
+    limit: &str,
+) -> QueryResult<()> {
+    push!(out;
+        {UNLESS_TABLE_LOCKED}; "SELECT "; {limit};
+        "fence, acquired_us, hold_until_us, expires_us - "; {Mysql::NOW};
+        " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
+        " AND number = 1";
+    );
+    Ok(())
 }
 
 statement! {

@@ -189,11 +189,15 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         }
     }
 
-    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
-        let first = slot_sql::FirstSlotNowait {
-            name: name.as_bytes(),
+    async fn first_slot_nowait(conn: &mut C, name: &str, slow: bool) -> Result<FirstSlot, Error> {
+        let name = name.as_bytes();
+        let row: Result<Option<SlotTimesRow>, MysqlError> = if slow {
+            let first = slot_sql::FirstSlotSlowly { name };
+            first.get_optional(conn).await
+        } else {
+            let first = slot_sql::FirstSlotNowait { name };
+            first.get_optional(conn).await
         };
-        let row: Result<Option<SlotTimesRow>, MysqlError> = first.get_optional(conn).await;
         match row {
             Err(failure) if failure.is_end_of_wait() => Ok(FirstSlot::TableLocked),
             row => Ok(row?.into()),

@@ -176,13 +176,16 @@ statement! {
     }
 }
 
-/// The times of a semaphore's first slot, whether it is held or not.
+/// The times of a semaphore's first slot, whether it is held or not. By the newest entry of the index: an equality would read
+/// all versions of the row that an old snapshot keeps.
 #[diesel::dsl::auto_type]
 pub(super) fn first_slot<'a>(name: &'a str) -> _ {
     let left: LeaseRemaining = LeaseRemaining {};
     slots::table
         .filter(slots::name.eq(name))
-        .filter(slots::number.eq(1_i32))
+        .filter(slots::number.between(1_i32, 1_i32))
+        .order((slots::number.desc(), slots::fence.desc()))
+        .limit(1_i64)
         .select((slots::fence, slots::acquired_us, slots::hold_until_us, left))
 }
 

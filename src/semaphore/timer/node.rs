@@ -41,6 +41,8 @@ pub(super) struct Node<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> {
     last: Option<i64>,
     /// A slot that was granted for a tick, or may have been, and was not used. It is to be released before anything else.
     unused: Option<(Slot, Active)>,
+    /// Whether the last look had no answer in time. The next one gets more time, on a server that is busy.
+    slow_look: bool,
 }
 
 impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
@@ -57,6 +59,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
             lease,
             last: None,
             unused: None,
+            slow_look: false,
         }
     }
 
@@ -76,10 +79,15 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         if number <= last {
             return Ok(until(self.ticks.end(last), now));
         }
-        // Not known while another session has the table locked: an attempt finds out.
-        if let FirstSlot::Found(times) =
-            poll_once(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?
-        {
+        let name = self.job.semaphore.name();
+        let look = C::LockEngine::first_slot_nowait(&mut conn, name, self.slow_look);
+        let first = poll_once(look)?;
+        self.slow_look = first == FirstSlot::TableLocked;
+        if first == FirstSlot::TableLocked {
+            // Without a look it is not known whether the tick was run: an attempt could run it once more.
+            return Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
+        }
+        if let FirstSlot::Found(times) = first {
             let end = self.ticks.end(self.ticks.number(times.acquired_us));
             if was_run(&times, self.ticks.start(number), end) {
                 return Ok(until(end, now));
@@ -141,7 +149,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
-            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name()))? {
+            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name(), false))? {
                 FirstSlot::Found(times) if times.fence == guard.fence() => {
                     let number = self.ticks.number(times.acquired_us);
                     let covered = times.hold_until_us >= self.ticks.end(number);
