@@ -1,6 +1,6 @@
 //! A process of the program.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -55,9 +55,21 @@ impl Instance {
 
     /// An instance that does not start: its exit code, and what it says.
     pub(crate) fn refused(url: &str, more: &[&str]) -> (Option<i32>, String) {
-        let ended = command(url, more).output().expect("web starts");
-        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-        (ended.status.code(), text)
+        let process = command(url, more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("web starts");
+        // Killed if it has started all the same.
+        let mut started = Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            process,
+        };
+        let status = started.wait();
+        let mut text = String::new();
+        let mut stderr = started.process.stderr.take().expect("piped");
+        stderr.read_to_string(&mut text).expect("UTF-8");
+        (status.code(), text)
     }
 
     /// The number of the process.
