@@ -137,12 +137,10 @@ pub trait SemaphoreBackend<C: Send> {
         async { Self::list_held(conn, name).await.map(Some) }
     }
 
-    /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked. A server
-    /// on which a locked table can't be told from a slow statement gets more time if `slow`.
+    /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.
     fn first_slot_nowait(
         conn: &mut C,
         name: &str,
-        slow: bool,
     ) -> impl Future<Output = Result<FirstSlot, Error>> + Send;
 
     /// Lists the held slots of several semaphores, with the semaphores' names.

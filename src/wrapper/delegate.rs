@@ -146,7 +146,7 @@ delegate!(SemaphoreBackend {
     async fn pin(slot: &Slot) -> Result<bool, Error>;
     async fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
     async fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
-    async fn first_slot_nowait(name: &str, slow: bool) -> Result<FirstSlot, Error>;
+    async fn first_slot_nowait(name: &str) -> Result<FirstSlot, Error>;
     async fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
     async fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
     async fn now_us() -> Result<i64, Error>;

@@ -149,7 +149,7 @@ pub(super) async fn find_free_nowait(
 const MAX_SLOW_SEARCHES: u32 = 5;
 
 /// Whether another session has the table locked.
-async fn is_table_locked(conn: &mut impl Link<Backend = Mysql>) -> Result<bool, Error> {
+pub(super) async fn is_table_locked(conn: &mut impl Link<Backend = Mysql>) -> Result<bool, Error> {
     let probed: Result<i64, MysqlError> = ProbeTable {}.get_result(conn).await;
     match probed {
         Err(failure) if failure.is_end_of_wait() => Ok(true),

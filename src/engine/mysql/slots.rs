@@ -11,7 +11,7 @@ use super::bytes::{Bytes, check_client_library};
 use super::execute::{self, MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
-use super::slot_claim::{claim, find_free_nowait, lock_another, lock_one};
+use super::slot_claim::{claim, find_free_nowait, is_table_locked, lock_another, lock_one};
 use super::slot_sql;
 use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
 use super::{active_isolation, lists, session, sql, writers};
@@ -189,15 +189,17 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         }
     }
 
-    async fn first_slot_nowait(conn: &mut C, name: &str, slow: bool) -> Result<FirstSlot, Error> {
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
         let name = name.as_bytes();
-        let row: Result<Option<SlotTimesRow>, MysqlError> = if slow {
-            let first = slot_sql::FirstSlotSlowly { name };
-            first.get_optional(conn).await
-        } else {
-            let first = slot_sql::FirstSlotNowait { name };
-            first.get_optional(conn).await
-        };
+        let mut row: Result<Option<SlotTimesRow>, MysqlError> =
+            slot_sql::FirstSlotNowait { name }.get_optional(conn).await;
+        if row.as_ref().is_err_and(MysqlError::is_end_of_wait) {
+            // On MySQL the limit also ends a statement that is slow, as on a busy server.
+            if is_table_locked(conn).await? {
+                return Ok(FirstSlot::TableLocked);
+            }
+            row = slot_sql::FirstSlotSlowly { name }.get_optional(conn).await;
+        }
         match row {
             Err(failure) if failure.is_end_of_wait() => Ok(FirstSlot::TableLocked),
             row => Ok(row?.into()),

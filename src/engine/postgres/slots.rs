@@ -157,7 +157,7 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         end_nowait(conn, own_transaction, rows).await
     }
 
-    async fn first_slot_nowait(conn: &mut C, name: &str, _: bool) -> Result<FirstSlot, Error> {
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
         let own_transaction = begin_nowait(conn).await?;
         let row = conn.get_result(slot_sql::first_slot(name)).await;
         let row = end_nowait(conn, own_transaction, row.optional()).await?;

@@ -197,7 +197,7 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         Ok(conn.load(slot_sql::held_slots(name)).await?)
     }
 
-    async fn first_slot_nowait(conn: &mut C, name: &str, _: bool) -> Result<FirstSlot, Error> {
+    async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
         let row = conn.get_result(slot_sql::first_slot(name)).await;
         let row: Option<SlotTimesRow> = row.optional()?;
         Ok(row.into())

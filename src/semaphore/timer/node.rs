@@ -41,8 +41,6 @@ pub(super) struct Node<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> {
     last: Option<i64>,
     /// A slot that was granted for a tick, or may have been, and was not used. It is to be released before anything else.
     unused: Option<(Slot, Active)>,
-    /// Whether the last look had no answer in time. The next one gets more time, on a server that is busy.
-    slow_look: bool,
 }
 
 impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
@@ -59,7 +57,6 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
             lease,
             last: None,
             unused: None,
-            slow_look: false,
         }
     }
 
@@ -79,10 +76,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         if number <= last {
             return Ok(until(self.ticks.end(last), now));
         }
-        let name = self.job.semaphore.name();
-        let look = C::LockEngine::first_slot_nowait(&mut conn, name, self.slow_look);
-        let first = poll_once(look)?;
-        self.slow_look = first == FirstSlot::TableLocked;
+        let first = poll_once(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?;
         if first == FirstSlot::TableLocked {
             // Without a look it is not known whether the tick was run: an attempt could run it once more.
             return Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
@@ -149,7 +143,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
-            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name(), false))? {
+            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name()))? {
                 FirstSlot::Found(times) if times.fence == guard.fence() => {
                     let number = self.ticks.number(times.acquired_us);
                     let covered = times.hold_until_us >= self.ticks.end(number);

@@ -14,7 +14,7 @@ use super::leader::{Node, name_of_its_own, next};
 use super::slots::guards::{guarded, renewer};
 use super::slots::{HOUR, acquire, one_hour};
 use crate::support::Backend;
-use crate::support::threads::{LONG, result_of, spawn};
+use crate::support::threads::{LONG, result_of, spawn, until};
 
 /// A renewer over one connection, whose statements are shown when they begin and when they have ended.
 fn observed<B: Backend>(
@@ -35,14 +35,6 @@ fn counted<B: Backend>(database: &B, statements: &Arc<AtomicU32>) -> SlotRenewer
             statements.fetch_add(1, Ordering::SeqCst);
         }
     })
-}
-
-fn until(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < LONG, "it does not become true");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A bound on the number of statements in the time that has passed, however long that is.

@@ -14,7 +14,7 @@ use diesel_locks::{Error, LockPool, StopToken};
 use super::events::Collector;
 use crate::support::Backend;
 use crate::support::runs::Runs;
-use crate::support::threads::{LONG, result_of, spawn};
+use crate::support::threads::{LONG, result_of, spawn, until};
 
 pub(super) const WAIT: Wait = Wait::AtMost(LONG);
 
@@ -97,14 +97,6 @@ impl Holder {
 
 pub(super) fn await_waiters<C: R2D2Connection + 'static>(locks: &LockPool<C>, count: usize) {
     until(|| locks.waiting() == count);
-}
-
-fn until(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < LONG, "it does not become true");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 pub(super) fn waiters_leave_connections_to_others<B: Backend, W: Waited>() {
@@ -194,14 +186,19 @@ pub(super) fn wait_goes_on_without_a_connection<B: Backend, W: Waited>() {
     let database = waited.database::<B>();
     let statements = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&statements);
-    let pool = B::pool_with(&database.url(), 1, Duration::from_millis(50), move |conn| {
-        let counted = Arc::clone(&counted);
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::StartQuery { .. } = event {
-                counted.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    });
+    let pool = B::pool_with(
+        &database.url(),
+        1,
+        Duration::from_millis(400),
+        move |conn| {
+            let counted = Arc::clone(&counted);
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::StartQuery { .. } = event {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        },
+    );
     let locks = LockPool::new(pool);
     let holder = Holder::acquire(&waited, &database);
     // A wait that ends without a connection, and one that gets one again.

@@ -9,7 +9,7 @@ use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
 
 use super::slots::{HOUR, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::threads::{result_of, spawn};
+use crate::support::threads::{result_of, spawn, until};
 
 /// Longer than the time from a grant to the next one, and short enough to be waited for.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -150,4 +150,55 @@ pub(crate) fn caller_stopped_at_the_grant_leaves_no_minimum_hold_time<B: Backend
         let held = database.connect().held_slots(single_slot());
         assert_eq!(held.expect("rows"), [], "it is free");
     }
+}
+
+/// While another session has the table locked, a node does not know whether the tick was run. An attempt could be granted
+/// the slot when the lock ends, and run the tick once more after the clock was set back.
+pub(crate) fn node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it<B: Backend>(
+    database: &B,
+    mut set_locked: impl FnMut(bool),
+) {
+    const LOOKS: usize = 3;
+    let mut conn = database.connect();
+    let job = due_soon::<B>(&mut conn);
+    let statements = Arc::new(Mutex::new(Vec::new()));
+    let sent = Arc::clone(&statements);
+    let pool = B::pool_of(&database.url(), 2, move |conn| {
+        let sent = Arc::clone(&sent);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event {
+                sent.lock().expect("no panic").push(query.to_string());
+            }
+        });
+    });
+    let renewer = SlotRenewer::new(pool);
+    let stop = StopToken::new();
+    let token = stop.clone();
+    set_locked(true);
+    let node = spawn(move || {
+        renewer.run_on_timer(&job, &one_hour(), &token, |_| -> Result<(), Error> {
+            panic!("the table is locked")
+        })
+    });
+    let is_look = |statement: &&String| statement.contains("hold_until_us");
+    until(|| {
+        statements
+            .lock()
+            .expect("no panic")
+            .iter()
+            .filter(is_look)
+            .count()
+            >= LOOKS
+    });
+    stop.stop();
+    result_of(&node).expect("no error");
+    set_locked(false);
+    let statements = statements.lock().expect("no panic");
+    let attempts: Vec<&String> = statements
+        .iter()
+        .filter(|statement| {
+            statement.contains("acquire_slot") || statement.contains("expires_us, ")
+        })
+        .collect();
+    assert!(attempts.is_empty(), "{attempts:?}");
 }

@@ -69,6 +69,18 @@ fn long_waits_for_slots_end_while_their_table_is_locked() {
 }
 
 #[test]
+fn node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it() {
+    let database = Mysql::new();
+    let (mut holder, lock) = (database.connect(), "LOCK TABLES diesel_locks_slots WRITE");
+    let test =
+        behaviour::timer_grants::node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it;
+    test(&database, |locked| {
+        let statement = if locked { lock } else { "UNLOCK TABLES" };
+        holder.batch_execute(statement).expect(statement);
+    });
+}
+
+#[test]
 fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
     let database = Arc::new(Mysql::new());
     let limit = Duration::from_millis(300);

@@ -56,6 +56,18 @@ fn long_waits_for_slots_end_while_their_table_is_locked() {
 }
 
 #[test]
+fn node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it() {
+    let database = Postgres::new();
+    let mut holder = database.connect();
+    let test =
+        behaviour::timer_grants::node_that_cannot_look_at_the_slot_does_not_try_to_acquire_it;
+    test(&database, |locked| {
+        let lock = "BEGIN; LOCK TABLE diesel_locks_slots IN ACCESS EXCLUSIVE MODE";
+        Postgres::sql(&mut holder, if locked { lock } else { "ROLLBACK" });
+    });
+}
+
+#[test]
 fn waits_and_tries_for_slots_end_while_their_table_is_locked() {
     let database = Arc::new(Postgres::new());
     let limit = Duration::from_millis(300);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, TransactionManager};
 use diesel_locks::prelude::*;
@@ -94,4 +94,13 @@ pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 
 pub(crate) fn result_of<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(LONG).expect("it comes to an end")
+}
+
+/// Waits until the condition is true.
+pub(crate) fn until(condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < LONG, "it does not become true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
