@@ -62,7 +62,7 @@ mod slots;
 /// ([`connection_timeout`](diesel::r2d2::Builder::connection_timeout), 30 s by default), not forever.
 ///
 /// An attempt for which the pool gives no connection within its time-out counts as refused: the wait continues until its own
-/// limit. Only for the first attempt it is an error ([`Error::Pool`](crate::Error::Pool)).
+/// limit. Only for an attempt before which it has not waited it is an error ([`Error::Pool`](crate::Error::Pool)).
 ///
 /// # Stop
 ///

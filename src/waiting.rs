@@ -241,7 +241,7 @@ mod tests {
         first.wait(None);
         first.set_target(Some(0));
         first.record_refusal();
-        let queued = queues.join("slots", 1, |_| true);
+        let second = queues.join("slots", 1, |_| true);
         queues.notify_released("slots", 1, None);
         // The release is handed over to the next one.
         drop(first);
@@ -249,7 +249,7 @@ mod tests {
         let mut attempts = 0;
         let outcome = repeat(
             &waiting.expect("a valid limit"),
-            queued,
+            second,
             AtTheEnd::GiveUp,
             (),
             |()| Err(no_connection()),
