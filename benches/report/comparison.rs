@@ -71,7 +71,7 @@ pub(crate) fn ratio<D: Compared>(rows: &[Row<D>], row: &Row<D>) -> f64 {
     speeds(rows, D::OURS).median() / row.speeds.median()
 }
 
-/// The targets for ratios of the crate's speed to that of others. `text` says what is compared with the name.
+/// The targets for the ratios of this crate's speed to that of other designs. `text` describes what is measured.
 pub(crate) fn targets<D: Compared>(
     rows: &[Row<D>],
     limits: &[(D, f64)],

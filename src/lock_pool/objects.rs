@@ -35,8 +35,8 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
     ///
     /// - [`Error::LockTimeout`] when the time is up;
     /// - [`Error::Stopped`] within 50 ms of a stop, and the time of one attempt if one is running;
-    /// - [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within its time-out, or within the time of
-    ///   the request (at least 200 ms) if that is shorter.
+    /// - [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within its time-out, or
+    ///   within the time of the request (at least 200 ms) if that is shorter.
     pub fn with_object_lock<T, E, F>(&self, request: impl Into<LockRequest>, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut C) -> Result<T, E>,

@@ -29,8 +29,8 @@ impl<C: SemaphoreExt + R2D2Connection + 'static> LockPool<C> {
     ///
     /// - [`Error::LockTimeout`] when the time is up;
     /// - [`Error::Stopped`] within 50 ms of a stop, and the time of one attempt if one is running;
-    /// - [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within its time-out, or within the time of
-    ///   `wait` (at least 200 ms) if that is shorter.
+    /// - [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within its time-out, or
+    ///   within the time of `wait` (at least 200 ms) if that is shorter.
     ///
     /// ```
     /// use diesel_locks::LockPool;

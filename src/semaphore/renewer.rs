@@ -172,9 +172,12 @@ impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
     ///
     /// # Errors
     ///
-    /// [`Error::LockTimeout`] when the time is up. [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within
-    /// its time-out, or within the time of `wait` (at least 200 ms) if that is shorter; a later attempt without a connection
-    /// counts as refused. [`Error::Stopped`] after a stop ([`stopped_by`](Self::stopped_by)). Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
+    /// - [`Error::LockTimeout`] when the time is up.
+    /// - [`Error::Pool`] when the pool has no connection for an attempt without a wait before it, within its time-out, or
+    ///   within the time of `wait` (at least 200 ms) if that is shorter. A later attempt without a connection counts as
+    ///   refused.
+    /// - [`Error::Stopped`] after a stop ([`stopped_by`](Self::stopped_by)).
+    /// - Those of [`acquire_slot`](crate::SemaphoreExt::acquire_slot).
     #[doc(alias("lock", "wait"))]
     pub fn acquire(
         &self,

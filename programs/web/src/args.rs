@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Measure(MeasureArguments),
 }
 
-/// What an instance is told.
+/// The options of an instance.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Name of this instance, which holds its slots; no two instances have the same [default: host name and process id]

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::store::Store;
 use crate::xml::{self, Refusal};
 
-/// The longest time for which a request can be told to hold its lock. PostgreSQL ends a transaction that does nothing
+/// The longest time for which a request may ask to hold its lock. PostgreSQL ends a transaction that does nothing
 /// for longer: see `store::SET_IDLE_LIMIT`.
 const LONGEST_HOLD_MS: u64 = 50_000;
 

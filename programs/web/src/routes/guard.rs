@@ -37,7 +37,7 @@ pub(super) async fn check<C: Store>(
     next.run(request).await
 }
 
-/// Accepts an IP address, `localhost`, and the names that the service was told. Any other name can be that of another
+/// Accepts an IP address, `localhost`, and the names of `--host`. Any other name can be that of another
 /// site, which has let it point to this machine: to a browser, pages of that site are then pages of this service.
 fn check_host(headers: &HeaderMap, known: &[String]) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).iter();

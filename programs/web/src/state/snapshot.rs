@@ -46,7 +46,7 @@ pub(super) enum SlotState {
 
 #[derive(Serialize)]
 pub(super) struct Released {
-    /// Who has released it.
+    /// The last holder, which has released it.
     pub(super) holder: String,
     /// When it is free.
     pub(super) free_us: i64,

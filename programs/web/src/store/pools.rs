@@ -21,7 +21,7 @@ const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// The balance of a new account.
 const FIRST_BALANCE: i64 = 1000;
 
-/// The permits of each semaphore, if no instance was told another number.
+/// The permits of each semaphore without `--permits`.
 const DEFAULT_PERMITS: u32 = 3;
 
 /// The client's time-outs on PostgreSQL, unless the URL sets them: a silent network ends a call after about 5 s.

@@ -69,8 +69,8 @@ fn a_listener_that_does_not_read_is_not_waited_for() {
     drop(stalled);
 }
 
-/// Waits until the instance can send no more to the listener: what it has not sent stays the same, although several
-/// snapshots are made.
+/// Waits until the instance can send no more to the listener: several snapshots are made, and the number of bytes in its
+/// queue does not change.
 #[cfg(target_os = "linux")]
 fn await_stall(instance: &Instance, listener: &Sent) {
     let started = Instant::now();
