@@ -7,12 +7,12 @@ pub(crate) mod id;
 pub(crate) mod request;
 pub(crate) mod run;
 
-use crate::engine::HasEngine;
 use crate::migrations::run::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
-use crate::poll::{Work, blocking, poll_once};
+use crate::object_lock::run::{run_or_unavailable, unavailable};
+use crate::poll::{blocking, poll_once};
 use crate::{Error, LockRequest, transaction::depth};
 
 /// Methods for exclusive locks on business objects.
@@ -388,19 +388,3 @@ pub trait ObjectLockExt: MigrationBackend {
 
 #[diagnostic::do_not_recommend]
 impl<C: MigrationBackend> ObjectLockExt for C {}
-
-async fn run_or_unavailable<C, T, E, F>(conn: &mut C, request: &Request, f: F) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: Work<&'r mut C, Result<T, E>>,
-    E: From<Error>,
-{
-    let result = run::run(conn, request, f).await?;
-    result.ok_or_else(|| unavailable(request).into())
-}
-
-fn unavailable(request: &Request) -> Error {
-    Error::Unavailable {
-        resource: request.resource(),
-    }
-}

@@ -21,6 +21,7 @@ mod pace;
 pub(crate) mod polling;
 #[cfg(feature = "r2d2")]
 pub(crate) mod pooled;
+pub(crate) mod renewal;
 #[cfg(feature = "r2d2")]
 pub(crate) mod renewer;
 pub(crate) mod slot;

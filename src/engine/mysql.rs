@@ -35,6 +35,7 @@ mod object_lock;
 mod retry;
 mod sequences;
 mod session;
+mod slot_batches;
 mod slot_claim;
 mod slot_sql;
 mod slots;

@@ -76,3 +76,24 @@ async fn lock_in_savepoint<C: HasEngine>(
     }
     outcome
 }
+
+/// [`run`] for a request that does not wait: fails with [`Error::Unavailable`] when an object is locked.
+pub(super) async fn run_or_unavailable<C, T, E, F>(
+    conn: &mut C,
+    request: &Request,
+    f: F,
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: Work<&'r mut C, Result<T, E>>,
+    E: From<Error>,
+{
+    let result = run(conn, request, f).await?;
+    result.ok_or_else(|| unavailable(request).into())
+}
+
+pub(super) fn unavailable(request: &Request) -> Error {
+    Error::Unavailable {
+        resource: request.resource(),
+    }
+}

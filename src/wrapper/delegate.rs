@@ -21,8 +21,9 @@ use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow,
+    SemaphoreBackend, SemaphoreRow,
 };
+use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::FirstSlot;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::transaction::backend::{SessionChange, TransactionBackend};

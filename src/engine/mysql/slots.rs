@@ -11,9 +11,9 @@ use super::bytes::{Bytes, check_client_library};
 use super::execute::{self, MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
+use super::slot_batches::{parts, release_part, renew_part};
 use super::slot_claim::{claim, find_free_nowait, is_table_locked, lock_another, lock_one};
 use super::slot_sql;
-use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
 use super::{active_isolation, lists, session, sql, writers};
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
@@ -21,8 +21,9 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, lowest_grantable,
+    SemaphoreBackend, SemaphoreRow, lowest_grantable,
 };
+use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot};
 
@@ -254,64 +255,6 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     }
 }
 
-/// The most leases in one statement: 2 MB with the longest names. MariaDB's default for `max_allowed_packet` is 16 MB.
-const RENEWAL_BATCH: usize = 1000;
-
-fn parts(leases: &[RenewalRequest]) -> impl Iterator<Item = &[RenewalRequest]> {
-    leases.chunks(RENEWAL_BATCH)
-}
-
-async fn release_part(
-    conn: &mut impl Link<Backend = Mysql>,
-    leases: &[RenewalRequest],
-) -> Result<Vec<Vec<u8>>, Error> {
-    let asked = RenewalRequest::as_json(leases);
-    let release = || ReleaseBatch { asked: &asked };
-    let freed = autocommit_retry!(conn, release().execute(conn).await)?;
-    if freed == leases.len() {
-        return Ok(Vec::new());
-    }
-    let owned = still_owned(conn, leases, &asked).await?;
-    Ok(owned.into_iter().map(|lease| lease.token).collect())
-}
-
-async fn renew_part(
-    conn: &mut impl Link<Backend = Mysql>,
-    leases: &[RenewalRequest],
-) -> Result<Vec<RenewalResult>, Error> {
-    let asked = RenewalRequest::as_json(leases);
-    let renew = || RenewBatch { asked: &asked };
-    let renewed = autocommit_retry!(conn, renew().execute(conn).await)?;
-    if renewed == leases.len() {
-        return Ok(leases
-            .iter()
-            .map(|lease| RenewalResult {
-                token: lease.token.to_vec(),
-                remaining_us: lease.lease_us,
-            })
-            .collect());
-    }
-    // Some leases are lost, or another session has locked their rows.
-    still_owned(conn, leases, &asked).await
-}
-
-/// Returns the leases whose tokens still match.
-async fn still_owned(
-    conn: &mut impl Link<Backend = Mysql>,
-    leases: &[RenewalRequest],
-    asked: &str,
-) -> Result<Vec<RenewalResult>, Error> {
-    let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn).await?;
-    let owned = rows.into_iter().filter_map(|(position, remaining_us)| {
-        let lease = leases.get(usize::try_from(position - 1).ok()?)?;
-        Some(RenewalResult {
-            token: lease.token.to_vec(),
-            remaining_us,
-        })
-    });
-    Ok(owned.collect())
-}
-
 async fn register(
     conn: &mut impl Link<Backend = Mysql>,
     name: &[u8],
@@ -388,26 +331,4 @@ async fn held_rows(
             remaining_us: row.6,
         })
         .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits::MAX_NAME_CHARS;
-
-    /// Each statement must fit into `max_allowed_packet`.
-    #[test]
-    fn many_leases_are_named_in_several_statements() {
-        let lease = RenewalRequest {
-            semaphore: "🔒".repeat(MAX_NAME_CHARS),
-            number: i32::MAX,
-            token: [255; 16],
-            lease_us: i64::MAX,
-        };
-        let leases = vec![lease; 2 * RENEWAL_BATCH + 1];
-        let fits = |part| RenewalRequest::as_json(part).len() < 4 * 1024 * 1024;
-        assert!(parts(&leases).all(fits));
-        let parts: Vec<usize> = parts(&leases).map(<[_]>::len).collect();
-        assert_eq!(parts, [RENEWAL_BATCH, RENEWAL_BATCH, 1]);
-    }
 }

@@ -16,9 +16,9 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    RenewalRequest, RenewalResult, SemaphoreBackend, SemaphoreRow, classify_refusal,
-    lowest_grantable,
+    SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
 };
+use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
 use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 

@@ -8,10 +8,11 @@ use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
 use crate::engine::HasEngine;
 use crate::poll::poll_once;
-use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::holding;
 use crate::semaphore::polling::notify_released;
+use crate::semaphore::renewal::RenewalRequest;
 use crate::{Error, Slot};
 
 /// When a release that failed is retried.

@@ -11,8 +11,9 @@ use super::shared::{RenewedSlot, Shared};
 use crate::Error;
 use crate::engine::HasEngine;
 use crate::poll::poll_once;
-use crate::semaphore::backend::{RenewalRequest, SemaphoreBackend};
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::state::State;
+use crate::semaphore::renewal::RenewalRequest;
 
 /// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);

@@ -13,9 +13,9 @@ use super::pending_release::PendingRelease;
 use crate::activity::Activity;
 use crate::engine::HasEngine;
 use crate::pooled::Connections;
-use crate::semaphore::backend::RenewalRequest;
 use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::guard::state::State;
+use crate::semaphore::renewal::RenewalRequest;
 use crate::{Error, LeaseOptions, Slot};
 
 /// The slot of a guard.

@@ -8,7 +8,7 @@ use diesel::sql_types::{Array, BigInt, Binary, Integer, Text};
 use super::push_released;
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
-use crate::semaphore::backend::RenewalRequest;
+use crate::semaphore::renewal::RenewalRequest;
 
 /// The requested leases, as arrays.
 pub(in crate::engine) struct Asked<'a> {
