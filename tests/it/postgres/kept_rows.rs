@@ -1,9 +1,10 @@
 //! Kept rows, the advisory locks that stand for them, and their purge.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
@@ -361,4 +362,28 @@ fn two_rows_with_the_same_key_share_a_lock() {
     )
     .expect("both");
     assert_eq!(conn.purge_object_locks().expect("purge"), 2);
+}
+
+/// The rollback of a connection that is lost fails too, with an error that tells nothing.
+#[test]
+fn purge_returns_the_error_of_a_lost_connection() {
+    let database = Postgres::new();
+    let mut conn = database.connect();
+    let other = Mutex::new(database.connect());
+    let session = Postgres::number(&mut conn, "SELECT pg_backend_pid()");
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        let InstrumentationEvent::StartQuery { query, .. } = event else {
+            return;
+        };
+        if query.to_string().contains("diesel_locks_objects") {
+            let mut other = other.lock().expect("no panic");
+            let gone = format!("SELECT count(pg_terminate_backend({session}, 30000))");
+            Postgres::number(&mut other, &gone);
+        }
+    });
+    let error = conn
+        .purge_object_locks()
+        .expect_err("the session has ended");
+    let text = error.to_string();
+    assert!(!text.contains("transaction manager"), "{text}");
 }
