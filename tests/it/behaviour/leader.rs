@@ -199,12 +199,14 @@ pub(crate) fn standby_survives_errors_of_the_database_and_the_pool<B: Backend>()
     let database = B::new();
     let collector = Collector::global();
     let ours = renewer::<B>(&database, 2);
-    let held = guarded::<B>(&ours, &single_slot(), &renewed());
+    // Behind waiters of other tests it would go on waiting in their queue.
+    let semaphore = name_of_its_own::<B>("survives errors");
+    let held = guarded::<B>(&ours, &semaphore, &renewed());
     let pool = B::pool_with(&database.url(), 1, Duration::from_millis(100), |_| ());
     let borrowed = pool.get().expect("a connection");
     let (elected, elections) = channel();
     let renewer = SlotRenewer::new(pool);
-    let node = Node::with_renewer::<B>(&renewer, &single_slot(), "a", &elected);
+    let node = Node::with_renewer::<B>(&renewer, &semaphore, "a", &elected);
     let standby = node.thread.thread().id();
     let started = Instant::now();
     while !collector.events_of(standby).contains("retrying") {
@@ -216,7 +218,7 @@ pub(crate) fn standby_survives_errors_of_the_database_and_the_pool<B: Backend>()
     held.release().ok();
     database
         .connect()
-        .force_release_all(single_slot())
+        .force_release_all(&semaphore)
         .expect("rows");
     assert_eq!(next(&elections).0, "a");
     node.stop();
