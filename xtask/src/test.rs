@@ -188,10 +188,12 @@ fn examples() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(root().join("examples"))? {
         let path = entry?.path();
-        names.extend(
-            path.file_stem()
-                .map(|name| name.to_string_lossy().into_owned()),
-        );
+        // A folder contains what examples share.
+        if path.is_file()
+            && let Some(name) = path.file_stem()
+        {
+            names.push(name.to_string_lossy().into_owned());
+        }
     }
     names.sort();
     Ok(names)
