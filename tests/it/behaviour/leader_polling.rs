@@ -118,7 +118,7 @@ pub(crate) fn waiters_ask_at_the_shortest_of_their_intervals<B: Backend>() {
     until(|| looks.load(Ordering::SeqCst) > 0);
     let (other, name) = (renewer::<B>(&database, 2), semaphore.clone());
     let second = spawn(move || other.acquire(&name, &one_hour(), Wait::AtMost(LONG)));
-    // As another process releases it: nobody in this one is told.
+    // As another process releases it: no waiter of this process is notified.
     let released = format!(
         "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0 WHERE name = '{}'",
         slot.semaphore()
