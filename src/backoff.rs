@@ -21,7 +21,7 @@ pub(crate) fn jittered(longest: Duration) -> Duration {
 }
 
 /// A random number below `count`; 0 if `count` is 0.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 pub(crate) fn random_below(count: usize) -> usize {
     fastrand::usize(..count.max(1))
 }

@@ -3,33 +3,33 @@
 //! In each folder the modules `sql` and `slot_sql` contain statements, and the other modules run them.
 
 #[cfg_attr(
-    not(any(feature = "mysql", feature = "sqlite")),
+    not(any(feature = "_mysql", feature = "_sqlite")),
     allow(dead_code, reason = "PostgreSQL shows a transaction's level")
 )]
 pub(crate) mod active_isolation;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod clock;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod list_queries;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "_mysql", feature = "_postgres"))]
 mod literal;
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 mod mysql;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 mod postgres;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod raw_sql;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "_mysql", feature = "_postgres"))]
 mod retry;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod sequence_queries;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod slot_methods;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod slot_queries;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "_mysql", feature = "_postgres"))]
 mod slot_resize;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sqlite")]
 mod sqlite;
 
 use diesel::connection::TransactionManagerStatus;
@@ -65,7 +65,7 @@ pub trait HasEngine: Sized + Send {
 }
 
 /// Implements [`HasEngine`] for a connection of Diesel.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 macro_rules! has_engine {
     ($conn:ty, $engine:ty) => {
         impl crate::engine::HasEngine for $conn {
@@ -81,11 +81,11 @@ macro_rules! has_engine {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use has_engine;
 
 /// The functions of [`TransactionBackend`] that a [`Link`](crate::link::Link) has.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 macro_rules! transactions_of_link {
     ($conn:ty) => {
         fn status(conn: &mut $conn) -> &mut diesel::connection::TransactionManagerStatus {
@@ -109,5 +109,5 @@ macro_rules! transactions_of_link {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use transactions_of_link;

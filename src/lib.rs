@@ -173,7 +173,7 @@
 //! [`run_transaction`]: TransactionExt::run_transaction
 //! [`migrate`]: migrate()
 #![cfg_attr(
-    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    not(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),
     allow(dead_code, reason = "unused without an engine")
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -187,7 +187,7 @@ pub mod error;
 mod events;
 mod inspect;
 pub mod limits;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod link;
 #[cfg(feature = "r2d2")]
 mod lock_pool;
@@ -211,7 +211,7 @@ mod single_writer;
 mod stop;
 mod transaction;
 mod waiting;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod wrapper;
 
 pub use chrono;
@@ -262,20 +262,20 @@ pub use transaction::isolation_level::IsolationLevel;
 pub use transaction::options::TransactionOptions;
 pub use transaction::retry::RetryPolicy;
 pub use transaction::retryable::TransactionError;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub use wrapper::{ConnectionWrapper, InnerConnection};
 
 /// Compiles the examples of the README.
-#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 /// Compiles the example of the page on web services.
-#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
 #[doc = include_str!("../docs/web-service.md")]
 struct WebService;
 
 /// Compiles the examples of the guide.
-#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;

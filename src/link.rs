@@ -14,7 +14,7 @@ use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 
 use crate::engine::HasEngine;
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod blocking;
 
 /// Sends statements. Transactions are counted as Diesel does it.
@@ -73,7 +73,7 @@ pub trait Link: HasEngine {
 }
 
 /// [`Link::load`], for macros that engines with other errors share.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(crate) async fn load<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>
 where
     C: Link<Backend: QueryMetadata<Q::SqlType>>,
@@ -84,7 +84,7 @@ where
 }
 
 /// [`Link::get_result`], as [`load`].
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(crate) async fn get_result<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<T>
 where
     C: Link<Backend: QueryMetadata<Q::SqlType>>,
@@ -95,7 +95,7 @@ where
 }
 
 /// [`Link::execute`], as [`load`].
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(crate) async fn execute<C, Q>(conn: &mut C, statement: Q) -> QueryResult<usize>
 where
     C: Link,

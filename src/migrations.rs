@@ -6,31 +6,31 @@
 pub(crate) mod run;
 pub(crate) mod write;
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use crate::Error;
 
 pub use write::{WriteError, write_to};
 
 /// The migrations for PostgreSQL.
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
 pub const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// The migrations for MySQL and MariaDB.
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "mysql")))]
 pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
 /// The migrations for SQLite.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
 /// Runs the next pending migration and returns its version; `None` if none is pending.
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 pub(crate) fn run_next<C, DB>(
     conn: &mut C,
     migrations: EmbeddedMigrations,
@@ -48,7 +48,7 @@ where
     Ok(Some(version.to_string()))
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(crate) fn run_pending<C, DB>(
     conn: &mut C,
     migrations: EmbeddedMigrations,

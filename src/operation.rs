@@ -155,7 +155,7 @@ pub mod privileges {}
 
 // Its example compiles with these features only; errors link to it.
 #[cfg_attr(
-    any(not(doctest), all(feature = "postgres", feature = "r2d2")),
+    any(not(doctest), all(feature = "_postgres", feature = "r2d2")),
     doc = include_str!("../docs/pgbouncer.md")
 )]
 pub mod pgbouncer {}

@@ -217,7 +217,7 @@ where
     }
 }
 
-#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+#[cfg(all(test, feature = "r2d2", feature = "_sqlite"))]
 mod tests {
     use diesel::SqliteConnection;
     use diesel::r2d2::{ConnectionManager, Pool};

@@ -17,7 +17,7 @@ thread_local! {
 /// A transaction that this crate has started, with its isolation level if the crate has set one.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
-    not(feature = "mysql"),
+    not(feature = "_mysql"),
     allow(dead_code, reason = "the level is read on MySQL only")
 )]
 pub(super) struct StartedTransaction(pub(super) Option<IsolationLevel>);

@@ -115,7 +115,7 @@ macro_rules! list_queries {
 pub(in crate::engine) use list_queries;
 
 /// What PostgreSQL and SQLite do with the rows, whose texts are UTF-8. `$retry`: the macro that runs a statement.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 macro_rules! list_text_rows {
     ($conn:ty, $retry:ident) => {
         pub(super) async fn list_semaphores(
@@ -149,5 +149,5 @@ macro_rules! list_text_rows {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(in crate::engine) use list_text_rows;

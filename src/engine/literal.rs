@@ -21,7 +21,7 @@ fn push_hexadecimal(sql: &mut String, text: &str, before_each: &str) {
 }
 
 /// Writes a text for PostgreSQL. ASCII is the same in every server encoding; other texts are converted from UTF-8.
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 pub(super) fn push_for_postgres(sql: &mut String, text: &str) {
     if is_plain(text) {
         let _ = write!(sql, "'{text}'");
@@ -39,7 +39,7 @@ pub(super) fn push_for_postgres(sql: &mut String, text: &str) {
 
 /// Reads the text of a literal that [`push_for_postgres`] wrote, at the start of `sql`. Returns `None` for anything else,
 /// and for a literal whose end is missing: the server shows the start of a long query only.
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 pub(super) fn read_from_postgres(sql: &str) -> Option<String> {
     if let Some(rest) = sql.strip_prefix("convert_from(decode('") {
         let (digits, rest) = rest.split_once('\'')?;
@@ -55,7 +55,7 @@ pub(super) fn read_from_postgres(sql: &str) -> Option<String> {
 }
 
 /// Reads what [`push_hexadecimal`] wrote.
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 fn read_hexadecimal(mut digits: &str, before_each: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while !digits.is_empty() {
@@ -68,7 +68,7 @@ fn read_hexadecimal(mut digits: &str, before_each: &str) -> Option<Vec<u8>> {
 
 /// Writes the bytes of a text for MySQL. The introducer `_binary` keeps them from being converted to the character set
 /// of the session, and from being compared by its collation.
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 pub(super) fn push_for_mysql(sql: &mut String, text: &str) {
     if is_plain(text) {
         let _ = write!(sql, "_binary'{text}'");
@@ -79,7 +79,7 @@ pub(super) fn push_for_mysql(sql: &mut String, text: &str) {
     }
 }
 
-#[cfg(all(test, feature = "postgres", feature = "mysql"))]
+#[cfg(all(test, feature = "_postgres", feature = "_mysql"))]
 mod tests {
     use proptest::prelude::*;
 

@@ -3,7 +3,7 @@
 /// Defines a statement whose text depends only on its type, so that Diesel caches it, unlike `sql_query`.
 macro_rules! statement {
     (
-        $db:ty, $conn:ty;
+        $db:ty;
         $(#[$doc:meta])*
         $name:ident $(<$life:lifetime>)? { $($field:ident: $field_type:ty),* $(,)? } -> $sql_type:ty,
         |$self:ident, $out:ident| $walk:block
@@ -36,8 +36,6 @@ macro_rules! statement {
         impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
             type SqlType = $sql_type;
         }
-
-        impl $(<$life>)? diesel::RunQueryDsl<$conn> for $name $(<$life>)? {}
     };
 }
 pub(in crate::engine) use statement;

@@ -1,11 +1,11 @@
 //! Statements for sequences that engines share.
 
 /// The draw on PostgreSQL and SQLite. Raw, because Diesel does not cache an upsert written in its DSL.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 macro_rules! upsert_and_return {
-    ($db:ty, $conn:ty) => {
+    ($db:ty) => {
         statement! {
-            $db, $conn;
+            $db;
             /// Returns the last number of this draw; no row when too few numbers are left.
             Draw<'a> {
                 draw: &'a crate::sequence::backend::DrawRequest<'a>
@@ -26,7 +26,7 @@ macro_rules! upsert_and_return {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(super) use upsert_and_return;
 
 /// `$text`: the Rust type of a bound name.

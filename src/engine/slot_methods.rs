@@ -55,7 +55,7 @@ pub(super) use slot_methods;
 /// What only PostgreSQL and MySQL do alike, because they lock rows. `$text`: the Rust type of a bound name. `$stored`: the type of a name that is read.
 /// `$delete`: the statement that deletes the slots above a number, which are locked. Expects the macro `at_read_committed`, which
 /// runs several statements in a transaction.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 macro_rules! locking_slot_methods {
     ($conn:ty, $text:ty, $stored:ty, $run:ident, $delete:path, $failure:ty) => {
         use crate::engine::retry::autocommit_retry;
@@ -206,5 +206,5 @@ macro_rules! locking_slot_methods {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 pub(super) use locking_slot_methods;

@@ -2,7 +2,7 @@
 
 /// `$text`, `$sql_text`: the Rust and SQL types of a bound name.
 macro_rules! slot_queries {
-    ($schema:ident, $db:ty, $conn:ty, $text:ty, $sql_text:ty) => {
+    ($schema:ident, $db:ty, $text:ty, $sql_text:ty) => {
         // Without `RunQueryDsl`: MySQL runs statements by its own trait.
         use diesel::prelude::{
             BoolExpressionMethods, ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl, QueryResult,
@@ -70,7 +70,7 @@ macro_rules! slot_queries {
 
         // Raw, because Diesel does not cache an UPDATE written in its DSL.
         statement! {
-            $db, $conn;
+            $db;
             /// Sets a new expiry.
             Renew<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
@@ -80,7 +80,7 @@ macro_rules! slot_queries {
         }
 
         statement! {
-            $db, $conn;
+            $db;
             /// Sets a new expiry if the lease has not expired.
             RenewUnexpired<'a> { key: Key<'a>, lease_us: i64 } -> Integer,
             |self, out| {
@@ -91,7 +91,7 @@ macro_rules! slot_queries {
         }
 
         statement! {
-            $db, $conn;
+            $db;
             /// Releases the slot.
             Release<'a> { key: Key<'a> } -> Integer,
             |self, out| {
@@ -102,7 +102,7 @@ macro_rules! slot_queries {
         }
 
         statement! {
-            $db, $conn;
+            $db;
             /// Releases the slot if its lease has not expired.
             ReleaseUnexpired<'a> { key: Key<'a> } -> Integer,
             |self, out| {
@@ -114,7 +114,7 @@ macro_rules! slot_queries {
         }
 
         statement! {
-            $db, $conn;
+            $db;
             /// Releases the slot at once, also before the end of its minimum hold time.
             ReleaseUnused<'a> { key: Key<'a> } -> Integer,
             |self, out| {
@@ -261,7 +261,7 @@ macro_rules! slot_queries {
 pub(in crate::engine) use slot_queries;
 
 /// The statements that only PostgreSQL and MySQL share: several rows in one INSERT, and locks on rows.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 macro_rules! locking_slot_queries {
     ($text:ty) => {
         pub(in crate::engine) fn insert_slots<'a>(
@@ -285,5 +285,5 @@ macro_rules! locking_slot_queries {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 pub(in crate::engine) use locking_slot_queries;

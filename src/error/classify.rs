@@ -1,24 +1,24 @@
 //! Classifies the errors of the databases: the only place that reads the text of errors.
 
 mod class;
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 pub(crate) mod mysql;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 mod patterns;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 mod postgres;
 mod privileges;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sqlite")]
 pub(crate) mod sqlite;
 
 pub(crate) use class::{ErrorClass, RequiredPrivilege};
 
 const MESSAGES: &[fn(&str) -> Option<ErrorClass>] = &[
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "_postgres")]
     postgres::classify,
-    #[cfg(feature = "mysql")]
+    #[cfg(feature = "_mysql")]
     mysql::classify,
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_sqlite")]
     sqlite::classify,
 ];
 

@@ -51,7 +51,7 @@ pub struct LockSession {
 
 /// A time of the database, and the time that has passed since, at `now_us`. Both are microseconds since 1970 UTC.
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "mysql")),
+    not(any(feature = "_postgres", feature = "_mysql")),
     allow(dead_code, reason = "SQLite shows no locks")
 )]
 pub(crate) fn since(
@@ -66,7 +66,7 @@ pub(crate) fn since(
 }
 
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "mysql")),
+    not(any(feature = "_postgres", feature = "_mysql")),
     allow(dead_code, reason = "SQLite shows no locks")
 )]
 impl LockWaiter {

@@ -27,7 +27,7 @@ pub trait MigrationFiles: MigrationBackend {
 }
 
 /// The files of all migrations in a folder of this crate.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 macro_rules! migration_files {
     ($folder:literal) => {
         migration_files!(
@@ -53,7 +53,7 @@ macro_rules! migration_files {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) use migration_files;
 
 /// Why [`write_to`] has written no migrations, or not all.
@@ -193,25 +193,25 @@ mod tests {
         assert_eq!(again, [written[0].clone(), last.clone()]);
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "_postgres")]
     #[test]
     fn writes_the_migrations_of_postgres() {
         writes_all_once_and_overwrites_nothing::<diesel::PgConnection>("postgres");
     }
 
-    #[cfg(feature = "mysql")]
+    #[cfg(feature = "_mysql")]
     #[test]
     fn writes_the_migrations_of_mysql() {
         writes_all_once_and_overwrites_nothing::<diesel::MysqlConnection>("mysql");
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_sqlite")]
     #[test]
     fn writes_the_migrations_of_sqlite() {
         writes_all_once_and_overwrites_nothing::<diesel::SqliteConnection>("sqlite");
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_sqlite")]
     #[test]
     fn path_that_is_no_folder_is_an_io_error() {
         let file = tempfile::NamedTempFile::new().expect("a file");

@@ -88,7 +88,7 @@ impl Request {
     /// [`remaining`](Self::remaining) in milliseconds, rounded up so that no wait ends early. Zero means that the time
     /// is up, not "no limit" as on the servers: no statement may wait then, but a free lock is still acquired, because a
     /// statement takes time even without waiting.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn remaining_millis(&self) -> Option<i32> {
         self.remaining().map(|left| {
             let millis = left.as_nanos().div_ceil(1_000_000);
@@ -97,7 +97,7 @@ impl Request {
     }
 
     /// Returns whether the time is up: always with [`Wait::No`], never with [`Wait::Forever`].
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn is_expired(&self) -> bool {
         self.remaining().is_some_and(|left| left.is_zero())
     }
@@ -112,7 +112,7 @@ impl Request {
         }
     }
 
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }

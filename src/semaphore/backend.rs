@@ -263,7 +263,7 @@ pub enum Expiry {
 /// The row of a held slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    any(feature = "postgres", feature = "sqlite"),
+    any(feature = "_postgres", feature = "_sqlite"),
     derive(diesel::Queryable)
 )]
 pub struct HeldRow {
@@ -276,7 +276,7 @@ pub struct HeldRow {
     pub(crate) remaining_us: i64,
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 impl From<(i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)> for HeldRow {
     fn from(row: (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)) -> Self {
         let (number, token, holder, fence, acquired_us, expires_us, remaining_us) = row;

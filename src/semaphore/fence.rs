@@ -21,7 +21,7 @@ pub(crate) const UNIT_US: i64 = 64;
 const _: () = assert!(MAX_PERMITS < 1 << NUMBER_BITS);
 
 /// The fence of the next grant of the slot `number`, where `last` is the largest existing fence.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_mysql", feature = "_sqlite"))]
 pub(crate) fn next(last: i64, now_us: i64, number: i32) -> i64 {
     let unit = (now_us / UNIT_US).max((last >> NUMBER_BITS) + 1);
     (unit << NUMBER_BITS) | i64::from(number)
@@ -42,7 +42,7 @@ pub(crate) fn raised(fence: i64, by: Duration) -> Option<i64> {
 /// The year 2100.
 const LAST_RAISED: i64 = 4_102_444_800_000_000 / UNIT_US;
 
-#[cfg(all(test, any(feature = "mysql", feature = "sqlite")))]
+#[cfg(all(test, any(feature = "_mysql", feature = "_sqlite")))]
 mod tests {
     use super::*;
 

@@ -9,7 +9,7 @@ pub struct RenewalRequest {
     pub(crate) lease_us: i64,
 }
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_mysql", feature = "_sqlite"))]
 impl RenewalRequest {
     /// Writes many leases as one JSON value to bind. Names and tokens are hexadecimal digits, which need no escapes.
     pub(crate) fn as_json(leases: &[Self]) -> String {

@@ -37,7 +37,7 @@ pub struct DrawRequest<'a> {
     pub(crate) initial_last: i64,
     /// The largest number drawn last from which this draw does not overflow.
     #[cfg_attr(
-        not(any(feature = "postgres", feature = "sqlite")),
+        not(any(feature = "_postgres", feature = "_sqlite")),
         allow(dead_code, reason = "InnoDB finds out by itself")
     )]
     pub(crate) max_last: i64,

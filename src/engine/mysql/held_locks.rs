@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::prelude::Queryable;
 use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
@@ -49,7 +49,7 @@ const SESSION: &str = "CAST(session.PROCESSLIST_USER AS BINARY) AS user, \
     CAST(trx.TIMER_WAIT DIV 1000000 AS SIGNED) AS open_for, CAST(statement.TIMER_WAIT DIV 1000000 AS SIGNED) AS waited";
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// The locks on rows of the table of objects. Raw, because the DSL does not know the server's own tables.
     ///
     /// On MySQL the session is that of the transaction's lock on the table. The thread of a lock on a row may be another one:
@@ -97,7 +97,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// On MySQL, the sessions that wait for a named lock. MariaDB shows none.
     NamedLockWaiters {} -> (
         Binary,
@@ -114,7 +114,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// 1 on MySQL, 0 on MySQL without `performance_schema`, `NULL` on MariaDB.
     PerformanceSchema {} -> Nullable<BigInt>,
     |self, out| {

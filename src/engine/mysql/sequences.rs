@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
@@ -70,7 +70,7 @@ impl<C: Link<Backend = Mysql>> SequenceBackend<C> for Mysql {
 last_drawn!(mysql, [u8]);
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Inserts the row or adds to its number. Raw, because Diesel does not cache an upsert written in its DSL. Only
     /// MariaDB returns the number. `LAST_INSERT_ID(..)` could return it on MySQL, but belongs to the application.
     Add<'a> { draw: &'a DrawRequest<'a> } -> (BigInt, BigInt),

@@ -1,6 +1,6 @@
 //! The statements for slots on MySQL and MariaDB.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use super::sql::limits::{LIMIT_HINT, LONG_LIMIT_HINT};
@@ -16,7 +16,7 @@ pub(super) mod search;
 
 use locked_tables::{AS_AN_UPDATE, UNLESS_TABLE_LOCKED};
 
-slot_queries!(mysql, Mysql, MysqlConnection, [u8], Binary);
+slot_queries!(mysql, Mysql, [u8], Binary);
 locking_slot_queries!([u8]);
 
 impl Clock for Mysql {
@@ -30,7 +30,7 @@ const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostnam
      @@pid_file, DATABASE()), 256)";
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads the first 120 bits of [`DATABASE`] as two numbers. Raw, because the DSL has none of these functions.
     Database {} -> (BigInt, BigInt),
     |self, out| {
@@ -42,7 +42,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Locks free slots above a number, from the last one down.
     LockFreeAbove<'a> { name: &'a [u8], above: i32, limit: i64 } -> (Integer, BigInt),
     |self, out| {
@@ -56,7 +56,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Deletes the slots above a number, which this session has locked. By the whole key of each: a DELETE with a range
     /// also locks the next row, which is another semaphore's, and waits for it.
     DeleteLockedAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
@@ -72,7 +72,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
     FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
     |self, out| {
@@ -85,7 +85,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// [`held_slots`], which fails unless it ends in time: another session may have the table locked. Raw, because the DSL
     /// has no prefixes and hints.
     HeldNowait<'a> { name: &'a [u8] } ->
@@ -102,7 +102,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// The times of a semaphore's first slot, whether it is held or not. Fails as [`HeldNowait`] does.
     FirstSlotNowait<'a> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
     |self, out| {
@@ -111,7 +111,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// [`FirstSlotNowait`] with a longer limit.
     FirstSlotSlowly<'a> { name: &'a [u8] } -> (BigInt, BigInt, BigInt, BigInt),
     |self, out| {
@@ -135,7 +135,7 @@ fn first_slot<'b>(
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Locks the row of `diesel_locks_fences`, unless another session has locked the row, its table or the table of
     /// slots.
     LockFenceFloorIfFree {} -> BigInt,
@@ -148,7 +148,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Locks the slot against all changes if its token matches; returns whether a transaction is open, and
     /// [`WRITER_UNKNOWN`]. Raw, because MariaDB has no FOR SHARE.
     Pin<'a> { key: Key<'a> } -> (Nullable<BigInt>, BigInt),

@@ -3,7 +3,7 @@
 //! One text serves both: MySQL runs the text in `/*!80000 .. */`, MariaDB the text in `/*M!100100 .. */`, and the other
 //! is a comment.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use crate::TransactionOptions;
@@ -98,7 +98,7 @@ pub(super) const KEEP_ERROR_NUMBER: &str =
     "GET DIAGNOSTICS CONDITION 1 @diesel_locks_errno = MYSQL_ERRNO";
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Acquires the named lock under which one session at a time migrates this database.
     AcquireMigrationLock { seconds: i32 } -> Nullable<BigInt>,
     |self, out| {
@@ -109,7 +109,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     ReleaseMigrationLock {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
@@ -117,7 +117,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     ErrorNumber {} -> Nullable<BigInt>,
     |self, out| {
         out.push_sql("SELECT CAST(@diesel_locks_errno AS SIGNED)");
@@ -125,7 +125,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads 1 if the time-out of a lock wait rolls back the whole transaction.
     RollbackOnTimeout {} -> BigInt,
     |self, out| {
@@ -134,7 +134,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Any text.
     AnyText {} -> Text,
     |self, out| {

@@ -3,7 +3,7 @@
 //! A user variable of the session stores that there is one writer. Statements that lock also return whether it is set,
 //! so that the cluster is detected once per connection, and a lock takes no further round trip.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer};
 
 use super::execute::Run;
@@ -13,7 +13,7 @@ use crate::engine::raw_sql::statement;
 use crate::link::Link;
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads [`WRITER_UNKNOWN`].
     Unknown {} -> BigInt,
     |self, out| {
@@ -23,7 +23,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     Remember {} -> Integer,
     |self, out| {
         out.push_sql("SET @diesel_locks_one_writer = 1");
@@ -31,7 +31,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// The products that are recognised by `VERSION()`: 3 or 4 as in [`find`], otherwise 0.
     Product {} -> BigInt,
     |self, out| {
@@ -42,7 +42,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// The kind of cluster, 1 or 2 as in [`find`], otherwise 0. A number, because a broken client library loses texts.
     Replication {} -> BigInt,
     |self, out| {

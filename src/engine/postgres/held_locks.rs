@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
@@ -38,7 +38,7 @@ const HIDDEN: &str = "<insufficient privilege>";
 const SAVEPOINT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '20ms'";
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// The advisory locks of kept objects; and the numbers of the transactions that have written to the table of objects,
     /// with the sessions that wait for them. Raw, because the DSL does not know the server's own tables. It locks nothing:
     /// `regclass` only reads the name.

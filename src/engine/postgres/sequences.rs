@@ -1,6 +1,6 @@
 //! Sequences on PostgreSQL: one statement inserts the row or updates it.
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::{OptionalExtension, QueryDsl};
 
 use super::lists;
@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
-upsert_and_return!(Pg, PgConnection);
+upsert_and_return!(Pg);
 last_drawn!(postgres, str);
 
 impl<C: Link<Backend = Pg>> SequenceBackend<C> for Pg {

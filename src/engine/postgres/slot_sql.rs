@@ -1,6 +1,6 @@
 //! PostgreSQL's statements for slots.
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use crate::engine::clock::Clock;
@@ -13,7 +13,7 @@ use crate::semaphore::fence::{NUMBER_BITS, UNIT_US};
 
 pub(super) mod batch;
 
-slot_queries!(postgres, Pg, PgConnection, str, Text);
+slot_queries!(postgres, Pg, str, Text);
 locking_slot_queries!(str);
 
 /// Like `lock_fence_floor`, but returns no row when another session has locked it.
@@ -164,7 +164,7 @@ pub(super) fn decode(answer: i64) -> Option<Acquired> {
 }
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// Identifies the table: the database's name, the table's OID (which a database shares with the template that it
     /// was made from), and the server's start time in microseconds. Raw, because the DSL has none of these functions.
     Database {} -> (Text, BigInt, BigInt),
@@ -203,7 +203,7 @@ pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
 }
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// Locks the slot so that it can't be granted to another holder, but can be renewed and released. Raw because of
     /// the condition on the fence.
     Pin<'a> { key: Key<'a> } -> Integer,
@@ -251,7 +251,7 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
 }
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// [`ReleaseUnexpired`] as a transaction of its own that does not wait for the disk. If the server crashes before
     /// it has written the release to disk, the slot becomes free when its lease expires. The order stays right: the
     /// next grant of the slot comes later in the log.

@@ -1,6 +1,6 @@
 //! Sequences on SQLite: one statement inserts the row or updates it.
 
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::Sqlite;
 use diesel::{OptionalExtension, QueryDsl};
 
 use super::lists;
@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
-upsert_and_return!(Sqlite, SqliteConnection);
+upsert_and_return!(Sqlite);
 last_drawn!(sqlite, str);
 
 impl<C: Link<Backend = Sqlite>> SequenceBackend<C> for Sqlite {

@@ -1,14 +1,14 @@
 //! SQLite's statements for slots.
 
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::Sqlite;
 
 use crate::engine::clock::{Clock, DbNowPlus};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::slot_queries;
 use crate::semaphore::backend::{Grant, LeaseRequest};
 
-slot_queries!(sqlite, Sqlite, SqliteConnection, str, Text);
+slot_queries!(sqlite, Sqlite, str, Text);
 
 impl Clock for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -16,7 +16,7 @@ impl Clock for Sqlite {
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// The path of the database's file; empty for a database in memory. Raw, because the DSL has no PRAGMA.
     Database {} -> Text,
     |self, out| {
@@ -25,7 +25,7 @@ statement! {
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// Reads the slot if its token matches.
     Pin<'a> { key: Key<'a> } -> Integer,
     |self, out| {
@@ -58,7 +58,7 @@ pub(super) fn free<'a>(name: &'a str) -> _ {
 pub(super) type FoundRow = (Option<i32>, Option<i32>, Option<i64>);
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// Finds a free slot, unless there are more slots than permits. Raw, because the DSL has no derived tables.
     FindFree<'a> { name: &'a str, permits: i32 } ->
         (Nullable<Integer>, Nullable<Integer>, Nullable<BigInt>),
@@ -149,7 +149,7 @@ fn push_asked<'b>(out: &mut AstPass<'_, 'b, Sqlite>, asked: &'b str) -> QueryRes
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// Renews leases. Raw, because the DSL has no JSON tables.
     RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
@@ -162,7 +162,7 @@ statement! {
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// Releases slots. Raw for the reason of [`RenewBatch`].
     ReleaseBatch<'a> { asked: &'a str } -> BigInt,
     |self, out| {

@@ -35,7 +35,7 @@ pub(super) fn delete_kept() -> _ {
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// The connection's `busy_timeout` in milliseconds. Raw, because the DSL has no PRAGMA.
     BusyTimeout {} -> Integer,
     |self, out| {
@@ -44,7 +44,7 @@ statement! {
 }
 
 statement! {
-    Sqlite, SqliteConnection;
+    Sqlite;
     /// Not 0 when the connection may only read.
     QueryOnly {} -> Integer,
     |self, out| {

@@ -1,7 +1,7 @@
 //! What the user of an application needs, as in `docs/privileges.md`.
 
 #![cfg_attr(
-    not(any(feature = "postgres", feature = "mysql")),
+    not(any(feature = "_postgres", feature = "_mysql")),
     allow(dead_code, reason = "without a server there are no privileges")
 )]
 
@@ -11,7 +11,7 @@ const fn required(object: &'static str, privileges: &'static str) -> RequiredPri
     RequiredPrivilege { object, privileges }
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 pub(super) const POSTGRES_PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
     required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),
@@ -26,7 +26,7 @@ pub(super) const POSTGRES_PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_acquire_slot_in_transaction", "EXECUTE"),
 ];
 
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 pub(super) const MYSQL_PRIVILEGES: &[RequiredPrivilege] = &[
     required("diesel_locks_objects", "SELECT, INSERT, DELETE"),
     required("diesel_locks_slots", "SELECT, INSERT, UPDATE, DELETE"),

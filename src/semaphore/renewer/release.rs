@@ -118,7 +118,7 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(all(test, feature = "_sqlite"))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};

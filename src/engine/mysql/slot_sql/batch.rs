@@ -1,7 +1,7 @@
 //! Renews and releases many slots.
 
 use diesel::QueryResult;
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Integer, Text};
 
@@ -27,7 +27,7 @@ fn push_update<'b>(out: &mut AstPass<'_, 'b, Mysql>, asked: &'b str) -> QueryRes
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither JSON tables
     /// nor locks in a subquery.
     RenewBatch<'a> { asked: &'a str } -> Integer,
@@ -38,7 +38,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Releases slots, except those whose row another session has locked. Raw for the reasons of [`RenewBatch`].
     ReleaseBatch<'a> { asked: &'a str } -> Integer,
     |self, out| {
@@ -48,7 +48,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads the remaining time of each lease whose token still matches. Identifies it by its position in the request,
     /// from 1, because a broken client library loses texts but not numbers.
     OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt),

@@ -1,7 +1,7 @@
 //! Leases or locks a free slot.
 
 use diesel::QueryResult;
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
@@ -46,7 +46,7 @@ fn push_unchanged_filter<'b>(
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Leases the slot, unless another session has it locked. Raw, because the DSL has no locks in a subquery. The
     /// derived table comes first (`STRAIGHT_JOIN`), and only it contains the key: the update would wait for a row that
     /// it found by itself.
@@ -63,7 +63,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// [`Claim`] on MariaDB, where a derived table takes ten times as long as the update. It fails when another session
     /// has the row locked. Not for an open transaction, which some servers then roll back
     /// (`innodb_rollback_on_timeout`).
@@ -104,7 +104,7 @@ fn push_lock_free<'b>(
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Locks the slot if it is free and not locked. Raw, as is the next one, because the DSL has no index hints and
     /// Diesel would not cache the statement.
     LockFree<'a> { name: &'a [u8], number: i32 } -> (Integer, BigInt, BigInt),
@@ -115,7 +115,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Locks the first slot that is free and not locked.
     FirstUnlocked<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt),
     |self, out| {

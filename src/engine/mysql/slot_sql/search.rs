@@ -1,6 +1,6 @@
 //! Searches for free slots without locks.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
@@ -58,7 +58,7 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
 pub(in crate::engine::mysql) type FewRow = (i32, i64, i64, i64, i64, i32);
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads all slots up to the number of permits, and one more if it exists. The caller aggregates them: aggregates
     /// in SQL take longer.
     ScanPrimary<'a> { name: &'a [u8], permits: i32 } -> (Integer, BigInt, BigInt, BigInt, BigInt, Integer),
@@ -100,7 +100,7 @@ fn scan_expiry_index<'b>(
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads up to eight free slots of the first hundred, up to eight of the others by the index on expiry, and a row
     /// with the last number and the largest fence.
     ///
@@ -113,7 +113,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// [`ScanExpiryIndex`] with a longer limit. The index may have many entries of rows that have changed since, which
     /// the server has not cleared away.
     ScanExpiryIndexSlowly<'a> { name: &'a [u8] } -> CandidateSql,
@@ -123,7 +123,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Ends in time unless another session has the table locked. Reads no row.
     ProbeTable {} -> BigInt,
     |self, out| {
@@ -132,7 +132,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads the largest fence.
     LastFence<'a> { name: &'a [u8] } -> BigInt,
     |self, out| {

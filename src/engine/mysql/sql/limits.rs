@@ -1,6 +1,6 @@
 //! Limits the time of statements.
 
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::sql_types::Integer;
 
 use crate::engine::raw_sql::{push, statement};
@@ -13,7 +13,7 @@ pub(in crate::engine::mysql) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(20
 pub(in crate::engine::mysql) const LONG_LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(5000) */ ";
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET
     /// STATEMENT need no separate statement, but accept no bound values. On MySQL this limit does not apply to PREPARE,
     /// which waits for a locked table, nor to statements that write, so `lock_wait_timeout` (whole seconds) is set too.
@@ -31,7 +31,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Restores the limits. Has no effect unless [`SetLimit`] has run before: the variables are NULL then. The casts,
     /// because MySQL does not know the type of a variable that is NULL.
     RestoreLimit {} -> Integer,

@@ -1,7 +1,7 @@
 //! Locks rows one by one, and the named lock of an id.
 
 use diesel::dsl::{auto_type, delete as delete_from, insert_into};
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
@@ -24,7 +24,7 @@ pub(in crate::engine::mysql) fn lock_row<'a>(id: &'a [u8]) -> _ {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// `lock_row` without waiting: fails when another transaction holds the row. Raw for its hint, because on MySQL
     /// NOWAIT does not apply to a locked table.
     LockRowNow<'a> { id: &'a [u8] } -> ((BigInt, Nullable<BigInt>), BigInt),
@@ -71,7 +71,7 @@ pub(in crate::engine::mysql) const NAMED_LOCK: &str =
 pub(in crate::engine::mysql) const NAMED_LOCK_END: &str = " AS BINARY)), 224))";
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Returns 1 if the named lock is acquired, 0 if another session held it until the time-out, and NULL if
     /// interrupted; and [`WRITER_UNKNOWN`].
     AcquireNamedLock<'a> { id: &'a [u8], seconds: i32 } -> (Nullable<BigInt>, BigInt),
@@ -85,7 +85,7 @@ statement! {
 }
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Has no effect if this session does not hold the named lock. Not a SELECT, which may return an error in place of
     /// its row.
     ReleaseNamedLock<'a> { id: &'a [u8] } -> Nullable<BigInt>,

@@ -3,7 +3,7 @@
 use diesel::expression::{
     AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
 };
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Nullable};
@@ -67,7 +67,7 @@ expression! {
 pub(in crate::engine::mysql) type Session = (i64, Option<i64>);
 
 statement! {
-    Mysql, MysqlConnection;
+    Mysql;
     /// Reads [`Session`].
     SessionState {} -> (BigInt, Nullable<BigInt>),
     |self, out| {

@@ -1,7 +1,7 @@
 //! Renews and releases many slots.
 
 use diesel::QueryResult;
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{Array, BigInt, Binary, Integer, Text};
 
@@ -60,7 +60,7 @@ const OF_LOCKED: &str = " FROM locked WHERE diesel_locks_slots.name = locked.nam
      AND diesel_locks_slots.number = locked.number AND diesel_locks_slots.fence = locked.fence";
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither arrays as
     /// tables nor locks in a subquery.
     RenewBatch<'a> { asked: Asked<'a> } -> (Binary, BigInt),
@@ -77,7 +77,7 @@ statement! {
 }
 
 statement! {
-    Pg, PgConnection;
+    Pg;
     /// Releases slots, except those whose row another session has locked; returns the tokens of these. Raw for the
     /// reasons of [`RenewBatch`].
     ReleaseBatch<'a> { asked: Asked<'a> } -> Binary,
