@@ -64,8 +64,19 @@ pub trait HasEngine: Sized + Send {
     fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus;
 }
 
+/// A connection of diesel-async for which there is an engine. Sealed, as [`HasEngine`] is.
+#[cfg(feature = "_async")]
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no asynchronous engine for `{Self}`",
+    label = "not `AsyncPgConnection`, `AsyncMysqlConnection` or `SyncConnectionWrapper<SqliteConnection>`, or the engine's \
+             feature is off",
+    note = "pass `&mut *conn` for a pooled connection",
+    note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
+)]
+pub trait HasAsyncEngine: HasEngine {}
+
 /// Implements [`HasEngine`] for a connection of Diesel.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! has_engine {
     ($conn:ty, $engine:ty) => {
         impl crate::engine::HasEngine for $conn {
@@ -81,8 +92,36 @@ macro_rules! has_engine {
         }
     };
 }
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use has_engine;
+
+/// Implements [`HasEngine`] and [`HasAsyncEngine`] for a connection of diesel-async.
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+macro_rules! has_async_engine {
+    ($conn:ty, $engine:ty) => {
+        impl crate::engine::HasEngine for $conn {
+            type LockEngine = $engine;
+
+            fn counted_transactions(
+                conn: &mut Self,
+            ) -> &mut diesel::connection::TransactionManagerStatus {
+                crate::link::nonblocking::status(conn)
+            }
+        }
+
+        impl crate::engine::HasAsyncEngine for $conn {}
+    };
+}
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+use has_async_engine;
 
 /// The functions of [`TransactionBackend`] that a [`Link`](crate::link::Link) has.
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]

@@ -1,5 +1,7 @@
 //! What an operator sees: the trait `InspectExt`.
 
+#[cfg(feature = "_async")]
+pub(crate) mod async_ext;
 pub(crate) mod info;
 pub(crate) mod list_options;
 mod lists;

@@ -182,6 +182,8 @@
 #[cfg(feature = "r2d2")]
 mod activity;
 mod backoff;
+#[cfg(feature = "_async")]
+mod cancel;
 mod engine;
 pub mod error;
 mod events;
@@ -211,7 +213,7 @@ mod single_writer;
 mod stop;
 mod transaction;
 mod waiting;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod wrapper;
 
 pub use chrono;
@@ -220,6 +222,16 @@ pub use uuid;
 pub use error::definition::Error;
 pub use error::result::Result;
 pub use inspect::InspectExt;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use inspect::async_ext::AsyncInspectExt;
 pub use inspect::info::{SemaphoreInfo, SequenceInfo};
 pub use inspect::list_options::ListOptions;
 pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
@@ -228,6 +240,16 @@ pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
 pub use lock_pool::LockPool;
 pub use migrations::run::migrate;
 pub use object_lock::ObjectLockExt;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use object_lock::async_ext::AsyncObjectLockExt;
 pub use object_lock::id::ObjectId;
 #[doc(hidden)]
 pub use object_lock::request::IntoLockRequests;
@@ -249,20 +271,50 @@ pub use semaphore::slot::{LeaseState, Slot, SlotInfo};
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::timer::{Tick, job::TimerJob};
 pub use sequence::SequenceExt;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use sequence::async_ext::AsyncSequenceExt;
 pub use sequence::definition::Sequence;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use shutdown::{Shutdown, Unfinished};
 pub use single_writer::assume_single_writer;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use single_writer::assume_single_writer_async;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use stop::{StopOnDrop, StopToken};
 pub use transaction::TransactionExt;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use transaction::async_ext::AsyncTransactionExt;
 pub use transaction::isolation_level::IsolationLevel;
 pub use transaction::options::TransactionOptions;
 pub use transaction::retry::RetryPolicy;
 pub use transaction::retryable::TransactionError;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use wrapper::{ConnectionWrapper, InnerConnection};
 
 /// Compiles the examples of the README.

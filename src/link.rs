@@ -7,19 +7,28 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::backend::Backend;
-use diesel::connection::{CacheSize, TransactionManagerStatus};
+use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 
 use crate::engine::HasEngine;
 
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod blocking;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+pub(crate) mod nonblocking;
 
 /// Sends statements. Transactions are counted as Diesel does it.
 pub trait Link: HasEngine {
     type Backend: Backend;
+
+    /// Whether [`load`](Self::load) of a statement that returns no rows executes it before it fails.
+    const EXECUTES_WITHOUT_ROWS: bool = false;
 
     /// Sends several statements in one message.
     fn batch(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
@@ -50,8 +59,8 @@ pub trait Link: HasEngine {
         }
     }
 
-    /// Sets the size of the cache of prepared statements.
-    fn set_cache_size(&mut self, size: CacheSize);
+    /// Empties the cache of prepared statements, if the client library can't use one again after an error.
+    fn reset_statement_cache(&mut self) {}
 
     /// The open transactions.
     fn status(&mut self) -> &mut TransactionManagerStatus;
@@ -70,6 +79,10 @@ pub trait Link: HasEngine {
 
     /// Pauses between two attempts.
     fn pause(time: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Ends what a dropped future has started: sends the statements, as far as that is possible without waiting, cancels
+    /// the statement that is running, and marks the connection as broken. Errors are ignored.
+    fn abandon(&mut self, _statements: &[&str]) {}
 }
 
 /// [`Link::load`], for macros that engines with other errors share.

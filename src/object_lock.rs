@@ -1,6 +1,8 @@
 //! Object locks: the methods on connections.
 
 pub(crate) mod acquire;
+#[cfg(feature = "_async")]
+pub(crate) mod async_ext;
 pub(crate) mod backend;
 pub(crate) mod events;
 pub(crate) mod id;
@@ -377,10 +379,7 @@ pub trait ObjectLockExt: MigrationBackend {
     #[doc(alias("cleanup", "delete_locks"))]
     fn purge_object_locks(&mut self) -> Result<usize, Error> {
         if depth::depth(self)? > 0 {
-            return Err(Error::AlreadyInTransaction {
-                method: "purge_object_locks",
-                reason: "it would lock the deleted rows until it ends",
-            });
+            return Err(run::purge_in_transaction());
         }
         poll_once(Self::LockEngine::purge_unlocked(self))
     }

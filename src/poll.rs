@@ -3,7 +3,7 @@
 //! What this crate does with a connection is written once, as `async` functions. On a connection that blocks, each future is
 //! ready when it is polled for the first time, so that [`poll_once`] runs it without a runtime, a thread or an allocation.
 
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -38,9 +38,15 @@ pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> thread::Result
 
 /// A closure that returns a future. Unlike that of `AsyncFnOnce` alone, the future has a name, so that a caller can require
 /// that it is `Send`.
-pub(crate) trait Work<T, R>:
-    AsyncFnOnce(T) -> R + FnOnce(T) -> <Self as Work<T, R>>::Future
-{
+#[cfg_attr(
+    not(feature = "_async"),
+    allow(
+        unreachable_pub,
+        reason = "in public signatures of the asynchronous methods"
+    )
+)]
+pub trait Work<T, R>: AsyncFnOnce(T) -> R + FnOnce(T) -> <Self as Work<T, R>>::Future {
+    /// The future.
     type Future: Future<Output = R>;
 }
 
@@ -52,19 +58,77 @@ where
     type Future = Fut;
 }
 
-/// [`Work`] that may run several times, and gets the number of the attempt.
-pub(crate) trait RepeatedWork<T, R>:
-    AsyncFnMut(T, u32) -> R + FnMut(T, u32) -> <Self as RepeatedWork<T, R>>::Future
+/// [`Work`] that may run several times.
+#[cfg(feature = "_async")]
+pub trait RepeatedWork<T, R>:
+    AsyncFnMut(T) -> R + FnMut(T) -> <Self as RepeatedWork<T, R>>::Future
 {
+    /// The future.
     type Future: Future<Output = R>;
 }
 
+#[cfg(feature = "_async")]
 impl<F, T, R, Fut> RepeatedWork<T, R> for F
+where
+    F: AsyncFnMut(T) -> R + FnMut(T) -> Fut,
+    Fut: Future<Output = R>,
+{
+    type Future = Fut;
+}
+
+/// [`RepeatedWork`] that gets the number of the attempt.
+#[cfg(feature = "_async")]
+pub trait NumberedWork<T, R>:
+    AsyncFnMut(T, u32) -> R + FnMut(T, u32) -> <Self as NumberedWork<T, R>>::Future
+{
+    /// The future.
+    type Future: Future<Output = R>;
+}
+
+#[cfg(feature = "_async")]
+impl<F, T, R, Fut> NumberedWork<T, R> for F
 where
     F: AsyncFnMut(T, u32) -> R + FnMut(T, u32) -> Fut,
     Fut: Future<Output = R>,
 {
     type Future = Fut;
+}
+
+/// What is run in each attempt of a transaction. For both kinds of closures.
+pub(crate) trait AttemptWork<T, R> {
+    type Future: Future<Output = R>;
+
+    fn run(&mut self, conn: T, attempt: u32) -> Self::Future;
+}
+
+/// A closure that gets the connection.
+pub(crate) struct Unnumbered<F>(pub(crate) F);
+
+impl<T, R, F, Fut> AttemptWork<T, R> for Unnumbered<F>
+where
+    F: FnMut(T) -> Fut,
+    Fut: Future<Output = R>,
+{
+    type Future = Fut;
+
+    fn run(&mut self, conn: T, _: u32) -> Fut {
+        (self.0)(conn)
+    }
+}
+
+/// A closure that gets the connection and the number of the attempt.
+pub(crate) struct Numbered<F>(pub(crate) F);
+
+impl<T, R, F, Fut> AttemptWork<T, R> for Numbered<F>
+where
+    F: FnMut(T, u32) -> Fut,
+    Fut: Future<Output = R>,
+{
+    type Future = Fut;
+
+    fn run(&mut self, conn: T, attempt: u32) -> Fut {
+        (self.0)(conn, attempt)
+    }
 }
 
 /// A closure that blocks, as one that returns a future. Borrowed, because each `async` function through which it passes
@@ -79,17 +143,10 @@ pub(crate) fn blocking<C, R, F: FnOnce(&mut C) -> R>(
     async move |conn: &mut C| work.take().expect("a closure that was not called")(conn)
 }
 
-/// [`blocking`] for a closure that may run several times.
-pub(crate) fn blocking_repeated<C, R>(
-    mut work: impl FnMut(&mut C, u32) -> R,
-) -> impl for<'r> RepeatedWork<&'r mut C, R> {
-    move |conn: &mut C, attempt| ready(work(conn, attempt))
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::future::pending;
+    use std::future::{pending, ready};
 
     use super::*;
 

@@ -1,5 +1,7 @@
 //! Sequences: the methods on connections.
 
+#[cfg(feature = "_async")]
+pub(crate) mod async_ext;
 pub(crate) mod backend;
 pub(crate) mod definition;
 
@@ -136,14 +138,7 @@ pub trait SequenceExt: MigrationBackend {
         sequence: &Sequence,
         count: u32,
     ) -> Result<RangeInclusive<i64>, Error> {
-        if count == 0 {
-            return Err(Error::InvalidCount {
-                sequence: sequence.to_string(),
-                count,
-            });
-        }
-        let last = poll_once(draw(self, "next_numbers", sequence, count))?;
-        Ok(last - i64::from(count) + 1..=last)
+        poll_once(draw_range(self, sequence, count))
     }
 
     /// Returns the last number drawn, by committed transactions or the open one; `None` before the first draw. Does not lock
@@ -176,6 +171,21 @@ pub trait SequenceExt: MigrationBackend {
 
 #[diagnostic::do_not_recommend]
 impl<C: MigrationBackend> SequenceExt for C {}
+
+async fn draw_range<C: HasEngine>(
+    conn: &mut C,
+    sequence: &Sequence,
+    count: u32,
+) -> Result<RangeInclusive<i64>, Error> {
+    if count == 0 {
+        return Err(Error::InvalidCount {
+            sequence: sequence.to_string(),
+            count,
+        });
+    }
+    let last = draw(conn, "next_numbers", sequence, count).await?;
+    Ok(last - i64::from(count) + 1..=last)
+}
 
 async fn draw<C: HasEngine>(
     conn: &mut C,

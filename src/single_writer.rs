@@ -3,6 +3,10 @@
 use diesel::connection::Connection;
 
 use crate::Error;
+#[cfg(feature = "_async")]
+use crate::cancel::unless_dropped;
+#[cfg(feature = "_async")]
+use crate::engine::HasAsyncEngine;
 use crate::engine::HasEngine;
 use crate::poll::poll_once;
 use crate::transaction::backend::TransactionBackend;
@@ -51,4 +55,27 @@ use crate::transaction::backend::TransactionBackend;
 #[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
 pub fn assume_single_writer<C: HasEngine + Connection>(conn: &mut C) -> Result<(), Error> {
     poll_once(C::LockEngine::assume_single_writer(conn))
+}
+
+/// [`assume_single_writer`] for a connection of diesel-async.
+///
+/// # Errors
+///
+/// As [`assume_single_writer`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+/// use diesel_async::AsyncConnection;
+/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+///
+/// let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
+/// diesel_locks::assume_single_writer_async(&mut conn).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "_async")]
+pub async fn assume_single_writer_async<C: HasAsyncEngine>(conn: &mut C) -> Result<(), Error> {
+    unless_dropped!(conn, |conn| C::LockEngine::assume_single_writer(conn))
 }

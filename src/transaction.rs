@@ -1,5 +1,7 @@
 //! Transactions: the methods on connections.
 
+#[cfg(feature = "_async")]
+pub(crate) mod async_ext;
 pub(crate) mod backend;
 pub(crate) mod depth;
 mod events;
@@ -9,10 +11,12 @@ pub(crate) mod retry;
 pub(crate) mod retryable;
 pub(crate) mod run;
 
+use std::future::ready;
+
 use diesel::connection::Connection;
 
 use crate::engine::HasEngine;
-use crate::poll::{RepeatedWork, blocking_repeated, poll_once};
+use crate::poll::{AttemptWork, Numbered, Unnumbered, poll_once};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
 use crate::transaction::run::TransactionFailure;
@@ -142,8 +146,8 @@ pub trait TransactionExt: HasEngine + Connection {
         F: FnMut(&mut Self) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let work = blocking_repeated(|conn, _| f(conn));
-        poll_once(run(self, "run_transaction", transaction, work))
+        let work = Unnumbered(|conn: &mut Self| ready(f(conn)));
+        poll_once(run_attempts(self, "run_transaction", transaction, work))
     }
 
     /// Runs `f` in a transaction exactly as [`run_transaction`](Self::run_transaction), which retries too. `f` also gets the
@@ -177,15 +181,20 @@ pub trait TransactionExt: HasEngine + Connection {
         F: FnMut(&mut Self, u32) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let work = blocking_repeated(|conn, attempt| f(conn, attempt));
-        poll_once(run(self, "run_transaction_attempts", transaction, work))
+        let work = Numbered(|conn: &mut Self, attempt| ready(f(conn, attempt)));
+        poll_once(run_attempts(
+            self,
+            "run_transaction_attempts",
+            transaction,
+            work,
+        ))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<C: HasEngine + Connection> TransactionExt for C {}
 
-async fn run<C, T, E, F, Via>(
+pub(crate) async fn run_attempts<C, T, E, F, Via>(
     conn: &mut C,
     method: &'static str,
     transaction: TransactionOptions,
@@ -193,7 +202,7 @@ async fn run<C, T, E, F, Via>(
 ) -> Result<T, E>
 where
     C: HasEngine,
-    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
+    for<'r> F: AttemptWork<&'r mut C, Result<T, E>>,
     E: TransactionError<Via>,
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));

@@ -8,9 +8,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::mysql::{Mysql, MysqlConnection};
+use diesel::mysql::Mysql;
+#[cfg(feature = "mysql")]
+use diesel::mysql::MysqlConnection;
 
-use super::{active_isolation, has_engine, transactions_of_link};
+use super::{active_isolation, transactions_of_link};
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::link::Link;
@@ -57,7 +59,10 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 /// The number of rows that one transaction of a purge deletes.
 const PURGE_BATCH: i64 = 500;
 
-has_engine!(MysqlConnection, Mysql);
+#[cfg(feature = "mysql")]
+super::has_engine!(MysqlConnection, Mysql);
+#[cfg(feature = "async-mysql")]
+super::has_async_engine!(diesel_async::AsyncMysqlConnection, Mysql);
 
 impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
     transactions_of_link!(C);
@@ -135,6 +140,14 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         }
         Ok(())
     }
+
+    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+        match undo {
+            _ if depth > 0 => conn.abandon(&[]),
+            Some(undo) => conn.abandon(&[&format!("{}; {undo}", sql::ROLLBACK)]),
+            None => conn.abandon(&[sql::ROLLBACK]),
+        }
+    }
 }
 
 impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
@@ -192,10 +205,12 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
     }
 }
 
+#[cfg(feature = "mysql")]
 impl MigrationFiles for MysqlConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("mysql");
 }
 
+#[cfg(feature = "mysql")]
 impl MigrationBackend for MysqlConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // Diesel reads the versions of applied migrations as texts.

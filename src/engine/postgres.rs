@@ -1,10 +1,12 @@
 //! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
 //! the migrations install acquire both.
 
-use diesel::pg::{Pg, PgConnection};
+use diesel::pg::Pg;
+#[cfg(feature = "postgres")]
+use diesel::pg::PgConnection;
 use diesel::{QueryResult, RunQueryDsl};
 
-use super::{has_engine, transactions_of_link};
+use super::transactions_of_link;
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::link::Link;
@@ -29,7 +31,10 @@ use sql::ids;
 /// has 6400 entries by default.
 const PURGE_BATCH: i64 = 100;
 
-has_engine!(PgConnection, Pg);
+#[cfg(feature = "postgres")]
+super::has_engine!(PgConnection, Pg);
+#[cfg(feature = "async-postgres")]
+super::has_async_engine!(diesel_async::AsyncPgConnection, Pg);
 
 impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
     transactions_of_link!(C);
@@ -67,6 +72,15 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
             conn.batch("ROLLBACK").await?;
         }
         Ok(started)
+    }
+
+    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+        match undo {
+            // The outer transaction can't be committed without what the future has not done.
+            _ if depth > 0 => conn.abandon(&[sql::ABORT]),
+            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
+            None => conn.abandon(&["ROLLBACK"]),
+        }
     }
 }
 
@@ -134,10 +148,12 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     }
 }
 
+#[cfg(feature = "postgres")]
 impl MigrationFiles for PgConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("postgres");
 }
 
+#[cfg(feature = "postgres")]
 impl MigrationBackend for PgConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         // In a transaction, so that the advisory lock ends with it, also behind a transaction pooler. At a higher

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::Sqlite;
+#[cfg(feature = "sqlite")]
+use diesel::sqlite::SqliteConnection;
 
-use super::{active_isolation, has_engine, transactions_of_link};
+use super::{active_isolation, transactions_of_link};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::link::Link;
 use crate::migrations::run::MigrationBackend;
@@ -34,7 +36,13 @@ use write_lock::{Acquisition, acquire_write_lock, begin};
 /// The time that a statement of a deferred transaction spends in SQLite's busy handler per attempt.
 const BUSY_STEP: Duration = Duration::from_millis(10);
 
-has_engine!(SqliteConnection, Sqlite);
+#[cfg(feature = "sqlite")]
+super::has_engine!(SqliteConnection, Sqlite);
+#[cfg(feature = "async-sqlite")]
+super::has_async_engine!(
+    diesel_async::sync_connection_wrapper::SyncConnectionWrapper<diesel::sqlite::SqliteConnection>,
+    Sqlite
+);
 
 impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
     transactions_of_link!(C);
@@ -126,6 +134,14 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
         }
         Ok(started)
     }
+
+    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+        match undo {
+            _ if depth > 0 => conn.abandon(&[]),
+            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
+            None => conn.abandon(&["ROLLBACK"]),
+        }
+    }
 }
 
 impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
@@ -177,10 +193,12 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     }
 }
 
+#[cfg(feature = "sqlite")]
 impl MigrationFiles for SqliteConnection {
     const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");
 }
 
+#[cfg(feature = "sqlite")]
 impl MigrationBackend for SqliteConnection {
     fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
         poll_once(begin_write(conn, &Deadline::new(Wait::Forever)))?;

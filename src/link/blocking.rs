@@ -54,8 +54,11 @@ macro_rules! blocking_link {
                 T::build_from_row(&row).map_err(Error::DeserializationError)
             }
 
-            fn set_cache_size(&mut self, size: CacheSize) {
-                self.set_prepared_statement_cache_size(size);
+            /// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
+            /// unbounded, Diesel's default.
+            fn reset_statement_cache(&mut self) {
+                self.set_prepared_statement_cache_size(CacheSize::Disabled);
+                self.set_prepared_statement_cache_size(CacheSize::Unbounded);
             }
 
             fn status(&mut self) -> &mut TransactionManagerStatus {

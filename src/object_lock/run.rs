@@ -97,3 +97,10 @@ pub(super) fn unavailable(request: &Request) -> Error {
         resource: request.resource(),
     }
 }
+
+pub(super) fn purge_in_transaction() -> Error {
+    Error::AlreadyInTransaction {
+        method: "purge_object_locks",
+        reason: "it would lock the deleted rows until it ends",
+    }
+}

@@ -93,6 +93,11 @@ pub trait TransactionBackend<C> {
 
     /// Pauses between two attempts.
     fn pause(time: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Ends what a dropped future has started, when `depth` transactions were open before it, and marks the connection as
+    /// broken. `undo`: a statement for what may be committed. Does nothing on connections that block: their futures are
+    /// never dropped before they are ready.
+    fn abandon(_: &mut C, _depth: u32, _undo: Option<&str>) {}
 }
 
 /// What a transaction has changed in the session until it ends.

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
-use crate::poll::{RepeatedWork, Work, caught};
+use crate::poll::{AttemptWork, Work, caught};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::{break_if_panicked, depth, mark_broken, mark_closed};
 use crate::transaction::retry::RetryReason;
@@ -52,13 +52,13 @@ pub(crate) async fn run_once<C, T, E, F>(
 ) -> Result<T, TransactionFailure<E>>
 where
     C: HasEngine,
-    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
+    for<'r> F: AttemptWork<&'r mut C, Result<T, E>>,
 {
     let change = C::LockEngine::begin(conn, transaction).await;
     let change = change.map_err(TransactionFailure::Transaction)?;
     let open = OpenTransaction::of(conn, transaction.isolation);
     let open = open.map_err(TransactionFailure::Transaction)?;
-    let outcome = caught(async { work(&mut *conn, attempt).await }).await;
+    let outcome = caught(async { work.run(&mut *conn, attempt).await }).await;
     let result = open.end(conn, outcome).await;
     if let Err(error) = C::LockEngine::restore_session(conn, change).await {
         mark_broken(conn);
@@ -142,7 +142,16 @@ impl OpenTransaction {
 
 /// Commits the transaction, or releases the savepoint, in which the closure started. Rolls back on any error.
 async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
-    let now = depth(conn)?;
+    let now = match depth(conn) {
+        Ok(now) => now,
+        Err(error @ Error::SeparateTransactionState { .. }) => return Err(error),
+        // A future of this crate was dropped in the closure, or a rollback has failed.
+        Err(_) => {
+            roll_back_from(conn, inside).await;
+            let reason = "the connection is marked as broken".to_owned();
+            return Err(aborted(reason, None));
+        }
+    };
     if now != inside {
         roll_back_from(conn, inside).await;
         return Err(aborted(

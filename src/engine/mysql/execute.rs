@@ -7,7 +7,6 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use diesel::connection::CacheSize;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::mysql::Mysql;
@@ -247,12 +246,8 @@ pub(super) async fn restore_limit<T>(
 ///
 /// A row found by its whole key is locked before the columns are sent, but on Galera the abort of a transaction can
 /// still come in place of the row.
-///
-/// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
-/// unbounded, Diesel's default.
 pub(super) fn reset_statement_cache(conn: &mut impl Link<Backend = Mysql>) {
-    conn.set_cache_size(CacheSize::Disabled);
-    conn.set_cache_size(CacheSize::Unbounded);
+    conn.reset_statement_cache();
 }
 
 async fn with_reset_cache(

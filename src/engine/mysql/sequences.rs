@@ -89,18 +89,26 @@ statement! {
 }
 
 /// Draws and returns the last number of the draw; `None` when too few numbers are left.
-async fn add(
-    conn: &mut impl Link<Backend = Mysql>,
+async fn add<C: Link<Backend = Mysql>>(
+    conn: &mut C,
     draw: &DrawRequest<'_>,
 ) -> Result<Option<i64>, Error> {
+    if C::EXECUTES_WITHOUT_ROWS {
+        assert_ours_or_open(conn).await?;
+    }
     let added = match (Add { draw }).get_result(conn).await {
+        // diesel-async has executed the statement: on MySQL, which returns no rows.
+        Err(failure) if failure.is_without_rows() && C::EXECUTES_WITHOUT_ROWS => {
+            read_last(conn, draw).await
+        }
         // Diesel asks for the result's columns before it executes the statement, and there are none: always on MySQL,
         // and on MariaDB until the connection has executed the statement once.
         Err(failure) if failure.is_without_rows() => {
-            if active_isolation::entered(conn).is_none() {
-                assert_in_transaction(conn, None).await?;
+            assert_ours_or_open(conn).await?;
+            match (Add { draw }).execute(conn).await {
+                Ok(_) => read_last(conn, draw).await,
+                Err(failure) => Err(failure),
             }
-            add_and_read(conn, draw).await
         }
         added => added,
     };
@@ -118,12 +126,19 @@ async fn add(
     }
 }
 
+/// Fails when the server has no open transaction. Sends nothing in a transaction of this crate.
+async fn assert_ours_or_open(conn: &mut impl Link<Backend = Mysql>) -> Result<(), Error> {
+    match active_isolation::entered(conn) {
+        Some(_) => Ok(()),
+        None => assert_in_transaction(conn, None).await,
+    }
+}
+
 /// The number drawn last, and [`WRITER_UNKNOWN`].
-async fn add_and_read(
+async fn read_last(
     conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
 ) -> Result<(i64, i64), MysqlError> {
-    Add { draw }.execute(conn).await?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // Not a plain read, which would take the snapshot for the transaction's later reads.
     let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();

@@ -1,0 +1,143 @@
+//! `SyncConnectionWrapper<SqliteConnection>`, whose statements run on threads for blocking work.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use diesel::connection::{
+    AnsiTransactionManager, SimpleConnection, TransactionManager, TransactionManagerStatus,
+};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::sqlite::Sqlite;
+use diesel::{QueryResult, SqliteConnection};
+use diesel_async::AsyncConnectionCore;
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use tokio::task::unconstrained;
+
+use super::{rows, status};
+use crate::link::Link;
+
+type Conn = SyncConnectionWrapper<SqliteConnection>;
+
+impl Link for Conn {
+    type Backend = Sqlite;
+
+    async fn batch(&mut self, sql: &str) -> QueryResult<()> {
+        let sql = sql.to_owned();
+        run(self, move |conn| conn.batch_execute(&sql)).await
+    }
+
+    async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
+    where
+        Q: QueryFragment<Sqlite> + QueryId + Send,
+    {
+        Finishing(Some(self.execute_returning_count(statement))).await
+    }
+
+    async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
+    where
+        Q: AsQuery<Query: QueryFragment<Sqlite> + QueryId + Send> + Send,
+        Sqlite: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Sqlite> + Send,
+    {
+        Finishing(Some(Box::pin(rows(self, query)))).await
+    }
+
+    fn status(&mut self) -> &mut TransactionManagerStatus {
+        status(self)
+    }
+
+    async fn begin(&mut self, sql: &str) -> QueryResult<()> {
+        let sql = sql.to_owned();
+        run(self, move |conn| {
+            AnsiTransactionManager::begin_transaction_sql(conn, &sql)
+        })
+        .await
+    }
+
+    async fn begin_nested(&mut self) -> QueryResult<()> {
+        run(self, AnsiTransactionManager::begin_transaction).await
+    }
+
+    async fn commit(&mut self) -> QueryResult<()> {
+        run(self, AnsiTransactionManager::commit_transaction).await
+    }
+
+    async fn roll_back(&mut self) -> QueryResult<()> {
+        run(self, AnsiTransactionManager::rollback_transaction).await
+    }
+
+    async fn pause(time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// No statement of this crate is running: [`Finishing`] has waited for it. A pool asks for the state of the connection
+    /// at once, and diesel-async panics while a statement runs, so this waits for the statements too.
+    fn abandon(&mut self, statements: &[&str]) {
+        let statements: Vec<String> = statements.iter().map(|sql| (*sql).to_owned()).collect();
+        finish(pin!(self.spawn_blocking(move |conn| {
+            for sql in statements {
+                let _ = conn.batch_execute(&sql);
+            }
+            Ok(())
+        })));
+        self.status().set_in_error();
+    }
+}
+
+/// Runs blocking work to its end, also when the future is dropped.
+async fn run<T: Send + 'static>(
+    conn: &mut Conn,
+    work: impl FnOnce(&mut SqliteConnection) -> QueryResult<T> + Send + 'static,
+) -> QueryResult<T> {
+    Finishing(Some(conn.spawn_blocking(work))).await
+}
+
+/// Waits for the future when it is dropped. diesel-async does so by itself, but panics on a runtime with one thread.
+///
+/// Statements of this crate are short: they wait for other writers in steps of at most 10 ms.
+struct Finishing<F: Future + Unpin>(Option<F>);
+
+impl<F: Future + Unpin> Future for Finishing<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.0.as_mut().expect("a future that was not ready");
+        let polled = Pin::new(future).poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future + Unpin> Drop for Finishing<F> {
+    fn drop(&mut self) {
+        if let Some(future) = &mut self.0 {
+            finish(Pin::new(future));
+        }
+    }
+}
+
+/// Waits for a future that another thread makes ready.
+fn finish(future: Pin<&mut impl Future>) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    // The budget of the task that is dropped may be used up.
+    let mut future = pin!(unconstrained(future));
+    while future.as_mut().poll(&mut context).is_pending() {
+        thread::park();
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
