@@ -73,7 +73,7 @@ pub trait HasEngine: Sized + Send {
     note = "pass `&mut *conn` for a pooled connection",
     note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
 )]
-pub trait HasAsyncEngine: HasEngine {}
+pub trait HasAsyncEngine: HasEngine + crate::link::Link {}
 
 /// Implements [`HasEngine`] for a connection of Diesel.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

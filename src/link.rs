@@ -10,7 +10,7 @@ use diesel::backend::Backend;
 use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
-use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
 
 use crate::engine::HasEngine;
 
@@ -67,6 +67,23 @@ pub trait Link: HasEngine {
 
     /// Begins a transaction by these statements.
     fn begin(&mut self, sql: &str) -> impl Future<Output = QueryResult<()>> + Send;
+
+    /// Begins a transaction by these statements, and runs a query in it. Sends both without waiting, if the client can.
+    fn begin_and_load<Q, T>(
+        &mut self,
+        sql: &str,
+        query: &Q,
+    ) -> impl Future<Output = QueryResult<QueryResult<Vec<T>>>> + Send
+    where
+        Q: Query + QueryFragment<Self::Backend> + QueryId + Send + Sync,
+        Self::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Self::Backend> + Send,
+    {
+        async move {
+            self.begin(sql).await?;
+            Ok(self.load(query).await)
+        }
+    }
 
     /// Begins a transaction, or a savepoint in the open one.
     fn begin_nested(&mut self) -> impl Future<Output = QueryResult<()>> + Send;

@@ -1,10 +1,19 @@
 //! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
 //! the migrations install acquire both.
 
+#[cfg(feature = "_async")]
+use std::marker::PhantomData;
+
 use diesel::pg::Pg;
 #[cfg(feature = "postgres")]
 use diesel::pg::PgConnection;
 use diesel::{QueryResult, RunQueryDsl};
+#[cfg(feature = "_async")]
+use diesel::{
+    deserialize::FromSqlRow,
+    expression::QueryMetadata,
+    query_builder::{Query, QueryFragment, QueryId},
+};
 
 use super::transactions_of_link;
 use crate::error::classify::{ErrorClass, classify};
@@ -18,6 +27,7 @@ use crate::poll::caught;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::{Error, TransactionOptions, Wait, migrations, transaction::depth, transaction::run};
 
+mod begin;
 mod held_locks;
 mod lists;
 mod sequences;
@@ -25,6 +35,7 @@ mod slot_sql;
 mod slots;
 mod sql;
 
+use begin::{Alone, begin, begin_and_acquire, begin_and_try};
 use sql::ids;
 
 /// The number of rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, which
@@ -88,30 +99,36 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request
     /// that does not wait, whose answer may be "held", takes two.
     async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
-        loop {
-            let time_is_up = request.is_expired();
-            let grant = match request.wait {
-                Wait::Forever | Wait::AtMost(_) => {
-                    let started = begin(conn, &sql::begin_and_acquire(request)).await;
-                    started.map(|()| LockOutcome::Acquired)
-                }
-                Wait::No => match begin(conn, sql::BEGIN).await {
-                    Ok(()) => try_or_roll_back(conn, request).await,
-                    Err(error) => Err(error),
-                },
-            };
-            match grant {
-                Ok(LockOutcome::Acquired) => return Ok(LockOutcome::Acquired),
-                Ok(LockOutcome::Unavailable) => {
-                    conn.roll_back().await?;
-                    return Ok(LockOutcome::Unavailable);
-                }
-                // The transaction has not run the closure yet, so it can be restarted.
-                Err(error) if classify(&error) == ErrorClass::Deadlock => {}
-                Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
-                Err(error) => return Err(map_error(request, error)),
-            }
+        if request.wait == Wait::No {
+            return begin_and_try(conn, request).await;
         }
+        begin_and_acquire(conn, request, &Alone).await?;
+        Ok(LockOutcome::Acquired)
+    }
+
+    #[cfg(feature = "_async")]
+    async fn begin_with_locks_and_load<Q, T>(
+        conn: &mut C,
+        request: &Request,
+        query: &Q,
+    ) -> Result<Option<Vec<T>>, Error>
+    where
+        Q: Query + QueryFragment<Pg> + QueryId + Send + Sync,
+        Pg: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, Pg> + Send,
+    {
+        let rows = if request.wait == Wait::No {
+            match begin_and_try(conn, request).await? {
+                LockOutcome::Acquired => conn.load(query).await,
+                LockOutcome::Unavailable => return Ok(None),
+            }
+        } else {
+            begin_and_acquire(conn, request, &begin::WithQuery(query, PhantomData)).await?
+        };
+        if rows.is_err() {
+            run::roll_back(conn).await;
+        }
+        Ok(Some(rows?))
     }
 
     async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
@@ -183,21 +200,6 @@ fn cluster_of(version: &str) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// Sends a batch that starts with BEGIN. If a later statement of the batch fails, a transaction is open that Diesel
-/// does not know of, so this ends it. If that fails too, or the application's instrumentation panics, the connection is
-/// marked as broken.
-async fn begin(conn: &mut impl Link<Backend = Pg>, batch: &str) -> QueryResult<()> {
-    let started = caught(conn.begin(batch)).await;
-    let started = depth::break_if_panicked(conn, started);
-    if started.is_err() {
-        let ended = caught(conn.batch("ROLLBACK")).await;
-        if depth::break_if_panicked(conn, ended).is_err() {
-            depth::mark_broken(conn);
-        }
-    }
-    started
 }
 
 /// Commits a transaction that is not marked, or rolls it back after an error. After the loss of the connection there is

@@ -1,12 +1,17 @@
 //! The trait `AsyncObjectLockExt`: the methods for object locks on a connection of diesel-async.
 
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
+
 use crate::cancel::unless_dropped;
 use crate::engine::HasAsyncEngine;
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
 use crate::object_lock::run::{self, run_or_unavailable, unavailable};
-use crate::poll::Work;
+use crate::poll::{RowsWork, Work};
 use crate::{Error, LockRequest, transaction::depth};
 
 /// The methods of [`ObjectLockExt`](crate::ObjectLockExt) on connections of diesel-async.
@@ -80,6 +85,75 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         async move {
             let request = request?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
+        }
+    }
+
+    /// Opens a transaction, waits for the lock, runs `query`, runs `f` with its rows, and commits. Returns the value of `f`.
+    ///
+    /// Behaves as [`with_object_lock`](Self::with_object_lock) with a closure that begins with `query.load(conn)`. On
+    /// PostgreSQL, outside of a transaction, BEGIN, the lock and the query are sent without waiting in between: with COMMIT
+    /// that takes two round trips in place of three, once the connection has prepared the query. On the other engines, in an
+    /// open transaction, and with [`Wait::No`](crate::Wait::No), the query is sent when the lock is held. On every engine it
+    /// sees what the last holder of the lock has committed.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_object_lock`](Self::with_object_lock). An error of the query is converted from [`Error::Database`]; `f` did
+    /// not run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use diesel::prelude::*;
+    /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+    /// use diesel_async::{AsyncConnection, RunQueryDsl};
+    /// use diesel_locks::prelude::*;
+    ///
+    /// diesel::table! { documents (id) { id -> Text, version -> Integer } }
+    ///
+    /// # let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
+    /// # diesel_locks::migrate_async(&mut conn).await?;
+    /// # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn).await?;
+    /// let known = documents::table.find("contract-17").select(documents::version);
+    /// conn.with_object_lock_and_rows("contract-17", known, async |conn, known: Vec<i32>| -> QueryResult<()> {
+    ///     if known.first().is_some_and(|known| *known >= 2) {
+    ///         return Ok(());
+    ///     }
+    ///     diesel::replace_into(documents::table)
+    ///         .values((documents::id.eq("contract-17"), documents::version.eq(2)))
+    ///         .execute(conn)
+    ///         .await?;
+    ///     Ok(())
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("pipeline", "pipelining"))]
+    fn with_object_lock_and_rows<'c, 'f, Q, U, T, E, F>(
+        &'c mut self,
+        request: impl Into<LockRequest>,
+        query: Q,
+        f: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + 'c
+    where
+        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send + Sync + 'f>,
+        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
+        Q::SqlType: 'f,
+        U: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send + 'f,
+        for<'r> F: AsyncFnOnce(&'r mut Self, Vec<U>) -> Result<T, E>
+            + RowsWork<&'r mut Self, Vec<U>, Result<T, E>, Future: Send>
+            + Send
+            + 'f,
+        T: Send + 'f,
+        E: From<Error> + Send + 'f,
+        'f: 'c,
+    {
+        let request = Request::new(request.into());
+        let query = query.as_query();
+        async move {
+            let request = request?;
+            unless_dropped!(self, |conn| run::run_with_rows(conn, &request, query, f))
         }
     }
 

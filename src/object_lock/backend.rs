@@ -1,10 +1,21 @@
 //! What an engine implements for object locks.
 
+#[cfg(feature = "_async")]
+use diesel::{
+    deserialize::FromSqlRow,
+    expression::QueryMetadata,
+    query_builder::{Query, QueryFragment, QueryId},
+};
+
 use crate::Error;
 #[cfg(feature = "r2d2")]
 use crate::ObjectId;
 use crate::inspect::object_lock::HeldObjectLock;
+#[cfg(feature = "_async")]
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
+#[cfg(feature = "_async")]
+use crate::transaction::run::roll_back;
 
 /// The object locks of an engine. Sealed, as [`HasEngine`](crate::engine::HasEngine) is.
 pub trait ObjectLockBackend<C> {
@@ -14,6 +25,34 @@ pub trait ObjectLockBackend<C> {
         conn: &mut C,
         request: &Request,
     ) -> impl Future<Output = Result<LockOutcome, Error>> + Send;
+
+    /// [`begin_with_locks`](Self::begin_with_locks), and runs the first query in the transaction. Returns its rows, or `None`
+    /// if the locks are not acquired. On any error no transaction is open.
+    #[cfg(feature = "_async")]
+    fn begin_with_locks_and_load<Q, T>(
+        conn: &mut C,
+        request: &Request,
+        query: &Q,
+    ) -> impl Future<Output = Result<Option<Vec<T>>, Error>> + Send
+    where
+        C: Link,
+        Q: Query + QueryFragment<C::Backend> + QueryId + Send + Sync,
+        C::Backend: QueryMetadata<Q::SqlType>,
+        T: FromSqlRow<Q::SqlType, C::Backend> + Send,
+    {
+        async move {
+            if Self::begin_with_locks(conn, request).await? == LockOutcome::Unavailable {
+                return Ok(None);
+            }
+            match conn.load(query).await {
+                Ok(rows) => Ok(Some(rows)),
+                Err(error) => {
+                    roll_back(conn).await;
+                    Err(error.into())
+                }
+            }
+        }
+    }
 
     /// Acquires the locks in the open transaction.
     fn lock_in_transaction(

@@ -5,6 +5,8 @@ use std::thread;
 
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
+#[cfg(feature = "_async")]
+use crate::poll::RowsWork;
 use crate::poll::{AttemptWork, Work, caught};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::{break_if_panicked, depth, mark_broken, mark_closed};
@@ -34,10 +36,25 @@ where
 {
     let open = OpenTransaction::of(conn, READ_COMMITTED)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
-    let result = open.end(conn, outcome).await;
-    ended();
-    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-    result.map_err(TransactionFailure::into_error)
+    open.conclude(conn, outcome, ended).await
+}
+
+/// [`commit_or_rollback_then`] whose closure also gets the rows of a query.
+#[cfg(feature = "_async")]
+pub(crate) async fn commit_or_rollback_rows<C, U, T, E, F>(
+    conn: &mut C,
+    rows: Vec<U>,
+    work: F,
+    ended: impl FnOnce(),
+) -> Result<T, E>
+where
+    C: HasEngine,
+    for<'r> F: RowsWork<&'r mut C, Vec<U>, Result<T, E>>,
+    E: From<Error>,
+{
+    let open = OpenTransaction::of(conn, READ_COMMITTED)?;
+    let outcome = caught(async { work(&mut *conn, rows).await }).await;
+    open.conclude(conn, outcome, ended).await
 }
 
 /// The isolation level of transactions that hold locks and slots.
@@ -109,6 +126,23 @@ impl OpenTransaction {
             None
         };
         Ok(Self { inside, mark })
+    }
+
+    /// Ends the transaction, then calls `ended`, and returns what the closure returned. Its panic continues.
+    async fn conclude<C, T, E>(
+        self,
+        conn: &mut C,
+        outcome: thread::Result<Result<T, E>>,
+        ended: impl FnOnce(),
+    ) -> Result<T, E>
+    where
+        C: HasEngine,
+        E: From<Error>,
+    {
+        let result = self.end(conn, outcome).await;
+        ended();
+        let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+        result.map_err(TransactionFailure::into_error)
     }
 
     /// Commits if the closure returned `Ok`, and rolls back if it failed or panicked. Returns the panic.

@@ -1,0 +1,128 @@
+//! Begins transactions, with locks and a first query in the same message.
+
+#[cfg(feature = "_async")]
+use std::marker::PhantomData;
+
+use diesel::QueryResult;
+use diesel::pg::Pg;
+#[cfg(feature = "_async")]
+use diesel::{
+    deserialize::FromSqlRow,
+    expression::QueryMetadata,
+    query_builder::{Query, QueryFragment, QueryId},
+};
+
+use super::{is_wait_timeout, map_error, sql, try_or_roll_back};
+use crate::error::classify::{ErrorClass, classify};
+use crate::link::Link;
+use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::LockOutcome;
+use crate::poll::caught;
+use crate::{Error, transaction::depth};
+
+/// What is sent with BEGIN and the locks.
+pub(super) trait Beginning<C> {
+    type Value;
+
+    fn send(
+        &self,
+        conn: &mut C,
+        batch: &str,
+    ) -> impl Future<Output = QueryResult<Self::Value>> + Send;
+}
+
+/// Nothing.
+pub(super) struct Alone;
+
+impl<C: Link<Backend = Pg>> Beginning<C> for Alone {
+    type Value = ();
+
+    async fn send(&self, conn: &mut C, batch: &str) -> QueryResult<()> {
+        conn.begin(batch).await
+    }
+}
+
+/// A query, whose rows or error is the value.
+#[cfg(feature = "_async")]
+pub(super) struct WithQuery<'a, Q, T>(pub(super) &'a Q, pub(super) PhantomData<fn() -> T>);
+
+#[cfg(feature = "_async")]
+impl<C, Q, T> Beginning<C> for WithQuery<'_, Q, T>
+where
+    C: Link<Backend = Pg>,
+    Q: Query + QueryFragment<Pg> + QueryId + Send + Sync,
+    Pg: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Pg> + Send,
+{
+    type Value = QueryResult<Vec<T>>;
+
+    async fn send(&self, conn: &mut C, batch: &str) -> QueryResult<Self::Value> {
+        conn.begin_and_load(batch, self.0).await
+    }
+}
+
+/// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
+pub(super) async fn begin_and_acquire<C, B>(
+    conn: &mut C,
+    request: &Request,
+    beginning: &B,
+) -> Result<B::Value, Error>
+where
+    C: Link<Backend = Pg>,
+    B: Beginning<C>,
+{
+    loop {
+        let time_is_up = request.is_expired();
+        match begin_by(conn, beginning, &sql::begin_and_acquire(request)).await {
+            Ok(value) => return Ok(value),
+            Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
+            Err(error) => return Err(map_error(request, error)),
+        }
+    }
+}
+
+/// Begins a transaction and tries to acquire the locks. Restarts it after a deadlock.
+pub(super) async fn begin_and_try(
+    conn: &mut impl Link<Backend = Pg>,
+    request: &Request,
+) -> Result<LockOutcome, Error> {
+    loop {
+        let grant = match begin(conn, sql::BEGIN).await {
+            Ok(()) => try_or_roll_back(conn, request).await,
+            Err(error) => Err(error),
+        };
+        match grant {
+            Ok(LockOutcome::Acquired) => return Ok(LockOutcome::Acquired),
+            Ok(LockOutcome::Unavailable) => {
+                conn.roll_back().await?;
+                return Ok(LockOutcome::Unavailable);
+            }
+            Err(error) if classify(&error) == ErrorClass::Deadlock => {}
+            Err(error) => return Err(map_error(request, error)),
+        }
+    }
+}
+
+pub(super) async fn begin(conn: &mut impl Link<Backend = Pg>, batch: &str) -> QueryResult<()> {
+    begin_by(conn, &Alone, batch).await
+}
+
+/// Sends a batch that starts with BEGIN. If a later statement of the batch fails, a transaction is open that Diesel
+/// does not know of, so this ends it. If that fails too, or the application's instrumentation panics, the connection is
+/// marked as broken.
+async fn begin_by<C, B>(conn: &mut C, beginning: &B, batch: &str) -> QueryResult<B::Value>
+where
+    C: Link<Backend = Pg>,
+    B: Beginning<C>,
+{
+    let started = caught(beginning.send(conn, batch)).await;
+    let started = depth::break_if_panicked(conn, started);
+    if started.is_err() {
+        let ended = caught(conn.batch("ROLLBACK")).await;
+        if depth::break_if_panicked(conn, ended).is_err() {
+            depth::mark_broken(conn);
+        }
+    }
+    started
+}
