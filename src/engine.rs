@@ -37,6 +37,7 @@ use diesel::connection::TransactionManagerStatus;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::sequence::backend::SequenceBackend;
+use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
 
 /// A connection for which there is an engine.
@@ -58,6 +59,9 @@ pub trait HasEngine: Sized + Send {
         + ObjectLockBackend<Self>
         + SemaphoreBackend<Self>
         + SequenceBackend<Self>;
+
+    /// How it pauses and waits.
+    type LockTimer: Timer;
 
     /// The open transactions, as the connection itself counts them. Those that count are in
     /// [`status`](TransactionBackend::status).
@@ -81,6 +85,7 @@ macro_rules! has_engine {
     ($conn:ty, $engine:ty) => {
         impl crate::engine::HasEngine for $conn {
             type LockEngine = $engine;
+            type LockTimer = crate::timer::thread::ThreadTimer;
 
             fn counted_transactions(
                 conn: &mut Self,
@@ -105,6 +110,7 @@ macro_rules! has_async_engine {
     ($conn:ty, $engine:ty) => {
         impl crate::engine::HasEngine for $conn {
             type LockEngine = $engine;
+            type LockTimer = crate::timer::task::TaskTimer;
 
             fn counted_transactions(
                 conn: &mut Self,
@@ -141,10 +147,6 @@ macro_rules! transactions_of_link {
 
         async fn roll_back_to_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
             crate::link::Link::roll_back(conn).await
-        }
-
-        async fn pause(time: std::time::Duration) {
-            <$conn as crate::link::Link>::pause(time).await;
         }
     };
 }

@@ -211,6 +211,7 @@ mod shutdown;
 mod single_writer;
 #[cfg(feature = "r2d2")]
 mod stop;
+mod timer;
 mod transaction;
 mod waiting;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

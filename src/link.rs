@@ -3,8 +3,6 @@
 //! An engine is written once, for all connections to its database. Those of Diesel block: their futures are ready when they
 //! are polled for the first time.
 
-use std::time::Duration;
-
 use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::connection::TransactionManagerStatus;
@@ -93,9 +91,6 @@ pub trait Link: HasEngine {
 
     /// Rolls back the innermost transaction, or to its savepoint.
     fn roll_back(&mut self) -> impl Future<Output = QueryResult<()>> + Send;
-
-    /// Pauses between two attempts.
-    fn pause(time: Duration) -> impl Future<Output = ()> + Send;
 
     /// Ends what a dropped future has started: sends the statements, as far as that is possible without waiting, cancels
     /// the statement that is running, and marks the connection as broken. Errors are ignored.

@@ -20,6 +20,7 @@ mod queues;
 mod ticket;
 mod turn;
 mod waiters;
+mod wakes;
 mod watch;
 
 #[cfg(test)]

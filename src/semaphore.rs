@@ -1,6 +1,7 @@
 //! The trait `SemaphoreExt`: the methods for semaphores on a connection.
 
 mod acquire;
+mod acquisition;
 #[cfg(feature = "r2d2")]
 pub(crate) mod active_slot;
 pub(crate) mod administration;
@@ -33,7 +34,7 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use crate::migrations::run::MigrationBackend;
-use crate::poll::poll_once;
+use crate::poll::{blocking, poll_once};
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Counting semaphores as methods of a connection.
@@ -139,7 +140,7 @@ pub trait SemaphoreExt: MigrationBackend {
         semaphore: &Semaphore,
         lease: LeaseOptions,
     ) -> Result<Option<Slot>, Error> {
-        acquire::try_acquire(self, semaphore, &lease)
+        poll_once(acquire::try_acquire(self, semaphore, &lease))
     }
 
     /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
@@ -165,7 +166,7 @@ pub trait SemaphoreExt: MigrationBackend {
         lease: LeaseOptions,
         wait: Wait,
     ) -> Result<Slot, Error> {
-        acquire::acquire_timeout(self, semaphore, &lease, wait)
+        poll_once(acquire::acquire_timeout(self, semaphore, &lease, wait))
     }
 
     /// Renews the lease: it now expires `duration` after this call, by the database's clock. Returns whether the previous
@@ -371,7 +372,8 @@ pub trait SemaphoreExt: MigrationBackend {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::try_with_slot(self, semaphore, f)
+        let work = &mut Some(f);
+        poll_once(acquire::try_with_slot(self, semaphore, blocking(work)))
     }
 
     /// Begins a transaction that holds a slot, runs `f` in it, and commits, like [`try_with_slot`](Self::try_with_slot).
@@ -388,7 +390,8 @@ pub trait SemaphoreExt: MigrationBackend {
         F: FnOnce(&mut Self) -> Result<T, E>,
         E: From<Error>,
     {
-        acquire::with_slot(self, semaphore, wait, f)
+        let work = &mut Some(f);
+        poll_once(acquire::with_slot(self, semaphore, wait, blocking(work)))
     }
 
     /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).

@@ -17,6 +17,7 @@ use diesel::connection::Connection;
 
 use crate::engine::HasEngine;
 use crate::poll::{AttemptWork, Numbered, Unnumbered, poll_once};
+use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
 use crate::transaction::run::TransactionFailure;
@@ -245,6 +246,6 @@ where
         };
         C::LockEngine::prepare_retry(conn);
         events::record_retry(reason, number, pause);
-        C::LockEngine::pause(pause).await;
+        C::LockTimer::pause(pause).await;
     }
 }

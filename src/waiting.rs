@@ -1,12 +1,12 @@
 //! A wait: for what, how long, until which stop; and its attempts, in turn with other waiters of the process.
 
-use std::cell::Cell;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use crate::queue::{Released, Ticket, Turn};
 #[cfg(feature = "r2d2")]
 use crate::stop::StopToken;
+use crate::timer::Timer;
 use crate::{Error, Wait};
 
 /// What is waited for, and how long.
@@ -16,8 +16,6 @@ pub(crate) struct Waiting {
     /// For errors.
     resource: String,
     started: Instant,
-    /// The pause after the next refusal.
-    pause: Cell<Option<Duration>>,
     #[cfg(feature = "r2d2")]
     stop: Option<StopToken>,
 }
@@ -34,7 +32,6 @@ impl Waiting {
             wait,
             resource,
             started: Instant::now(),
-            pause: Cell::new(None),
             #[cfg(feature = "r2d2")]
             stop: None,
         })
@@ -58,11 +55,6 @@ impl Waiting {
         self.started.elapsed()
     }
 
-    /// Sets the pause after the refusal of the present attempt.
-    pub(crate) fn set_pause(&self, pause: Duration) {
-        self.pause.set(Some(pause));
-    }
-
     fn deadline(&self) -> Option<Instant> {
         match self.wait {
             Wait::AtMost(limit) => Some(self.started + limit),
@@ -75,15 +67,16 @@ impl Waiting {
         matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
     }
 
+    /// Returns whether the wait is stopped; `None` if it can't be.
     #[cfg_attr(
         not(feature = "r2d2"),
         expect(clippy::unused_self, reason = "only a wait on a pool can be stopped")
     )]
-    fn is_stopped(&self) -> bool {
+    fn stopped(&self) -> Option<impl Fn() -> bool> {
         #[cfg(feature = "r2d2")]
-        let stopped = self.stop.as_ref().is_some_and(StopToken::is_stopped);
+        let stopped = self.stop.as_ref().map(|stop| || stop.is_stopped());
         #[cfg(not(feature = "r2d2"))]
-        let stopped = false;
+        let stopped = None::<fn() -> bool>;
         stopped
     }
 
@@ -98,7 +91,7 @@ impl Waiting {
     )]
     pub(crate) fn check_stop(&self) -> Result<(), Error> {
         #[cfg(feature = "r2d2")]
-        if self.is_stopped() {
+        if self.stop.as_ref().is_some_and(StopToken::is_stopped) {
             return Err(Error::Stopped {
                 resource: self.resource.clone(),
                 waited: self.elapsed(),
@@ -146,31 +139,61 @@ pub(crate) struct Attempt {
     pub(crate) notified: Option<Released>,
 }
 
-/// Repeats `attempt` with `state` until it returns a value, the time is up, or the wait is stopped. `target` identifies
-/// what is waited for: see [`Ticket::set_target`].
-pub(crate) fn repeat<K, G, S, T>(
+/// What an attempt of a wait returned.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer<T> {
+    Granted(T),
+    Refused {
+        /// The pause before the next attempt, if it is not that which follows from the number of refusals.
+        pause: Option<Duration>,
+    },
+}
+
+impl<T> From<Option<T>> for Answer<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Refused { pause: None }, Self::Granted)
+    }
+}
+
+/// What a wait repeats.
+pub(crate) trait RepeatedAttempt: Send {
+    /// How it waits between attempts.
+    type Timer: Timer;
+    /// Identifies what is waited for: see [`Ticket::set_target`].
+    type Target: PartialEq + Clone + Send;
+    type Value;
+
+    fn target(&mut self) -> impl Future<Output = Result<Option<Self::Target>, Error>> + Send;
+
+    fn run(
+        &mut self,
+        attempt: Attempt,
+    ) -> impl Future<Output = Result<Answer<Self::Value>, Error>> + Send;
+}
+
+/// Repeats an attempt until it returns a value, the time is up, or the wait is stopped.
+pub(crate) async fn repeat<K, A>(
     waiting: &Waiting,
-    mut ticket: Ticket<'_, K, G>,
+    mut ticket: Ticket<'_, K, A::Target>,
     at_the_end: AtTheEnd,
-    mut state: S,
-    mut target: impl FnMut(&mut S) -> Result<Option<G>, Error>,
-    mut attempt: impl FnMut(&mut S, Attempt) -> Result<Option<T>, Error>,
-) -> Result<T, Error>
+    mut attempt: A,
+) -> Result<A::Value, Error>
 where
-    K: Eq + Hash + Clone,
-    G: PartialEq + Clone,
+    K: Eq + Hash + Clone + Send,
+    A: RepeatedAttempt,
 {
     let deadline = waiting.deadline();
     let mut is_first = true;
     let mut without_connection = None;
     loop {
         let at_once = ticket.may_query_at_once();
-        let turn = ticket.wait_unless(deadline, || waiting.is_stopped());
+        let turn = ticket.turn_unless::<A::Timer>(deadline, waiting.stopped());
+        let turn = turn.await;
         waiting.check_stop()?;
         let notified = match turn {
             Turn::Query { notified } => notified,
             Turn::Identify => {
-                match target(&mut state) {
+                match attempt.target().await {
                     Ok(target) => ticket.set_target(target),
                     #[cfg(feature = "r2d2")]
                     Err(Error::Pool(_)) => ticket.identify_later(),
@@ -183,20 +206,24 @@ where
         if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
             return Err(waiting.timed_out(without_connection));
         }
-        match attempt(&mut state, Attempt { is_first, notified }) {
-            Ok(Some(value)) => {
+        let next_pause = match attempt.run(Attempt { is_first, notified }).await {
+            Ok(Answer::Granted(value)) => {
                 ticket.finish();
                 return Ok(value);
             }
-            Ok(None) => without_connection = None,
+            Ok(Answer::Refused { pause }) => {
+                without_connection = None;
+                pause
+            }
             // It has waited before, for a release or after a refusal, so it may wait until its own limit.
             #[cfg(feature = "r2d2")]
             Err(error @ Error::Pool(_)) if !is_first || !at_once => {
                 tracing::warn!(resource = waiting.resource, %error, "wait continues: no connection for an attempt");
                 without_connection = Some(error);
+                None
             }
             Err(error) => return Err(error),
-        }
+        };
         waiting.check_stop()?;
         if waiting.wait == Wait::No {
             return Err(waiting.unavailable());
@@ -208,22 +235,24 @@ where
             ticket.record_no_query();
         } else {
             if ticket.needs_target() {
-                ticket.set_target(target(&mut state)?);
+                ticket.set_target(attempt.target().await?);
             }
             ticket.record_refusal();
         }
-        ticket.set_pause(waiting.pause.take());
+        ticket.set_pause(next_pause);
         is_first = false;
     }
 }
 
-#[cfg(all(test, feature = "r2d2", feature = "_sqlite"))]
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
 mod tests {
     use diesel::SqliteConnection;
     use diesel::r2d2::{ConnectionManager, Pool};
 
     use super::*;
+    use crate::poll::poll_once;
     use crate::queue::Queues;
+    use crate::timer::thread::ThreadTimer;
 
     /// The error of a pool that has no connection.
     fn no_connection() -> Error {
@@ -234,11 +263,43 @@ mod tests {
         Error::Pool(error.err().expect("none is left"))
     }
 
+    /// Has no connection for the first attempts, nor to identify its target.
+    struct WithoutConnection {
+        attempts: u32,
+        failing: u32,
+    }
+
+    impl RepeatedAttempt for WithoutConnection {
+        type Timer = ThreadTimer;
+        type Target = u8;
+        type Value = u32;
+
+        async fn target(&mut self) -> Result<Option<u8>, Error> {
+            Err(no_connection())
+        }
+
+        async fn run(&mut self, _: Attempt) -> Result<Answer<u32>, Error> {
+            self.attempts += 1;
+            if self.attempts <= self.failing {
+                Err(no_connection())
+            } else {
+                Ok(Answer::Granted(self.attempts))
+            }
+        }
+    }
+
+    fn without_connection(failing: u32) -> WithoutConnection {
+        WithoutConnection {
+            attempts: 0,
+            failing,
+        }
+    }
+
     #[test]
     fn queued_waiter_waits_on_when_it_has_no_connection() {
         let queues: Queues<&str, u8> = Queues::new();
         let mut first = queues.join("slots", 1, |_| true);
-        first.wait(None);
+        poll_once(first.turn::<ThreadTimer>(None));
         first.set_target(Some(0));
         first.record_refusal();
         let second = queues.join("slots", 1, |_| true);
@@ -246,22 +307,12 @@ mod tests {
         // The release is handed over to the next one.
         drop(first);
         let waiting = Waiting::new(Wait::AtMost(Duration::from_secs(20)), "a slot".to_owned());
-        let mut attempts = 0;
-        let outcome = repeat(
+        let outcome = poll_once(repeat(
             &waiting.expect("a valid limit"),
             second,
             AtTheEnd::GiveUp,
-            (),
-            |()| Err(no_connection()),
-            |(), _| {
-                attempts += 1;
-                if attempts < 3 {
-                    Err(no_connection())
-                } else {
-                    Ok(Some(attempts))
-                }
-            },
-        );
+            without_connection(2),
+        ));
         assert_eq!(outcome.expect("a connection at last"), 3);
     }
 
@@ -270,14 +321,12 @@ mod tests {
         let queues: Queues<&str, u8> = Queues::new();
         let ticket = queues.join("slots", 1, |_| true);
         let waiting = Waiting::new(Wait::Forever, "a slot".to_owned()).expect("no limit");
-        let outcome: Result<(), _> = repeat(
+        let outcome = poll_once(repeat(
             &waiting,
             ticket,
             AtTheEnd::GiveUp,
-            (),
-            |()| panic!("it has not queried"),
-            |(), _| Err(no_connection()),
-        );
+            without_connection(1),
+        ));
         assert!(matches!(outcome, Err(Error::Pool(_))));
     }
 }

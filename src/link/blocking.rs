@@ -1,8 +1,5 @@
 //! Diesel's own connections, which block.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use diesel::QueryResult;
 use diesel::connection::{
     AnsiTransactionManager, CacheSize, Connection, DefaultLoadingMode, LoadConnection,
@@ -79,10 +76,6 @@ macro_rules! blocking_link {
 
             async fn roll_back(&mut self) -> QueryResult<()> {
                 AnsiTransactionManager::rollback_transaction(self)
-            }
-
-            async fn pause(time: Duration) {
-                sleep(time);
             }
         }
     };

@@ -73,10 +73,6 @@ macro_rules! client_server_link {
 
             diesel_async::AnsiTransactionManager::rollback_transaction(self).await
         }
-
-        async fn pause(time: std::time::Duration) {
-            tokio::time::sleep(time).await;
-        }
     };
 }
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]

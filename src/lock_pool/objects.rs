@@ -6,16 +6,17 @@ use std::time::Instant;
 use diesel::r2d2::R2D2Connection;
 
 use super::LockPool;
+use crate::engine::HasEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::object_lock::events;
 use crate::object_lock::run::begin;
 use crate::poll::{blocking, poll_once};
-use crate::pooled::Borrowed;
+use crate::pooled::{Borrowed, Connections};
 use crate::queue::Queues;
 use crate::transaction::run::{commit_or_rollback_then, roll_back};
-use crate::waiting::{AtTheEnd, Waiting, repeat};
+use crate::waiting::{Answer, AtTheEnd, Attempt, RepeatedAttempt, Waiting, repeat};
 use crate::{Error, LockRequest, ObjectId, ObjectLockExt, Wait};
 
 impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
@@ -101,24 +102,42 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
             let (queues, key) = (Arc::clone(queues), key.to_vec());
             stop.on_stop(move || queues.wake(key.as_slice(), number))
         });
-        let attempt = request.attempt();
-        let connections = &self.shared.connections;
-        repeat(
+        let attempt = PooledAttempt {
+            connections: &self.shared.connections,
             waiting,
-            ticket,
-            AtTheEnd::GiveUp,
-            connections,
-            |_| Ok(Some(())),
-            |connections, _| {
-                let mut conn = connections.borrow(waiting)?;
-                match poll_once(begin(&mut *conn, &attempt)) {
-                    Ok(LockOutcome::Acquired) => Ok(Some(conn)),
-                    // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
-                    Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. }) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            },
-        )
+            request: request.attempt(),
+        };
+        poll_once(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
+    }
+}
+
+/// An attempt to begin a transaction that holds the locks, with a connection that is borrowed for it.
+struct PooledAttempt<'a, C: R2D2Connection + 'static> {
+    connections: &'a Connections<C>,
+    waiting: &'a Waiting,
+    request: Request,
+}
+
+impl<C: HasEngine + R2D2Connection + 'static> RepeatedAttempt for PooledAttempt<'_, C> {
+    type Timer = C::LockTimer;
+    type Target = ();
+    type Value = Borrowed<C>;
+
+    /// The key of the queue tells what is waited for.
+    async fn target(&mut self) -> Result<Option<()>, Error> {
+        Ok(Some(()))
+    }
+
+    async fn run(&mut self, _: Attempt) -> Result<Answer<Borrowed<C>>, Error> {
+        let mut conn = self.connections.borrow(self.waiting)?;
+        match begin(&mut *conn, &self.request).await {
+            Ok(LockOutcome::Acquired) => Ok(Answer::Granted(conn)),
+            // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
+            Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. }) => {
+                Ok(Answer::Refused { pause: None })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -4,10 +4,11 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::waiters::{FairShare, NameQueues, Released};
+use super::wakes::{Locked, Wakes};
 
 /// `K` is the name of what is waited for, `T` the target.
 pub(crate) struct Queues<K, T> {
@@ -59,10 +60,12 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     where
         K: Borrow<Q>,
     {
-        let mut all = self.lock();
-        let queue = all.get_mut(key).and_then(|queues| queues.queue_of(number));
-        if let Some(waiter) = queue.and_then(|queue| queue.waiters.get(&number)) {
-            waiter.wake.notify_one();
+        let Locked { names, wakes } = &mut self.lock();
+        let queue = names
+            .get_mut(key)
+            .and_then(|queues| queues.queue_of(number));
+        if let Some(waiter) = queue.and_then(|queue| queue.waiters.get_mut(&number)) {
+            waiter.wake(wakes);
         }
     }
 
@@ -79,7 +82,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
         if self.tickets.load(Ordering::SeqCst) == 0 {
             return;
         }
-        if let Some(queues) = self.lock().get_mut(key) {
+        let Locked { names, wakes } = &mut self.lock();
+        if let Some(queues) = names.get_mut(key) {
             queues.missed = queues.first_queries().min(queues.missed + count);
             let now = Instant::now();
             let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +93,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             for queue in identified.filter(|queue| queue.target.is_some()) {
                 // Notifying more than there are waiters has no effect.
                 for _ in 0..count.min(queue.waiters.len()) {
-                    queue.hand_over_or_yield(now, Released(number), share);
+                    queue.hand_over_or_yield(now, Released(number), share, wakes);
                 }
             }
         }
@@ -97,7 +101,10 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
 }
 
 impl<K, T> Queues<K, T> {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, NameQueues<T>>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> Locked<'_, K, T> {
+        Locked {
+            names: self.by_name.lock().unwrap_or_else(PoisonError::into_inner),
+            wakes: Wakes::default(),
+        }
     }
 }

@@ -4,13 +4,34 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::waiters::Released;
+use super::wakes::Locked;
 use super::{Queues, Ticket, Turn};
+use crate::poll::poll_once;
+use crate::timer::thread::ThreadTimer;
 
 mod pauses;
 mod targets;
 mod turns;
 
 type Test = Queues<&'static str, u8>;
+
+/// Waits with the thread.
+trait Wait {
+    fn wait(&mut self, deadline: Option<Instant>) -> Turn;
+
+    fn wait_unless(&mut self, stopped: impl Fn() -> bool + Send) -> Turn;
+}
+
+impl Wait for Ticket<'_, &'static str, u8> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Turn {
+        poll_once(self.turn::<ThreadTimer>(deadline))
+    }
+
+    fn wait_unless(&mut self, stopped: impl Fn() -> bool + Send) -> Turn {
+        poll_once(self.turn_unless::<ThreadTimer>(None, Some(stopped)))
+    }
+}
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -41,10 +62,18 @@ fn until(condition: impl Fn() -> bool) {
 fn waiters(queues: &Test) -> usize {
     let all = queues.lock();
     let queues_of_name = all
+        .names
         .get("slots")
         .into_iter()
         .flat_map(|queues_of_name| &queues_of_name.by_target);
     queues_of_name.map(|queue| queue.waiters.len()).sum()
+}
+
+/// Hands a release over to the first sleeping waiter. None is yielded to other processes.
+fn notify_first(queues: &Test) {
+    let Locked { names, wakes } = &mut queues.lock();
+    let queues_of_name = names.get_mut("slots").expect("queues with waiters");
+    queues_of_name.by_target[0].notify_first(Released(None), wakes);
 }
 
 /// Waits on a thread, and sends the ticket when it has its turn.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::queues::Queues;
 use super::waiters::{MAX_POLL_INTERVAL, NameQueues, Position, Queue, Released, State, Waiter};
+use super::wakes::{Locked, Wakes};
 use crate::backoff;
 
 /// The pause of the next waiter without a connection of its own while the query of another one is running, which may
@@ -45,8 +46,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
         matches: impl Fn(&T) -> bool,
     ) -> Ticket<'_, K, T> {
         let mut ticket = self.ticket(key);
-        let mut all = self.lock();
-        let queues = all
+        let Locked { names, .. } = &mut self.lock();
+        let queues = names
             .entry(ticket.key.clone())
             .or_insert_with(NameQueues::new);
         let mut matching = queues
@@ -69,7 +70,6 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
         };
         // In an exclusive queue the name tells what is waited for.
         ticket.identify_at = (!self.exclusive).then_some(identify_at);
-        drop(all);
         ticket
     }
 
@@ -77,12 +77,11 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     /// `max_concurrent` others query for the first time.
     pub(crate) fn join_once(&self, key: K, max_concurrent: usize) -> Ticket<'_, K, T> {
         let mut ticket = self.ticket(key);
-        let mut all = self.lock();
-        let queues = all
+        let Locked { names, .. } = &mut self.lock();
+        let queues = names
             .entry(ticket.key.clone())
             .or_insert_with(NameQueues::new);
         ticket.position = queues.admit(max_concurrent, true);
-        drop(all);
         ticket
     }
 
@@ -155,8 +154,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.target_known = true;
         self.identify_at = None;
         let identifying = std::mem::take(&mut self.identifying);
-        let mut all = self.queues.lock();
-        let Some(queues) = all.get_mut(&self.key) else {
+        let Locked { names, wakes } = &mut self.queues.lock();
+        let Some(queues) = names.get_mut(&self.key) else {
             return;
         };
         let (number, missed) = match self.position {
@@ -168,7 +167,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 };
                 if target.is_some() && queue.target == target {
                     if identifying {
-                        queue.sleep_or_query(number);
+                        queue.sleep_or_query(number, wakes);
                     }
                     return;
                 }
@@ -195,14 +194,14 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         if std::mem::take(&mut self.notified)
             && let Some(queue) = queues.queue_of(number)
         {
-            queue.notify_first(Released(None));
+            queue.notify_first(Released(None), wakes);
         }
-        queues.remove(self.position);
+        queues.remove(self.position, wakes);
         let Some(target) = target else {
             self.position = Position::Independent;
             self.queues.tickets.fetch_sub(1, Ordering::SeqCst);
             if queues.is_empty() {
-                all.remove(&self.key);
+                names.remove(&self.key);
             }
             return;
         };
@@ -222,7 +221,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
             queue.limit_pause(waiter.longest_pause);
         }
         queue.waiters.append(&mut followers);
-        queue.update();
+        queue.update(wakes);
     }
 
     /// Records that the query was refused. To be called after [`set_target`](Self::set_target).
@@ -237,11 +236,11 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     pub(crate) fn record_no_query(&mut self) {
         self.refusals = self.refusals.saturating_add(1);
         let notified = std::mem::take(&mut self.notified);
-        self.in_queue(|queue, number| {
+        self.in_queue(|queue, number, wakes| {
             if notified {
-                queue.notify_first(Released(None));
+                queue.notify_first(Released(None), wakes);
             }
-            queue.sleep_or_query(number);
+            queue.sleep_or_query(number, wakes);
         });
     }
 
@@ -262,22 +261,20 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// query, as there may be more; a first query lets the next first query start.
     pub(crate) fn finish(mut self) {
         let done = std::mem::take(&mut self.notified) || self.queues.exclusive;
-        self.in_queue(|queue, _| {
+        self.in_queue(|queue, _, wakes| {
             if !done || queue.target.is_none() {
-                queue.notify_first(Released(None));
+                queue.notify_first(Released(None), wakes);
             }
         });
     }
 
-    fn in_queue(&self, change: impl FnOnce(&mut Queue<T>, u64)) {
-        if let Position::Queued { number } = self.position
-            && let Some(queue) = self
-                .queues
-                .lock()
-                .get_mut(&self.key)
-                .and_then(|queues| queues.queue_of(number))
-        {
-            change(queue, number);
+    pub(super) fn in_queue(&self, change: impl FnOnce(&mut Queue<T>, u64, &mut Wakes)) {
+        if let Position::Queued { number } = self.position {
+            let Locked { names, wakes } = &mut self.queues.lock();
+            let queues = names.get_mut(&self.key);
+            if let Some(queue) = queues.and_then(|queues| queues.queue_of(number)) {
+                change(queue, number, wakes);
+            }
         }
     }
 }
@@ -288,18 +285,18 @@ impl<K: Eq + Hash, T: PartialEq> Drop for Ticket<'_, K, T> {
             return;
         }
         self.queues.tickets.fetch_sub(1, Ordering::SeqCst);
-        let mut all = self.queues.lock();
-        if let Some(queues) = all.get_mut(&self.key) {
+        let Locked { names, wakes } = &mut self.queues.lock();
+        if let Some(queues) = names.get_mut(&self.key) {
             // It was notified of a release, and has neither used it nor been refused.
             if let Position::Queued { number } = self.position
                 && self.notified
                 && let Some(queue) = queues.queue_of(number)
             {
-                queue.notify_first(Released(None));
+                queue.notify_first(Released(None), wakes);
             }
-            queues.remove(self.position);
+            queues.remove(self.position, wakes);
             if queues.is_empty() {
-                all.remove(&self.key);
+                names.remove(&self.key);
             }
         }
     }

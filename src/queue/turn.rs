@@ -1,13 +1,14 @@
 //! Waits for the turn to query.
 
 use std::hash::Hash;
-use std::sync::{Arc, PoisonError};
-use std::thread::sleep;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::ticket::Ticket;
 use super::waiters::{MAX_POLL_INTERVAL, Position, Released, State};
+use super::wakes::Locked;
 use crate::backoff;
+use crate::timer::{Event, Polled, Timer};
 
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,88 +28,46 @@ pub(crate) enum Turn {
     Identify,
 }
 
-impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
+impl<K, T> Ticket<'_, K, T>
+where
+    K: Eq + Hash + Clone + Send,
+    T: PartialEq + Clone + Send,
+{
     /// Waits for the turn to query, or until `deadline`, when the waiter queries for the last time.
-    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Turn {
-        self.wait_unless(deadline, || false)
+    ///
+    /// The future may be dropped at any time: the ticket is then as before, and keeps the turn if it had come.
+    pub(crate) async fn turn<W: Timer>(&mut self, deadline: Option<Instant>) -> Turn {
+        self.turn_unless::<W>(deadline, None::<fn() -> bool>).await
     }
 
-    /// [`wait`](Self::wait) that also ends when `stopped` returns true. [`Queues::wake`] has it asked.
-    pub(crate) fn wait_unless(
+    /// [`turn`](Self::turn) that also ends when `stopped` returns true. [`Queues::wake`](super::Queues::wake) has it asked.
+    pub(crate) async fn turn_unless<W: Timer>(
         &mut self,
         deadline: Option<Instant>,
-        stopped: impl Fn() -> bool,
+        stopped: Option<impl Fn() -> bool + Send>,
     ) -> Turn {
         match self.position {
             Position::Immediate { .. } => Turn::Query { notified: None },
             Position::Independent => {
                 if self.refusals > 0 {
                     let end = Instant::now() + self.pause();
-                    sleep_until(deadline.map_or(end, |deadline| deadline.min(end)), stopped);
+                    let end = deadline.map_or(end, |deadline| deadline.min(end));
+                    W::wait(PauseOutside { end, stopped }).await;
                 }
                 Turn::Query { notified: None }
             }
-            Position::Queued { number } => self.wait_in_queue(number, deadline, stopped),
-        }
-    }
-
-    fn wait_in_queue(
-        &mut self,
-        number: u64,
-        deadline: Option<Instant>,
-        stopped: impl Fn() -> bool,
-    ) -> Turn {
-        let pause = self.pause();
-        let mut all = self.queues.lock();
-        let mut entered = false;
-        loop {
-            let queues = all.get_mut(&self.key).expect("queues with a waiter");
-            let queue = queues.queue_of(number).expect("a queue with a waiter");
-            let now = Instant::now();
-            if !std::mem::replace(&mut entered, true) {
-                let waiter = queue.waiter(number);
-                waiter.pause = pause;
-                waiter.pause_beside_query = self.pause_beside_query;
-                waiter.longest_pause = self.longest_pause;
-                queue.limit_pause(self.longest_pause);
-                queue.update();
+            Position::Queued { number } => {
+                W::wait(QueuedTurn {
+                    number,
+                    pause: self.pause(),
+                    deadline,
+                    stopped,
+                    ticket: self,
+                    entered: false,
+                    ended: false,
+                })
+                .await
             }
-            queue.notify_if_due(now);
-            let waiter = queue.waiter(number);
-            let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
-            let ended = passed(deadline) || stopped();
-            let (queries, notified) = match waiter.state {
-                State::Notified(released) => (true, Some(released)),
-                State::Due => (true, None),
-                State::Sleeping | State::Querying => (ended, None),
-            };
-            if queries || passed(self.identify_at) {
-                // The database may not respond: meanwhile the next sleeping waiter is the first.
-                waiter.state = State::Querying;
-                queue.update();
-                self.notified = notified.is_some();
-                self.identifying = !queries;
-                return if queries {
-                    Turn::Query { notified }
-                } else {
-                    Turn::Identify
-                };
-            }
-            let wake_at = [deadline, queue.watch(number), self.identify_at];
-            let waiter = queue.waiter(number);
-            waiter.parked = true;
-            let wake = Arc::clone(&waiter.wake);
-            all = match wake_at.into_iter().flatten().min() {
-                Some(time) => {
-                    let limit = time.saturating_duration_since(now);
-                    let woken = wake.wait_timeout(all, limit);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => wake.wait(all).unwrap_or_else(PoisonError::into_inner),
-            };
-            let queues = all.get_mut(&self.key).expect("queues with a waiter");
-            let queue = queues.queue_of(number).expect("a queue with a waiter");
-            queue.waiter(number).parked = false;
         }
     }
 
@@ -125,13 +84,107 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     }
 }
 
-/// Sleeps until `end`, or until `stopped` returns true.
-fn sleep_until(end: Instant, stopped: impl Fn() -> bool) {
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || stopped() {
+/// The turn of a waiter in a queue.
+struct QueuedTurn<'t, 'q, K: Eq + Hash, T: PartialEq, F> {
+    ticket: &'t mut Ticket<'q, K, T>,
+    number: u64,
+    pause: Duration,
+    deadline: Option<Instant>,
+    stopped: Option<F>,
+    /// Whether its queue knows its pauses.
+    entered: bool,
+    /// Whether it had its turn.
+    ended: bool,
+}
+
+impl<K, T, F> Event for QueuedTurn<'_, '_, K, T, F>
+where
+    K: Eq + Hash + Send,
+    T: PartialEq + Send,
+    F: Fn() -> bool + Send,
+{
+    type Value = Turn;
+
+    fn poll(&mut self, waker: &Waker) -> Polled<Turn> {
+        let ticket = &mut *self.ticket;
+        let number = self.number;
+        let Locked { names, wakes } = &mut ticket.queues.lock();
+        let queues = names.get_mut(&ticket.key).expect("queues with a waiter");
+        let queue = queues.queue_of(number).expect("a queue with a waiter");
+        let now = Instant::now();
+        let waiter = queue.waiter(number);
+        wakes.discard(waiter.unpark());
+        if !std::mem::replace(&mut self.entered, true) {
+            waiter.pause = self.pause;
+            waiter.pause_beside_query = ticket.pause_beside_query;
+            waiter.longest_pause = ticket.longest_pause;
+            queue.limit_pause(ticket.longest_pause);
+            queue.update(wakes);
+        }
+        queue.notify_if_due(now, wakes);
+        let waiter = queue.waiter(number);
+        let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
+        let ended = passed(self.deadline) || self.stopped.as_ref().is_some_and(|stopped| stopped());
+        let (queries, notified) = match waiter.state {
+            State::Notified(released) => (true, Some(released)),
+            State::Due => (true, None),
+            State::Sleeping | State::Querying => (ended, None),
+        };
+        if queries || passed(ticket.identify_at) {
+            // The database may not respond: meanwhile the next sleeping waiter is the first.
+            waiter.state = State::Querying;
+            queue.update(wakes);
+            ticket.notified = notified.is_some();
+            ticket.identifying = !queries;
+            self.ended = true;
+            return Polled::Ready(if queries {
+                Turn::Query { notified }
+            } else {
+                Turn::Identify
+            });
+        }
+        let times = [self.deadline, queue.watch(number), ticket.identify_at];
+        queue.waiter(number).park(waker);
+        Polled::Pending {
+            until: times.into_iter().flatten().min(),
+        }
+    }
+}
+
+/// Ends the wait. If it is given up, the waiter sleeps no longer: another one watches the time.
+impl<K: Eq + Hash, T: PartialEq, F> Drop for QueuedTurn<'_, '_, K, T, F> {
+    fn drop(&mut self) {
+        if self.ended || !self.entered {
             return;
         }
-        sleep(left.min(STOP_INTERVAL));
+        let number = self.number;
+        let Locked { names, wakes } = &mut self.ticket.queues.lock();
+        let queues = names.get_mut(&self.ticket.key);
+        if let Some(queue) = queues.and_then(|queues| queues.queue_of(number)) {
+            wakes.discard(queue.waiter(number).unpark());
+            queue.leave_watch(number, wakes);
+        }
+    }
+}
+
+/// The pause between two queries of a waiter that is in no queue.
+struct PauseOutside<F> {
+    end: Instant,
+    stopped: Option<F>,
+}
+
+impl<F: Fn() -> bool + Send> Event for PauseOutside<F> {
+    type Value = ();
+
+    fn poll(&mut self, _: &Waker) -> Polled<()> {
+        let now = Instant::now();
+        if now >= self.end || self.stopped.as_ref().is_some_and(|stopped| stopped()) {
+            return Polled::Ready(());
+        }
+        let end = match self.stopped {
+            Some(_) => self.end.min(now + STOP_INTERVAL),
+            None => self.end,
+        };
+        Polled::Pending { until: Some(end) }
     }
 }

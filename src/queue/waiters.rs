@@ -1,9 +1,10 @@
 //! The waiters of one name, in one queue per target.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::wakes::Wakes;
 use super::watch::Watch;
 use crate::backoff;
 
@@ -64,9 +65,8 @@ pub(super) struct Waiter {
     /// The waiter queries once, and waits only for its turn.
     pub(super) once: bool,
     pub(super) state: State,
-    pub(super) wake: Arc<Condvar>,
-    /// Whether its thread sleeps until it is woken.
-    pub(super) parked: bool,
+    /// Wakes it. None while it is awake.
+    waker: Option<Waker>,
     /// How long it is the first before it polls.
     pub(super) pause: Duration,
     /// The same while the query of another waiter of its queue is running, if that is longer.
@@ -156,7 +156,7 @@ impl<T: PartialEq> NameQueues<T> {
     }
 
     /// Removes a ticket from its position.
-    pub(super) fn remove(&mut self, position: Position) {
+    pub(super) fn remove(&mut self, position: Position, wakes: &mut Wakes) {
         match position {
             Position::Immediate { .. } => {
                 self.immediate -= 1;
@@ -164,7 +164,7 @@ impl<T: PartialEq> NameQueues<T> {
                 // The next first query may start.
                 let mut queues = self.by_target.iter_mut();
                 if let Some(queue) = queues.find(|queue| queue.target.is_none()) {
-                    queue.notify_first(Released(None));
+                    queue.notify_first(Released(None), wakes);
                 }
             }
             Position::Queued { number } => {
@@ -182,8 +182,8 @@ impl<T: PartialEq> NameQueues<T> {
                     Some(Waiter {
                         state: State::Notified(released),
                         ..
-                    }) => queue.notify_first(released),
-                    _ => queue.update(),
+                    }) => queue.notify_first(released, wakes),
+                    _ => queue.update(wakes),
                 }
             }
             Position::Independent => {}
@@ -220,19 +220,19 @@ impl<T> Queue<T> {
     }
 
     /// Hands a release over to the first sleeping waiter.
-    pub(super) fn notify_first(&mut self, released: Released) {
+    pub(super) fn notify_first(&mut self, released: Released, wakes: &mut Wakes) {
         match self.first_sleeping() {
             Some((_, waiter)) => {
                 waiter.state = State::Notified(released);
-                waiter.wake.notify_one();
-                self.update();
+                waiter.wake(wakes);
+                self.update(wakes);
             }
             None => self.missed = self.waiters.len().min(self.missed + 1),
         }
     }
 
     /// Ends the query of a waiter: it sleeps, or queries once more when there was a release meanwhile.
-    pub(super) fn sleep_or_query(&mut self, number: u64) {
+    pub(super) fn sleep_or_query(&mut self, number: u64, wakes: &mut Wakes) {
         let missed = self.missed > 0;
         self.missed = self.missed.saturating_sub(1);
         if let Some(waiter) = self.waiters.get_mut(&number) {
@@ -242,7 +242,7 @@ impl<T> Queue<T> {
                 State::Sleeping
             };
         }
-        self.update();
+        self.update(wakes);
     }
 
     /// Hands a release over to a waiter, or yields it to other processes. Their waiters poll every 50 to 100 ms, as each
@@ -252,11 +252,12 @@ impl<T> Queue<T> {
         now: Instant,
         released: Released,
         share: &mut FairShare,
+        wakes: &mut Wakes,
     ) {
         share.handed_over = share.handed_over.saturating_add(1);
         let too_soon = share.next_yield.is_some_and(|time| now < time);
         if share.handed_over < RELEASES_PER_YIELD || too_soon || self.yield_until.is_some() {
-            self.notify_first(released);
+            self.notify_first(released, wakes);
             return;
         }
         let waiting = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
@@ -264,7 +265,7 @@ impl<T> Queue<T> {
         share.handed_over = 0;
         share.next_yield = Some(now + time * YIELD_TIME_DIVISOR);
         self.yield_until = Some(now + time);
-        self.update();
+        self.update(wakes);
     }
 }
 
@@ -273,11 +274,32 @@ impl Waiter {
         Self {
             once,
             state: State::Sleeping,
-            wake: Arc::default(),
-            parked: false,
+            waker: None,
             pause: MAX_POLL_INTERVAL,
             pause_beside_query: None,
             longest_pause: Duration::MAX,
+        }
+    }
+
+    /// It sleeps from now on, until it is woken.
+    pub(super) fn park(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+    }
+
+    /// It is awake. Returns its waker.
+    pub(super) fn unpark(&mut self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    /// Whether it sleeps until it is woken.
+    pub(super) fn is_parked(&self) -> bool {
+        self.waker.is_some()
+    }
+
+    /// Wakes it if it sleeps.
+    pub(super) fn wake(&mut self, wakes: &mut Wakes) {
+        if let Some(waker) = self.waker.take() {
+            wakes.add(waker);
         }
     }
 }

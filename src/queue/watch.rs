@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::waiters::{Queue, Released, State, Waiter};
+use super::wakes::Wakes;
 
 /// A waiter that watches the time for the others, and when it wakes.
 #[derive(Clone, Copy)]
@@ -17,7 +18,7 @@ pub(super) struct Watch {
 
 impl<T> Queue<T> {
     /// Updates what follows from the states of the waiters. To be called after each change of one.
-    pub(super) fn update(&mut self) {
+    pub(super) fn update(&mut self, wakes: &mut Wakes) {
         let now = Instant::now();
         let first = self.first_sleeping().map(|(number, waiter)| {
             let beside_query = waiter.pause_beside_query.is_some();
@@ -42,20 +43,20 @@ impl<T> Queue<T> {
             None => {
                 let mut latest = self.waiters.iter().rev();
                 latest
-                    .find(|(_, waiter)| waiter.parked && waiter.state == State::Sleeping)
+                    .find(|(_, waiter)| waiter.is_parked() && waiter.state == State::Sleeping)
                     .map(|(number, _)| *number)
             }
         };
         if let Some(number) = number
-            && let Some(waiter) = self.waiters.get(&number)
+            && let Some(waiter) = self.waiters.get_mut(&number)
         {
-            waiter.wake.notify_one();
+            waiter.wake(wakes);
             self.watch = Some(Watch { number, until: due });
         }
     }
 
     /// Notifies the first waiter when its time has come.
-    pub(super) fn notify_if_due(&mut self, now: Instant) {
+    pub(super) fn notify_if_due(&mut self, now: Instant, wakes: &mut Wakes) {
         let state = if self.yield_until.is_some_and(|end| now >= end) {
             State::Notified(Released(None))
         } else if self.poll_time().is_some_and(|time| now >= time) {
@@ -67,11 +68,17 @@ impl<T> Queue<T> {
             return;
         };
         waiter.state = state;
-        waiter.wake.notify_one();
+        waiter.wake(wakes);
         if state != State::Due {
             self.yield_until = None;
         }
-        self.update();
+        self.update(wakes);
+    }
+
+    /// The waiter `number` sleeps no longer: another one watches.
+    pub(super) fn leave_watch(&mut self, number: u64, wakes: &mut Wakes) {
+        self.watch = self.watch.filter(|watch| watch.number != number);
+        self.update(wakes);
     }
 
     /// Until when the waiter `number` sleeps to watch the time for the others; `None` while another one does.

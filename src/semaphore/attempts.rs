@@ -8,6 +8,7 @@ use crate::engine::HasEngine;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
 };
+use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
 use crate::{Error, LeaseOptions, Semaphore, Slot, backoff, transaction::depth, transaction::run};
 
@@ -197,7 +198,7 @@ async fn acquire_loop<C: HasEngine>(
                         return Ok(None);
                     }
                 }
-                C::LockEngine::pause(pause_after(attempts, attempted.elapsed())).await;
+                C::LockTimer::pause(pause_after(attempts, attempted.elapsed())).await;
                 context.candidates = None;
             }
             AttemptOutcome::TooFewRows if in_transaction => return Err(not_registered(semaphore)),
@@ -211,7 +212,7 @@ async fn acquire_loop<C: HasEngine>(
                     {
                         return Ok(None);
                     }
-                    C::LockEngine::pause(pause_after(attempts, attempted.elapsed())).await;
+                    C::LockTimer::pause(pause_after(attempts, attempted.elapsed())).await;
                 }
             }
             AttemptOutcome::TooManyRows => {

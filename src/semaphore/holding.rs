@@ -49,7 +49,6 @@ pub(super) async fn release<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<L
 }
 
 /// Releases a slot that was not used, also before the end of its minimum hold time. Has no effect when it is not held.
-#[cfg(feature = "r2d2")]
 pub(super) async fn release_unused<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
     if C::LockEngine::release_unused(conn, slot).await? > 0 && depth::depth(conn)? == 0 {
         polling::notify_released(&slot.semaphore, 1, Some(slot.number));

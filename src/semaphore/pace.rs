@@ -77,37 +77,37 @@ impl Holders {
         }
     }
 
-    /// Returns whether all slots are leased, so that an attempt would be refused, and sets the pause of `waiting`. Returns
-    /// false without a query when an attempt is due.
+    /// Returns the pause before the next look if all slots are leased, so that an attempt would be refused. Returns `None`
+    /// without a query when an attempt is due.
     pub(super) async fn hold_all<C: HasEngine>(
         &mut self,
         conn: &mut C,
         semaphore: &Semaphore,
         waiting: &Waiting,
         turn: Attempt,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Duration>, Error> {
         let Some(pace) = self.pace else {
-            return Ok(false);
+            return Ok(None);
         };
         let eager = !pace.patient && waiting.elapsed() < EAGER;
         // Of many slots, all rows would be read.
         let many = semaphore.permits_i32() > FEW_SLOTS;
         if eager || many || turn.is_first || turn.notified.is_some() || waiting.is_over() {
-            return Ok(false);
+            return Ok(None);
         }
         if self.attempts > 0 {
             self.attempts -= 1;
-            return Ok(false);
+            return Ok(None);
         }
         let held = match C::LockEngine::list_held_nowait(conn, semaphore.name()).await {
             Ok(Some(held)) => held,
             // Another session has the table locked. Or the client library is broken: only an attempt needs no texts.
-            Ok(None) | Err(Error::BrokenClientLibrary) => return Ok(false),
+            Ok(None) | Err(Error::BrokenClientLibrary) => return Ok(None),
             Err(error) => return Err(error),
         };
         if held.len() < usize::try_from(semaphore.permits()).unwrap_or(usize::MAX) {
             self.attempts = ATTEMPTS_PER_LOOK;
-            return Ok(false);
+            return Ok(None);
         }
         let seen = held.iter().map(|row| (row.number, row.fence)).collect();
         if seen != self.seen {
@@ -117,8 +117,7 @@ impl Holders {
         let first_end = held.iter().map(|row| row.remaining_us).min().unwrap_or(0);
         let first_end = Duration::from_micros(u64::try_from(first_end).unwrap_or(0));
         let pause = backoff::jittered(pace.longest_pause(self.unchanged_since.elapsed()));
-        waiting.set_pause(pause.min(first_end + Duration::from_millis(1)));
-        Ok(true)
+        Ok(Some(pause.min(first_end + Duration::from_millis(1))))
     }
 }
 

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::engine::HasEngine;
-use crate::poll::poll_once;
 use crate::queue::{Queues, Released, Ticket};
+use crate::semaphore::acquisition::Acquire;
 use crate::semaphore::attempts::{MAX_ATTEMPTS, MAX_RESIZE_WAIT, MIN_RESIZE_WAIT, RetryBudget};
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::events::record_released;
 use crate::semaphore::pace::{Holders, Pace};
-use crate::waiting::{AtTheEnd, Attempt, Waiting, repeat};
+use crate::waiting::{Answer, AtTheEnd, Attempt, RepeatedAttempt, Waiting, repeat};
 use crate::{Error, Semaphore, Wait, transaction::depth};
 
 /// How long an acquisition that does not wait for a slot waits for its turn to query: a few queries of others.
@@ -38,16 +38,16 @@ impl Target {
     }
 }
 
-/// Repeats `attempt` until it returns a value or the time limit has passed, in turn with other waiters of this
+/// Attempts to acquire a slot until it is granted or the time limit has passed, in turn with other waiters of this
 /// process.
-pub(super) fn poll_until<C: HasEngine, T>(
+pub(super) async fn poll_until<C: HasEngine, A: Acquire<C>>(
     conn: &mut C,
     semaphore: &Semaphore,
     wait: Wait,
     pace: Option<Pace>,
-    mut attempt: impl FnMut(&mut C, RetryBudget) -> Result<Option<T>, Error>,
-) -> Result<T, Error> {
-    let waiting = begin_wait(semaphore, wait)?;
+    acquire: A,
+) -> Result<A::Granted, Error> {
+    let waiting = &begin_wait(semaphore, wait)?;
     // Acquisition is re-entrant in a transaction; in the queue the transaction could wait for waiters that wait for it.
     let in_transaction = depth::depth(conn)? > 0;
     let ticket = if wait == Wait::No || in_transaction {
@@ -55,25 +55,51 @@ pub(super) fn poll_until<C: HasEngine, T>(
     } else {
         join(semaphore, max_concurrent(semaphore), pace)
     };
-    let mut holders = Holders::new(pace.filter(|_| !in_transaction));
-    repeat(
-        &waiting,
-        ticket,
-        AtTheEnd::Attempt,
+    let attempt = ConnectedAttempt {
         conn,
-        |conn| {
-            Ok(Target::of(
-                poll_once(C::LockEngine::database_id(conn))?,
-                semaphore,
-            ))
-        },
-        |conn, turn| {
-            if poll_once(holders.hold_all(&mut **conn, semaphore, &waiting, turn))? {
-                return Ok(None);
-            }
-            attempt(conn, RetryBudget::of(&waiting, turn))
-        },
-    )
+        semaphore,
+        waiting,
+        holders: Holders::new(pace.filter(|_| !in_transaction)),
+        acquire,
+    };
+    repeat(waiting, ticket, AtTheEnd::Attempt, attempt).await
+}
+
+/// An attempt of a waiter that has a connection.
+struct ConnectedAttempt<'a, C, A> {
+    conn: &'a mut C,
+    semaphore: &'a Semaphore,
+    waiting: &'a Waiting,
+    holders: Holders,
+    acquire: A,
+}
+
+impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A> {
+    type Timer = C::LockTimer;
+    type Target = Target;
+    type Value = A::Granted;
+
+    async fn target(&mut self) -> Result<Option<Target>, Error> {
+        let database = C::LockEngine::database_id(self.conn).await?;
+        Ok(Target::of(database, self.semaphore))
+    }
+
+    async fn run(&mut self, attempt: Attempt) -> Result<Answer<A::Granted>, Error> {
+        let Self {
+            conn,
+            semaphore,
+            waiting,
+            holders,
+            acquire,
+        } = self;
+        let pause = holders.hold_all(*conn, semaphore, waiting, attempt).await?;
+        if pause.is_some() {
+            return Ok(Answer::Refused { pause });
+        }
+        let budget = RetryBudget::of(waiting, attempt);
+        let granted = acquire.attempt(conn, semaphore, waiting, budget).await?;
+        Ok(granted.into())
+    }
 }
 
 /// Begins a wait for a slot.
@@ -163,7 +189,7 @@ pub(super) fn wake(semaphore: &str, number: u64) {
 }
 
 /// Waits for the turn of an acquisition that queries once.
-pub(super) fn wait_for_turn<C: HasEngine>(
+pub(super) async fn wait_for_turn<C: HasEngine>(
     conn: &mut C,
     semaphore: &Semaphore,
 ) -> Result<SlotTicket, Error> {
@@ -171,13 +197,14 @@ pub(super) fn wait_for_turn<C: HasEngine>(
     Ok(if depth::depth(conn)? > 0 {
         leave_out(semaphore)
     } else {
-        turn(semaphore, max_concurrent(semaphore))
+        turn::<C>(semaphore, max_concurrent(semaphore)).await
     })
 }
 
 /// Waits for the turn of an acquisition that queries once, outside a transaction.
-pub(super) fn turn(semaphore: &Semaphore, max_concurrent: usize) -> SlotTicket {
+pub(super) async fn turn<C: HasEngine>(semaphore: &Semaphore, max_concurrent: usize) -> SlotTicket {
     let mut ticket = QUEUES.join_once(semaphore.name().to_owned(), max_concurrent);
-    ticket.wait(Some(Instant::now() + MAX_TURN_WAIT));
+    let deadline = Instant::now() + MAX_TURN_WAIT;
+    ticket.turn::<C::LockTimer>(Some(deadline)).await;
     ticket
 }

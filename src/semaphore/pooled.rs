@@ -5,18 +5,17 @@ use diesel::r2d2::R2D2Connection;
 use crate::engine::HasEngine;
 use crate::poll::poll_once;
 use crate::pooled::{Borrowed, Connections};
-use crate::semaphore::attempts::{NO_WAIT, RetryBudget, acquire, begin_with_slot};
+use crate::semaphore::acquisition::{Acquire, Hold, Lease};
+use crate::semaphore::attempts::{NO_WAIT, RetryBudget};
 use crate::semaphore::events::SlotRequest;
-use crate::semaphore::holding;
 use crate::semaphore::pace::{Holders, Pace};
-use crate::semaphore::polling::{
-    Target, begin_wait, join, leave_out, max_concurrent, notify_released, turn, wake,
-};
+use crate::semaphore::polling::{Target, begin_wait, join, leave_out, max_concurrent, turn, wake};
 use crate::stop::StopToken;
-use crate::transaction::depth::depth;
-use crate::transaction::run::roll_back;
-use crate::waiting::{AtTheEnd, Waiting, repeat};
+use crate::waiting::{Answer, AtTheEnd, Attempt, RepeatedAttempt, Waiting, repeat};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
+
+/// What was granted, and the connection of the attempt.
+type Granted<C, A> = (<A as Acquire<C>>::Granted, Borrowed<C>);
 
 /// Leases a slot without waiting; `None` when none is free.
 pub(super) fn try_lease<C: HasEngine + R2D2Connection + 'static>(
@@ -26,11 +25,7 @@ pub(super) fn try_lease<C: HasEngine + R2D2Connection + 'static>(
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, |conn, waiting| {
-        poll_once(lease_unless_stopped(
-            conn, waiting, semaphore, lease, NO_WAIT,
-        ))
-    });
+    let outcome = once(connections, stop, semaphore, Lease(lease));
     match &outcome {
         Ok(Some((slot, _))) => request.record_granted(Some(slot.number)),
         Ok(None) => request.record_refused(),
@@ -49,18 +44,8 @@ pub(super) fn lease<C: HasEngine + R2D2Connection + 'static>(
     pace: Pace,
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll(
-        connections,
-        stop,
-        semaphore,
-        wait,
-        Some(pace),
-        |conn, waiting, budget| {
-            poll_once(lease_unless_stopped(
-                conn, waiting, semaphore, lease, budget,
-            ))
-        },
-    );
+    let pace = Some(pace);
+    let outcome = poll(connections, stop, semaphore, wait, pace, Lease(lease));
     request.record_outcome(outcome.map(|(slot, _)| slot))
 }
 
@@ -71,9 +56,7 @@ pub(crate) fn try_begin<C: HasEngine + R2D2Connection + 'static>(
     semaphore: &Semaphore,
 ) -> Result<Option<Borrowed<C>>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, |conn, waiting| {
-        poll_once(begin_unless_stopped(conn, waiting, semaphore, NO_WAIT))
-    });
+    let outcome = once(connections, stop, semaphore, Hold);
     match &outcome {
         Ok(Some(_)) => request.record_granted(None),
         Ok(None) => request.record_refused(),
@@ -90,14 +73,7 @@ pub(crate) fn begin<C: HasEngine + R2D2Connection + 'static>(
     wait: Wait,
 ) -> Result<Borrowed<C>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll(
-        connections,
-        stop,
-        semaphore,
-        wait,
-        None,
-        |conn, waiting, budget| poll_once(begin_unless_stopped(conn, waiting, semaphore, budget)),
-    );
+    let outcome = poll(connections, stop, semaphore, wait, None, Hold);
     match &outcome {
         Ok(_) => request.record_granted(None),
         Err(error) => request.record_error(error),
@@ -105,73 +81,32 @@ pub(crate) fn begin<C: HasEngine + R2D2Connection + 'static>(
     Ok(outcome?.1)
 }
 
-/// Leases a slot, and releases it if the wait was stopped meanwhile.
-async fn lease_unless_stopped<C: HasEngine>(
-    conn: &mut C,
-    waiting: &Waiting,
-    semaphore: &Semaphore,
-    lease: &LeaseOptions,
-    budget: RetryBudget,
-) -> Result<Option<Slot>, Error> {
-    let slot = acquire(conn, semaphore, lease, budget).await?;
-    if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-        if let Err(error) = holding::release_unused(conn, slot).await {
-            tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
-        }
-        return Err(stopped);
-    }
-    Ok(slot)
-}
-
-/// Begins a transaction that holds a slot, and rolls it back if the wait was stopped meanwhile. `None` when no slot is
-/// free.
-async fn begin_unless_stopped<C: HasEngine>(
-    conn: &mut C,
-    waiting: &Waiting,
-    semaphore: &Semaphore,
-    budget: RetryBudget,
-) -> Result<Option<()>, Error> {
-    if !begin_with_slot(conn, semaphore, budget).await? {
-        return Ok(None);
-    }
-    if let Err(stopped) = waiting.check_stop() {
-        roll_back(conn).await;
-        if depth(conn)? == 0 {
-            notify_released(semaphore.name(), 1, None);
-        }
-        return Err(stopped);
-    }
-    Ok(Some(()))
-}
-
 /// Makes one attempt when its turn has come, and returns its result with the connection.
-fn once<C: R2D2Connection + 'static, T>(
+fn once<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
-    attempt: impl FnOnce(&mut C, &Waiting) -> Result<Option<T>, Error>,
-) -> Result<Option<(T, Borrowed<C>)>, Error> {
+    mut acquire: A,
+) -> Result<Option<Granted<C, A>>, Error> {
     let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
     waiting.check_stop()?;
-    let _turn = turn(
-        semaphore,
-        connections.max_concurrent(max_concurrent(semaphore)),
-    );
+    let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
+    let _turn = poll_once(turn::<C>(semaphore, max_concurrent));
     let mut conn = connections.borrow(&waiting)?;
-    let result = attempt(&mut conn, &waiting)?;
-    Ok(result.map(|result| (result, conn)))
+    let granted = poll_once(acquire.attempt(&mut conn, semaphore, &waiting, NO_WAIT))?;
+    Ok(granted.map(|granted| (granted, conn)))
 }
 
-/// Repeats `attempt` until it returns a value, the time is up or the wait is stopped, in turn with other waiters of this
-/// process. Returns the value with the connection of the attempt.
-fn poll<C: HasEngine + R2D2Connection + 'static, T>(
+/// Attempts to acquire a slot until it is granted, the time is up or the wait is stopped, in turn with other waiters of this
+/// process. Returns what was granted with the connection of the attempt.
+fn poll<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
     pace: Option<Pace>,
-    mut attempt: impl FnMut(&mut C, &Waiting, RetryBudget) -> Result<Option<T>, Error>,
-) -> Result<(T, Borrowed<C>), Error> {
+    acquire: A,
+) -> Result<Granted<C, A>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
     let ticket = if wait == Wait::No {
         leave_out(semaphore)
@@ -179,29 +114,63 @@ fn poll<C: HasEngine + R2D2Connection + 'static, T>(
         let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
         join(semaphore, max_concurrent, pace).serial()
     };
-    let mut holders = Holders::new(pace);
     let number = waiting.stop().zip(ticket.number());
     let _registration = number.map(|(stop, number)| {
         let name = semaphore.name().to_owned();
         stop.on_stop(move || wake(&name, number))
     });
-    repeat(
-        waiting,
-        ticket,
-        AtTheEnd::GiveUp,
+    let attempt = PooledAttempt {
         connections,
-        |connections| Ok(Target::of(connections.database_id(waiting)?, semaphore)),
-        |connections, turn| {
-            let mut conn = connections.borrow(waiting)?;
-            if poll_once(holders.hold_all(&mut *conn, semaphore, waiting, turn))? {
-                connections.refresh_identity(&mut conn)?;
-                return Ok(None);
+        semaphore,
+        waiting,
+        holders: Holders::new(pace),
+        acquire,
+    };
+    poll_once(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
+}
+
+/// An attempt with a connection that is borrowed for it.
+struct PooledAttempt<'a, C: R2D2Connection + 'static, A> {
+    connections: &'a Connections<C>,
+    semaphore: &'a Semaphore,
+    waiting: &'a Waiting,
+    holders: Holders,
+    acquire: A,
+}
+
+impl<C, A> RepeatedAttempt for PooledAttempt<'_, C, A>
+where
+    C: HasEngine + R2D2Connection + 'static,
+    A: Acquire<C>,
+{
+    type Timer = C::LockTimer;
+    type Target = Target;
+    type Value = Granted<C, A>;
+
+    async fn target(&mut self) -> Result<Option<Target>, Error> {
+        let database = self.connections.database_id(self.waiting)?;
+        Ok(Target::of(database, self.semaphore))
+    }
+
+    async fn run(&mut self, attempt: Attempt) -> Result<Answer<Self::Value>, Error> {
+        let Self {
+            connections,
+            semaphore,
+            waiting,
+            holders,
+            acquire,
+        } = self;
+        let mut conn = connections.borrow(waiting)?;
+        let look = holders.hold_all(&mut *conn, semaphore, waiting, attempt);
+        let pause = look.await?;
+        if pause.is_none() {
+            let budget = RetryBudget::of(waiting, attempt);
+            let granted = acquire.attempt(&mut conn, semaphore, waiting, budget);
+            if let Some(granted) = granted.await? {
+                return Ok(Answer::Granted((granted, conn)));
             }
-            if let Some(value) = attempt(&mut conn, waiting, RetryBudget::of(waiting, turn))? {
-                return Ok(Some((value, conn)));
-            }
-            connections.refresh_identity(&mut conn)?;
-            Ok(None)
-        },
-    )
+        }
+        connections.refresh_identity(&mut conn)?;
+        Ok(Answer::Refused { pause })
+    }
 }

@@ -1,7 +1,6 @@
 //! What an engine implements for transactions.
 
 use std::future::ready;
-use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::TransactionManagerStatus;
@@ -90,9 +89,6 @@ pub trait TransactionBackend<C> {
     fn assume_single_writer(_: &mut C) -> impl Future<Output = Result<(), Error>> + Send {
         ready(Ok(()))
     }
-
-    /// Pauses between two attempts.
-    fn pause(time: Duration) -> impl Future<Output = ()> + Send;
 
     /// Ends what a dropped future has started, when `depth` transactions were open before it, and marks the connection as
     /// broken. `undo`: a statement for what may be committed. Does nothing on connections that block: their futures are

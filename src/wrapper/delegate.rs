@@ -1,6 +1,5 @@
 //! What an engine implements, for wrappers: each function calls that of the inner connection.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -26,6 +25,7 @@ use crate::semaphore::backend::{
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::FirstSlot;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
+use crate::timer::thread::ThreadTimer;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, Semaphore, Sequence, Slot, TransactionOptions};
@@ -36,6 +36,8 @@ pub enum Wrapped {}
 #[diagnostic::do_not_recommend]
 impl<W: ConnectionWrapper> HasEngine for W {
     type LockEngine = Wrapped;
+    /// The inner connections block.
+    type LockTimer = ThreadTimer;
 
     fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus {
         W::TransactionManager::transaction_manager_status_mut(conn)
@@ -46,10 +48,8 @@ macro_rules! delegate {
     ($trait:ident {
         $(fn $function:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*
         $(async fn $async_function:ident($($async_argument:ident: $async_type:ty),*) -> $async_result:ty;)*
-    } $(own { $($own:tt)* })?) => {
+    }) => {
         impl<W: ConnectionWrapper> $trait<W> for Wrapped {
-            $($($own)*)?
-
             $(fn $function(conn: &mut W $(, $argument: $type)*) $(-> $result)? {
                 match conn.inner_connection().0 {
                     #[cfg(feature = "postgres")]
@@ -91,11 +91,6 @@ delegate!(TransactionBackend {
     async fn roll_back() -> QueryResult<bool>;
     async fn may_end_transactions(reason: RetryReason) -> bool;
     async fn assume_single_writer() -> Result<(), Error>;
-} own {
-    /// The inner connections block.
-    async fn pause(time: Duration) {
-        sleep(time);
-    }
 });
 
 #[diagnostic::do_not_recommend]

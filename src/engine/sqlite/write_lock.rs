@@ -12,6 +12,7 @@ use crate::error::classify::{self, ErrorClass, classify};
 use crate::link::Link;
 use crate::object_lock::backend::LockOutcome;
 use crate::poll::caught;
+use crate::timer::Timer;
 use crate::{Error, Wait, backoff, transaction::depth};
 
 /// The number of attempts after which a deferred transaction counts as one that has not read.
@@ -70,9 +71,9 @@ async fn wait_for_writer<C: Link>(
     let longest = backoff::growing(attempt, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
     let pause = backoff::jittered(longest);
     match deadline.remaining() {
-        None => C::pause(pause).await,
+        None => C::LockTimer::pause(pause).await,
         Some(Duration::ZERO) => return Err(deadline.timed_out(Some(error))),
-        Some(left) => C::pause(pause.min(left)).await,
+        Some(left) => C::LockTimer::pause(pause.min(left)).await,
     }
     Ok(LockOutcome::Acquired)
 }

@@ -4,7 +4,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use diesel::connection::{
     AnsiTransactionManager, SimpleConnection, TransactionManager, TransactionManagerStatus,
@@ -69,10 +68,6 @@ impl Link for Conn {
 
     async fn roll_back(&mut self) -> QueryResult<()> {
         run(self, AnsiTransactionManager::rollback_transaction).await
-    }
-
-    async fn pause(time: Duration) {
-        tokio::time::sleep(time).await;
     }
 
     /// No statement of this crate is running: [`Finishing`] has waited for it. A pool asks for the state of the connection

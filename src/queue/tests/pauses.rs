@@ -6,11 +6,12 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::super::Turn;
+use super::super::waiters::Waiter;
 #[cfg(feature = "r2d2")]
 use super::super::{Queues, Released};
 #[cfg(feature = "r2d2")]
 use super::{LIMIT, Test};
-use super::{next_turn, queued_behind, queues, refused, until, wait_on_thread};
+use super::{Wait, next_turn, queued_behind, queues, refused, until, wait_on_thread};
 
 #[cfg(feature = "r2d2")]
 #[test]
@@ -101,7 +102,7 @@ fn waiter_outside_the_queues_is_stopped() {
     let mut ticket = queues.independent("slots");
     ticket.record_refusal();
     let asked = AtomicUsize::new(0);
-    let turn = ticket.wait_unless(None, || {
+    let turn = ticket.wait_unless(|| {
         asked.fetch_add(1, Ordering::SeqCst);
         true
     });
@@ -138,8 +139,8 @@ fn queue_polls_at_the_shortest_interval_of_its_waiters() {
     wait_on_thread(patient, 1, &sender);
     let sleeps = || {
         let all = queues.lock();
-        let mut waiters = all["slots"].by_target[0].waiters.values();
-        waiters.all(|waiter| waiter.parked)
+        let mut waiters = all.names["slots"].by_target[0].waiters.values();
+        waiters.all(Waiter::is_parked)
     };
     until(sleeps);
     wait_on_thread(queued_behind(queues), 2, &sender);

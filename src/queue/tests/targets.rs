@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::super::waiters::Position;
 use super::super::{Released, Turn};
-use super::{next_turn, queues, refused, wait_on_thread};
+use super::{Wait, next_turn, queues, refused, wait_on_thread};
 
 #[test]
 fn targets_have_separate_queues() {
@@ -47,7 +47,7 @@ fn identification_without_response_does_not_block_others() {
     let (turn, third) = next_turn(&turns);
     assert_eq!(turn, 3);
     drop((second, third));
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }
 
 #[test]
@@ -94,5 +94,5 @@ fn unshared_targets_have_no_queue() {
     assert!(matches!(second.wait(None), Turn::Query { .. }));
     second.set_target(None);
     assert!(matches!(second.position, Position::Independent));
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }

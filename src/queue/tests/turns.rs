@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::super::waiters::{Position, RELEASES_PER_YIELD, State};
 use super::super::{Released, Turn};
-use super::{LIMIT, next_turn, queued_behind, queues, refused, until, wait_on_thread, waiters};
+use super::{
+    LIMIT, Wait, next_turn, notify_first, queued_behind, queues, refused, until, wait_on_thread,
+    waiters,
+};
 
 #[test]
 fn first_come_first_served() {
@@ -19,14 +22,10 @@ fn first_come_first_served() {
     assert_eq!(waiters(queues), 9);
     drop(first);
     for mut ticket in tickets {
-        // A release that is not yielded to other processes.
-        let mut all = queues.lock();
-        let queues_of_name = all.get_mut("slots").expect("queues with waiters");
-        queues_of_name.by_target[0].notify_first(Released(None));
-        drop(all);
+        notify_first(queues);
         let notified = Some(Released(None));
         assert_eq!(ticket.wait(None), Turn::Query { notified });
-        let others = queues.lock()["slots"].by_target[0]
+        let others = queues.lock().names["slots"].by_target[0]
             .waiters
             .values()
             .filter(|waiter| waiter.state != State::Sleeping)
@@ -34,7 +33,7 @@ fn first_come_first_served() {
         assert_eq!(others, 1, "one queries");
         ticket.finish();
     }
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }
 
 #[test]
@@ -51,7 +50,7 @@ fn query_without_response_does_not_block_others() {
     let (turn, third) = next_turn(&turns);
     assert_eq!(turn, 2);
     drop((first, second, third));
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }
 
 #[test]
@@ -139,7 +138,7 @@ fn concurrent_first_queries_are_limited() {
     let (_, ticket) = next_turn(&turns);
     assert!(ticket.notified);
     drop(ticket);
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }
 
 #[test]
@@ -154,7 +153,7 @@ fn notified_waiters_count_as_first_queries() {
     assert!(matches!(second.position, Position::Queued { .. }));
     assert!(matches!(third.position, Position::Queued { .. }));
     drop((second, third));
-    assert!(queues.lock().is_empty());
+    assert!(queues.lock().names.is_empty());
 }
 
 #[test]
@@ -164,7 +163,9 @@ fn some_releases_are_yielded() {
     let notified: Vec<bool> = (0..RELEASES_PER_YIELD)
         .map(|_| {
             queues.notify_released("slots", 1, None);
-            let notified = queues.lock()["slots"].by_target[0].yield_until.is_none();
+            let notified = queues.lock().names["slots"].by_target[0]
+                .yield_until
+                .is_none();
             let Turn::Query { .. } = first.wait(None) else {
                 panic!("the target is known");
             };
@@ -183,12 +184,14 @@ fn releases_are_yielded_when_each_waiter_is_served_at_once() {
             // The queue is empty, and removed, between two of them.
             let mut only = refused(queues, 0);
             queues.notify_released("slots", 1, None);
-            let notified = queues.lock()["slots"].by_target[0].yield_until.is_none();
+            let notified = queues.lock().names["slots"].by_target[0]
+                .yield_until
+                .is_none();
             let Turn::Query { .. } = only.wait(None) else {
                 panic!("the target is known");
             };
             only.finish();
-            assert!(queues.lock().is_empty());
+            assert!(queues.lock().names.is_empty());
             notified
         })
         .collect();
@@ -234,7 +237,7 @@ fn all_waiters_are_served() {
         }
     });
     assert_eq!(free.into_inner(), 2);
-    until(|| queues.lock().is_empty());
+    until(|| queues.lock().names.is_empty());
     assert_eq!(queues.tickets.load(Ordering::SeqCst), 0);
 }
 
@@ -257,7 +260,7 @@ fn release_wakes_only_the_waiter_that_queries() {
         let sender = sender.clone();
         thread::spawn(move || {
             // Asked each time when the thread wakes.
-            ticket.wait_unless(None, || {
+            ticket.wait_unless(|| {
                 passes.fetch_add(1, Ordering::SeqCst);
                 false
             });
@@ -266,17 +269,14 @@ fn release_wakes_only_the_waiter_that_queries() {
     }
     let sleeping = |count: usize| {
         let all = queues.lock();
-        let waiters = all["slots"].by_target[0].waiters.values();
-        waiters.filter(|waiter| waiter.parked).count() == count
+        let waiters = all.names["slots"].by_target[0].waiters.values();
+        waiters.filter(|waiter| waiter.is_parked()).count() == count
     };
     until(|| sleeping(WAITERS));
     let before = passes.load(Ordering::SeqCst);
     let mut tickets = Vec::new();
     for release in 1..=RELEASES {
-        let mut all = queues.lock();
-        let queues_of_name = all.get_mut("slots").expect("queues with waiters");
-        queues_of_name.by_target[0].notify_first(Released(None));
-        drop(all);
+        notify_first(queues);
         tickets.push(next_turn(&turns));
         until(|| sleeping(WAITERS - release));
     }

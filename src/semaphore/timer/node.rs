@@ -107,7 +107,8 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         let lease = self.lease.at_least(rest);
         let again = Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
         let token = Uuid::new_v4();
-        let slot = match try_acquire_as(&mut *conn, &self.job.semaphore, &lease, token) {
+        let attempt = try_acquire_as(&mut *conn, &self.job.semaphore, &lease, token);
+        let slot = match poll_once(attempt) {
             Ok(Some(slot)) => slot,
             Ok(None) => return again,
             Err(error) => {
