@@ -25,6 +25,10 @@ pub(crate) mod nonblocking;
 pub trait Link: HasEngine {
     type Backend: Backend;
 
+    /// Whether [`status`](Self::status) follows the server when the application ends a transaction by its own SQL, and when
+    /// an error aborts it. Used for PostgreSQL, whose client library may tell.
+    const KNOWS_SERVER_STATE: bool = false;
+
     /// Whether [`load`](Self::load) of a statement that returns no rows executes it before it fails.
     const EXECUTES_WITHOUT_ROWS: bool = false;
 

@@ -55,33 +55,51 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
         Ok(SessionChange::None)
     }
 
+    /// libpq tells Diesel whether the server has a transaction open. Other clients do not: the server is asked.
+    async fn assert_open(conn: &mut C) -> Result<(), Error> {
+        if C::KNOWS_SERVER_STATE {
+            return Ok(());
+        }
+        let outcome = conn.batch(sql::ASSERT_OPEN).await;
+        outcome.map_err(|error| match classify(&error) {
+            ErrorClass::Other => run::ended(Some(error)),
+            _ => error.into(),
+        })
+    }
+
     async fn commit(conn: &mut C) -> Result<(), Error> {
         let committed = caught(conn.batch(sql::COMMIT)).await;
         let Err(error) = depth::break_if_panicked(conn, committed) else {
+            depth::mark_closed(conn);
             return Ok(());
         };
         // COMMIT ends the transaction even when it fails. So if the transaction is still open, the error is that of the
         // statement before it.
-        let still_open = depth::depth(conn).is_ok_and(|depth| depth > 0);
         let not_ours = match classify(&error) {
             ErrorClass::TransactionAborted => true,
             ErrorClass::Other => error.to_string().contains(sql::MARK),
             _ => false,
         };
-        if not_ours && still_open {
+        if not_ours && is_open_after_error(conn).await {
             return Err(run::ended(Some(error)));
         }
         Err(error.into())
     }
 
     async fn roll_back(conn: &mut C) -> QueryResult<bool> {
-        let counted = depth::depth(conn).is_ok_and(|depth| depth > 0);
-        // An aborted transaction runs no statement that could check it.
-        let started =
-            counted && (depth::is_aborted(conn) || conn.batch(sql::ROLLBACK).await.is_ok());
-        if !started || depth::depth(conn).is_ok_and(|depth| depth > 0) {
+        if depth::depth(conn).is_ok_and(|depth| depth == 0) {
             conn.batch("ROLLBACK").await?;
+            return Ok(false);
         }
+        // An aborted transaction runs no statement that could check it.
+        let mut started = depth::is_aborted(conn);
+        if !started {
+            match conn.batch(sql::ROLLBACK).await {
+                Ok(()) => return Ok(true),
+                Err(error) => started = classify(&error) == ErrorClass::TransactionAborted,
+            }
+        }
+        conn.batch("ROLLBACK").await?;
         Ok(started)
     }
 
@@ -213,6 +231,15 @@ async fn end<T>(conn: &mut impl Link<Backend = Pg>, work: QueryResult<T>) -> Que
         },
     }
     work
+}
+
+/// Whether the server has a transaction open, after an error of a statement in it.
+async fn is_open_after_error<C: Link<Backend = Pg>>(conn: &mut C) -> bool {
+    if C::KNOWS_SERVER_STATE {
+        return depth::depth(conn).is_ok_and(|depth| depth > 0);
+    }
+    let probe = conn.batch("SELECT 1").await;
+    probe.is_err_and(|error| classify(&error) == ErrorClass::TransactionAborted)
 }
 
 /// Returns how many rows were found, and how many of them were deleted.

@@ -17,6 +17,8 @@ macro_rules! blocking_link {
         impl Link for $conn {
             type Backend = <Self as Connection>::Backend;
 
+            const KNOWS_SERVER_STATE: bool = true;
+
             async fn batch(&mut self, sql: &str) -> QueryResult<()> {
                 self.batch_execute(sql)
             }
