@@ -181,6 +181,8 @@
 
 #[cfg(feature = "r2d2")]
 mod activity;
+#[cfg(feature = "_async_pool")]
+mod async_pool;
 mod backoff;
 #[cfg(feature = "_async")]
 mod cancel;
@@ -188,6 +190,8 @@ mod engine;
 pub mod error;
 mod events;
 mod inspect;
+#[cfg(feature = "_async_pool")]
+mod lender;
 pub mod limits;
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod link;
@@ -209,7 +213,7 @@ mod sequence;
 #[cfg(feature = "r2d2")]
 mod shutdown;
 mod single_writer;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod stop;
 mod timer;
 mod transaction;
@@ -220,6 +224,9 @@ mod wrapper;
 pub use chrono;
 pub use uuid;
 
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use async_pool::AsyncPool;
 pub use error::definition::Error;
 pub use error::result::Result;
 pub use inspect::InspectExt;
@@ -297,8 +304,11 @@ pub use single_writer::assume_single_writer;
     )))
 )]
 pub use single_writer::assume_single_writer_async;
-#[cfg(feature = "r2d2")]
-#[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+#[cfg(feature = "_pool")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
+)]
 pub use stop::{StopOnDrop, StopToken};
 pub use transaction::TransactionExt;
 #[cfg(feature = "_async")]

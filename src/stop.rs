@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// A flag that ends the waits of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer) when it is
+/// A flag that ends the waits of a `LockPool`, a `SlotRenewer`, an `AsyncLockPool` or an `AsyncSlotRenewer` when it is
 /// stopped: because the client of a request has hung up, or the process is to end.
 ///
 /// Clones are the same token. A token is stopped once and stays stopped. A wait that begins on a stopped token ends at
@@ -132,6 +132,30 @@ impl StopToken {
         // It receives at once if the token is stopped.
         let _ = receiver.recv_timeout(duration);
         !self.is_stopped()
+    }
+
+    /// Waits until the token is stopped; not at all if it is. For `select!` beside the work of a task.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let shutdown = diesel_locks::StopToken::new();
+    /// let signal = shutdown.clone();
+    /// tokio::spawn(async move { signal.stop() });
+    /// shutdown.stopped().await;
+    /// assert!(shutdown.is_stopped());
+    /// # }
+    /// ```
+    #[cfg(feature = "_async_pool")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+    #[doc(alias("cancelled", "wait"))]
+    pub async fn stopped(&self) {
+        let stopped = Arc::new(tokio::sync::Notify::new());
+        let wake = Arc::clone(&stopped);
+        let _registration = self.on_stop(move || wake.notify_one());
+        while !self.is_stopped() {
+            stopped.notified().await;
+        }
     }
 
     /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::human::{Exact, Rounded, counted, limit_shown};
-use super::{InvalidName, InvalidObjectId};
+use super::{InvalidName, InvalidObjectId, texts};
 use crate::Wait;
 use crate::limits::{LONGEST_LEASE, MAX_LISTED, MAX_PERMITS, SHORTEST_LEASE};
 
@@ -53,10 +53,19 @@ pub enum Error {
     #[error("the pool gave no connection within its time-out")]
     Pool(#[from] diesel::r2d2::PoolError),
 
-    /// The [`StopToken`](crate::StopToken) of a [`LockPool`](crate::LockPool) or a [`SlotRenewer`](crate::SlotRenewer) was
-    /// stopped before the lock or slot was granted. Nothing was done.
-    #[cfg(feature = "r2d2")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
+    /// The pool of asynchronous connections gave no connection.
+    #[cfg(feature = "_async_pool")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+    #[error("the pool gave no connection")]
+    AsyncPool(#[from] super::AsyncPoolError),
+
+    /// The [`StopToken`](crate::StopToken) of a lock pool or a renewer was stopped before the lock or slot was granted.
+    /// Nothing was done.
+    #[cfg(feature = "_pool")]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
+    )]
     #[error("stopped after waiting {} for {resource}", Rounded(*waited))]
     Stopped {
         /// What was waited for.
@@ -180,12 +189,7 @@ pub enum Error {
     /// The cause is a pooler in transaction mode, which runs each transaction in any session, or `DISCARD ALL` or
     /// `DEALLOCATE ALL`. The statement may be the application's own: Diesel prepares those too. A pooler may also run
     /// the wrong statement without an error: see [Through a transaction pooler](crate::operation::pgbouncer).
-    #[error(
-        "the session does not have the prepared statements of this connection (transaction pooler, or DISCARD ALL): call \
-         conn.set_prepared_statement_cache_size(CacheSize::Disabled) on each connection, or set \
-         max_prepared_statements in PgBouncer 1.21 or newer; see \"Through a transaction pooler\" in the \
-         documentation of diesel-locks"
-    )]
+    #[error("{}", texts::PREPARED_STATEMENT_MISMATCH)]
     PreparedStatementMismatch {
         /// The database's error (`diesel::result::Error`).
         source: diesel::result::Error,
@@ -207,11 +211,7 @@ pub enum Error {
     /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
     /// [`held_slots`](crate::SemaphoreExt::held_slots) and the methods that purge return this error. The application's
     /// own queries lose strings in the same way.
-    #[error(
-        "the client library of MySQL or MariaDB returns empty strings: libmariadb (MariaDB Connector/C) 3.3.19 \
-         and 3.4.9 do so with Diesel up to 2.3.14, because of their defect CONC-821; install libmariadb 3.3.20, \
-         3.4.10 or newer (Debian 12: with its security updates), or MySQL's libmysqlclient"
-    )]
+    #[error("{}", texts::BROKEN_CLIENT_LIBRARY)]
     BrokenClientLibrary,
 
     /// A migration failed.

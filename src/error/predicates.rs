@@ -5,8 +5,8 @@ use super::classify::{ErrorClass, RequiredPrivilege};
 
 impl Error {
     /// Returns whether a wait timed out: [`Error::LockTimeout`] for a lock or slot, [`Error::StatementTimeout`] for
-    /// another statement of the transaction. False for `Error::Pool`, which may also mean that the database is out of
-    /// reach.
+    /// another statement of the transaction. False for `Error::Pool` and `Error::AsyncPool`, which may also mean that the
+    /// database is out of reach.
     pub fn is_timeout(&self) -> bool {
         matches!(
             self,
@@ -15,14 +15,26 @@ impl Error {
     }
 
     /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy
-    /// now: [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`; or whether the
-    /// application has stopped it (`Error::Stopped`). A web service answers 503.
+    /// now: [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`,
+    /// `Error::AsyncPool`; or whether the application has stopped it (`Error::Stopped`). A web service answers 503.
     pub fn is_busy(&self) -> bool {
-        #[cfg(feature = "r2d2")]
-        if matches!(self, Self::Pool(_) | Self::Stopped { .. }) {
+        #[cfg(feature = "_pool")]
+        if self.is_pool() || matches!(self, Self::Stopped { .. }) {
             return true;
         }
         self.is_timeout() || self.is_unavailable()
+    }
+
+    /// Returns whether a pool gave no connection.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn is_pool(&self) -> bool {
+        match self {
+            #[cfg(feature = "r2d2")]
+            Self::Pool(_) => true,
+            #[cfg(feature = "_async_pool")]
+            Self::AsyncPool(_) => true,
+            _ => false,
+        }
     }
 
     /// Returns whether the lock or all slots are held ([`Error::Unavailable`]).
