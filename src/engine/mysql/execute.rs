@@ -82,7 +82,10 @@ impl MysqlError {
 
     /// Whether rows were requested from a statement that returns none.
     pub(super) fn is_without_rows(&self) -> bool {
-        matches!(self.error, diesel::result::Error::DeserializationError(_))
+        matches!(
+            self.error,
+            diesel::result::Error::DeserializationError(_) | diesel::result::Error::NotFound
+        )
     }
 
     /// Whether a row with this key already exists.
