@@ -2,8 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
+use uuid::Uuid;
+
 use crate::Error;
 use crate::engine::HasEngine;
+use crate::semaphore::backend::SemaphoreBackend;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
 
@@ -16,7 +19,8 @@ pub(crate) struct CancelGuard<'c, C: HasEngine> {
     conn: &'c mut C,
     /// The number of open transactions before the method.
     depth: u32,
-    undo: Option<String>,
+    /// A lease that may be committed.
+    lease: Option<(&'c str, Uuid)>,
     finished: bool,
 }
 
@@ -27,14 +31,21 @@ impl<'c, C: HasEngine> CancelGuard<'c, C> {
         Ok(Self {
             conn,
             depth,
-            undo: None,
+            lease: None,
             finished: false,
         })
     }
 
-    /// Sets a statement that takes back what may be committed when the future is dropped.
-    pub(crate) fn undo_by(&mut self, statement: String) {
-        self.undo = Some(statement);
+    /// [`new`](Self::new) after the method has begun a transaction or savepoint, without an await in between.
+    pub(crate) fn after_begin(conn: &'c mut C) -> Result<Self, Error> {
+        let mut guard = Self::new(conn)?;
+        guard.depth = guard.depth.saturating_sub(1);
+        Ok(guard)
+    }
+
+    /// Has a slot released that may have been acquired with this token when the future is dropped.
+    pub(crate) fn release_slot_of(&mut self, semaphore: &'c str, token: Uuid) {
+        self.lease = Some((semaphore, token));
     }
 
     /// The method has ended, and with it all that it has started.
@@ -60,12 +71,10 @@ impl<C: HasEngine> DerefMut for CancelGuard<'_, C> {
 impl<C: HasEngine> Drop for CancelGuard<'_, C> {
     fn drop(&mut self) {
         if !self.finished {
-            tracing::debug!(
-                target: "diesel_locks::cancel",
-                depth = self.depth,
-                "future dropped: what it has started is rolled back"
-            );
-            C::LockEngine::abandon(self.conn, self.depth, self.undo.as_deref());
+            let undo = self.lease.map(|(semaphore, token)| {
+                C::LockEngine::release_unused_statement(semaphore, token.as_bytes())
+            });
+            C::LockEngine::abandon(self.conn, self.depth, undo.as_deref());
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod active_isolation;
 mod clock;
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod list_queries;
-#[cfg(any(feature = "_mysql", feature = "_postgres"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod literal;
 #[cfg(feature = "_mysql")]
 mod mysql;

@@ -184,7 +184,6 @@ mod activity;
 #[cfg(feature = "_async_pool")]
 mod async_pool;
 mod backoff;
-#[cfg(feature = "_async")]
 mod cancel;
 mod engine;
 pub mod error;
@@ -266,6 +265,16 @@ pub use semaphore::SemaphoreExt;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::active_slot::ActiveSlot;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use semaphore::async_ext::AsyncSemaphoreExt;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]

@@ -5,6 +5,8 @@ mod acquisition;
 #[cfg(feature = "r2d2")]
 pub(crate) mod active_slot;
 pub(crate) mod administration;
+#[cfg(feature = "_async")]
+pub(crate) mod async_ext;
 mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;

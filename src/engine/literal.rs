@@ -7,17 +7,29 @@ use std::fmt::Write;
 
 /// The characters besides ASCII letters and digits that mean themselves in a literal of every server, with any SQL mode,
 /// any `standard_conforming_strings` and any character set of the client.
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 const PLAIN: &str = " -_.:/@,+=";
 
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
 }
 
+#[cfg(any(feature = "_postgres", feature = "_mysql"))]
 fn push_hexadecimal(sql: &mut String, text: &str, before_each: &str) {
     for byte in text.bytes() {
         let _ = write!(sql, "{before_each}{byte:02x}");
     }
+}
+
+/// The hexadecimal digits of bytes.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 /// Writes a text for PostgreSQL. ASCII is the same in every server encoding; other texts are converted from UTF-8.

@@ -123,6 +123,14 @@ macro_rules! slot_queries {
             }
         }
 
+        /// [`ReleaseUnused`] as text, of a slot with this token. Name and token are literals.
+        pub(in crate::engine) fn release_unused_text(name: &str, token: &str) -> String {
+            format!(
+                "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0, hold_until_us = 0 \
+                 WHERE name = {name} AND token = {token}"
+            )
+        }
+
         /// The held slots.
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {

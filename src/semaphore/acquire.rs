@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::poll::Work;
 use crate::semaphore::acquisition::{Hold, Lease};
@@ -112,5 +113,9 @@ where
 {
     let outermost = depth::depth(conn)? == 1;
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
-    run::commit_or_rollback(conn, work).await
+    // Dropped before `_notify`: the slot is free when others are notified.
+    let mut guard = CancelGuard::after_begin(conn)?;
+    let result = run::commit_or_rollback(&mut *guard, work).await;
+    guard.finish();
+    result
 }

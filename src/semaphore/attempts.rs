@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::cancel::{CancelGuard, unless_dropped};
 use crate::engine::HasEngine;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
@@ -69,6 +70,20 @@ pub(super) async fn acquire_as<C: HasEngine>(
 ) -> Result<Option<Slot>, Error> {
     semaphore.validate()?;
     lease.check()?;
+    let mut guard = CancelGuard::new(conn)?;
+    guard.release_slot_of(semaphore.name(), token);
+    let slot = lease_slot(&mut *guard, semaphore, lease, token, budget).await;
+    guard.finish();
+    slot
+}
+
+async fn lease_slot<C: HasEngine>(
+    conn: &mut C,
+    semaphore: &Semaphore,
+    lease: &LeaseOptions,
+    token: Uuid,
+    budget: RetryBudget,
+) -> Result<Option<Slot>, Error> {
     let request = LeaseRequest {
         semaphore,
         token: token.into_bytes(),
@@ -254,8 +269,14 @@ pub(super) async fn begin_with_slot<C: HasEngine>(
         semaphore,
         restarts: 0,
     };
-    let grant = acquire_loop(conn, semaphore, in_transaction, budget, &mut attempt).await?;
-    Ok(grant.is_some())
+    let grant = unless_dropped!(conn, |conn| acquire_loop(
+        conn,
+        semaphore,
+        in_transaction,
+        budget,
+        &mut attempt
+    ));
+    Ok(grant?.is_some())
 }
 
 #[cfg(test)]

@@ -113,6 +113,11 @@ pub trait SemaphoreBackend<C: Send> {
         expiry: Expiry,
     ) -> impl Future<Output = Result<usize, Error>> + Send;
 
+    /// The text of a statement that does as [`release_unused`](Self::release_unused) with any slot that has this token.
+    fn release_unused_statement(_semaphore: &str, _token: &[u8]) -> String {
+        String::new()
+    }
+
     /// Releases a slot that was not used, also before the end of its minimum hold time, if the token still matches;
     /// returns the number of rows updated.
     fn release_unused(

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::cancel::unless_dropped;
 use crate::engine::HasEngine;
 use crate::queue::{Queues, Released, Ticket};
 use crate::semaphore::acquisition::Acquire;
@@ -80,8 +81,8 @@ impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A>
     type Value = A::Granted;
 
     async fn target(&mut self) -> Result<Option<Target>, Error> {
-        let database = C::LockEngine::database_id(self.conn).await?;
-        Ok(Target::of(database, self.semaphore))
+        let database = unless_dropped!(&mut *self.conn, |conn| C::LockEngine::database_id(conn));
+        Ok(Target::of(database?, self.semaphore))
     }
 
     async fn run(&mut self, attempt: Attempt) -> Result<Answer<A::Granted>, Error> {
@@ -92,7 +93,8 @@ impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A>
             holders,
             acquire,
         } = self;
-        let pause = holders.hold_all(*conn, semaphore, waiting, attempt).await?;
+        let pause = unless_dropped!(&mut **conn, |conn| holders
+            .hold_all(conn, semaphore, waiting, attempt))?;
         if pause.is_some() {
             return Ok(Answer::Refused { pause });
         }

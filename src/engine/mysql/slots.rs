@@ -15,6 +15,7 @@ use super::slot_batches::{parts, release_part, renew_part};
 use super::slot_claim::{claim, find_free_nowait, is_table_locked, lock_another, lock_one};
 use super::slot_sql;
 use super::{active_isolation, lists, session, sql, writers};
+use crate::engine::literal;
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::inspect::list_options::ListRequest;
@@ -154,6 +155,13 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
 
     async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         autocommit_retry!(conn, release(conn, slot, expiry).await)
+    }
+
+    fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
+        let mut name = String::new();
+        literal::push_for_mysql(&mut name, semaphore);
+        let token = literal::hexadecimal(token);
+        slot_sql::release_unused_text(&name, &format!("x'{token}'"))
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {

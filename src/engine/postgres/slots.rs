@@ -10,6 +10,7 @@ use diesel::{OptionalExtension, QueryResult};
 use super::slot_sql::batch::{Asked, ReleaseBatch, RenewBatch};
 use super::slot_sql::{self, Acquired};
 use super::{lists, sql, unsuitable_isolation};
+use crate::engine::literal;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::list_options::ListRequest;
@@ -135,6 +136,13 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         } else {
             autocommit_retry!(conn, release(conn, slot, expiry).await)
         }
+    }
+
+    fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
+        let mut name = String::new();
+        literal::push_for_postgres(&mut name, semaphore);
+        let token = literal::hexadecimal(token);
+        slot_sql::release_unused_text(&name, &format!("decode('{token}', 'hex')"))
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {

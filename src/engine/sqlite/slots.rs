@@ -10,6 +10,7 @@ use super::deadline::Deadline;
 use super::lists;
 use super::slot_sql;
 use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, end_write, sql};
+use crate::engine::literal;
 use crate::engine::slot_methods::slot_methods;
 use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
@@ -180,6 +181,12 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
 
     async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         write!(conn, async { Ok(release(conn, slot, expiry).await?) })
+    }
+
+    fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
+        let name = literal::hexadecimal(semaphore.as_bytes());
+        let token = literal::hexadecimal(token);
+        slot_sql::release_unused_text(&format!("CAST(x'{name}' AS TEXT)"), &format!("x'{token}'"))
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
