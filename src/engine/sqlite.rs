@@ -39,10 +39,7 @@ const BUSY_STEP: Duration = Duration::from_millis(10);
 #[cfg(feature = "sqlite")]
 super::has_engine!(SqliteConnection, Sqlite);
 #[cfg(feature = "async-sqlite")]
-super::has_async_engine!(
-    diesel_async::sync_connection_wrapper::SyncConnectionWrapper<diesel::sqlite::SqliteConnection>,
-    Sqlite
-);
+super::has_async_engine!(crate::link::nonblocking::sqlite::Conn, Sqlite);
 
 impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
     transactions_of_link!(C);

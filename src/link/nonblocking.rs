@@ -14,7 +14,7 @@ mod mysql;
 #[cfg(feature = "async-postgres")]
 mod postgres;
 #[cfg(feature = "async-sqlite")]
-mod sqlite;
+pub(crate) mod sqlite;
 
 /// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike.
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]

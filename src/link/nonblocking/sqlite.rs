@@ -20,7 +20,7 @@ use tokio::task::unconstrained;
 use super::{rows, status};
 use crate::link::Link;
 
-type Conn = SyncConnectionWrapper<SqliteConnection>;
+pub(crate) type Conn = SyncConnectionWrapper<SqliteConnection>;
 
 impl Link for Conn {
     type Backend = Sqlite;

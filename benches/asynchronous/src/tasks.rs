@@ -1,0 +1,184 @@
+//! Many tasks on a pool of 8 asynchronous connections, and as many threads on a pool of 8 blocking ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use diesel::r2d2::{ConnectionManager, Pool as BlockingPool, R2D2Connection};
+use diesel::{MysqlConnection, PgConnection};
+use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+use diesel_async::pooled_connection::deadpool::Pool;
+use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, Retention};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+use crate::database::{Database, Engine};
+use crate::rounds::median;
+
+const CONNECTIONS: u32 = 8;
+const TIME: Duration = Duration::from_secs(1);
+
+/// Which object the asker with this number locks.
+#[derive(Clone, Copy)]
+enum Ids {
+    Many,
+    One,
+}
+
+impl Ids {
+    fn request(self, number: usize) -> LockRequest {
+        let request = match self {
+            Self::Many => LockRequest::new(ObjectId::new("many", number)),
+            Self::One => LockRequest::new("one"),
+        };
+        request.retention(Retention::Kept)
+    }
+}
+
+/// A macro, because a generic function over asynchronous connections can't be spawned.
+macro_rules! tasks {
+    ($conn:ty, $url:expr, $askers:expr, $ids:expr) => {{
+        let run = || -> Result<Figures> {
+            let runtime = Runtime::new()?;
+            let manager = AsyncDieselConnectionManager::<$conn>::new($url.as_str());
+            let pool: Pool<$conn> = Pool::builder(manager)
+                .max_size(CONNECTIONS as usize)
+                .build()?;
+            let (done, stop) = (
+                Arc::new(AtomicU64::new(0)),
+                Arc::new(AtomicBool::new(false)),
+            );
+            let (askers, ids) = ($askers, $ids);
+            runtime.block_on(async {
+                let started = Instant::now();
+                let mut running = Vec::new();
+                for number in 0..askers {
+                    let (pool, done, stop) = (pool.clone(), Arc::clone(&done), Arc::clone(&stop));
+                    running.push(tokio::spawn(async move {
+                        while !stop.load(Ordering::Relaxed) {
+                            let mut conn = pool.get().await.expect("a connection");
+                            let locked: Result<(), Error> = conn
+                                .with_object_lock(ids.request(number), async |_| Ok(()))
+                                .await;
+                            locked.expect("a lock");
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }));
+                }
+                let mut times = Vec::new();
+                while started.elapsed() < TIME {
+                    use diesel_async::SimpleAsyncConnection;
+
+                    let asked = Instant::now();
+                    let mut conn = pool.get().await?;
+                    conn.batch_execute("SELECT 1").await?;
+                    drop(conn);
+                    times.push(asked.elapsed().as_secs_f64() * 1e3);
+                    sleep(Duration::from_millis(5)).await;
+                }
+                stop.store(true, Ordering::Relaxed);
+                for task in running {
+                    task.await?;
+                }
+                Ok((per_second(&done, started), median(times)))
+            })
+        };
+        run()
+    }};
+}
+pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
+    let rounds = rounds.div_ceil(5);
+    let database = Database::new(engine)?;
+    println!(
+        "\n{CONNECTIONS} connections, kept locks, {rounds} rounds of {} s: transactions per second, and the median ms \
+         of an unrelated transaction on the same pool:\n",
+        TIME.as_secs()
+    );
+    println!(
+        "| askers | ids | threads and r2d2 | tasks and deadpool | tasks / threads | unrelated: threads, tasks |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (askers, ids, name) in [
+        (64, Ids::Many, "many"),
+        (64, Ids::One, "one"),
+        (512, Ids::Many, "many"),
+        (4096, Ids::Many, "many"),
+    ] {
+        let mut figures = [const { Vec::new() }; 4];
+        for _ in 0..rounds {
+            let url = &database.url;
+            let (threads, tasks) = match engine {
+                Engine::Postgres => (
+                    threads::<PgConnection>(url, askers, ids)?,
+                    tasks!(AsyncPgConnection, url, askers, ids)?,
+                ),
+                _ => (
+                    threads::<MysqlConnection>(url, askers, ids)?,
+                    tasks!(AsyncMysqlConnection, url, askers, ids)?,
+                ),
+            };
+            for (place, figure) in [threads.0, tasks.0, threads.1, tasks.1]
+                .into_iter()
+                .enumerate()
+            {
+                figures[place].push(figure);
+            }
+        }
+        let [threads, tasks, beside_threads, beside_tasks] = figures.map(median);
+        let ratio = tasks / threads;
+        println!(
+            "| {askers} | {name} | {threads:.0} | {tasks:.0} | {ratio:.2} | {beside_threads:.1}, {beside_tasks:.1} |"
+        );
+    }
+    Ok(())
+}
+
+/// Transactions per second, and the median ms of an unrelated one.
+type Figures = (f64, f64);
+
+fn threads<C>(url: &str, askers: usize, ids: Ids) -> Result<Figures>
+where
+    C: ObjectLockExt + R2D2Connection + 'static,
+{
+    let pool = BlockingPool::builder()
+        .max_size(CONNECTIONS)
+        .connection_timeout(Duration::from_secs(60))
+        .build(ConnectionManager::<C>::new(url))?;
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let started = Instant::now();
+    let unrelated = thread::scope(|scope| {
+        for number in 0..askers {
+            let (pool, done, stop) = (&pool, &done, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut conn = pool.get().expect("a connection");
+                    let locked: Result<(), Error> =
+                        conn.with_object_lock(ids.request(number), |_| Ok(()));
+                    locked.expect("a lock");
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut times = Vec::new();
+        while started.elapsed() < TIME {
+            let asked = Instant::now();
+            let mut conn = pool.get().expect("a connection");
+            conn.batch_execute("SELECT 1").expect("SELECT 1");
+            drop(conn);
+            times.push(asked.elapsed().as_secs_f64() * 1e3);
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        median(times)
+    });
+    Ok((per_second(&done, started), unrelated))
+}
+
+fn per_second(done: &AtomicU64, started: Instant) -> f64 {
+    let done = u32::try_from(done.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+    f64::from(done) / started.elapsed().as_secs_f64()
+}
