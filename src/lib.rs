@@ -338,16 +338,22 @@ pub use transaction::retryable::TransactionError;
 pub use wrapper::{ConnectionWrapper, InnerConnection};
 
 /// Compiles the examples of the README.
-#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
+#[cfg(all(
+    doctest,
+    feature = "postgres",
+    feature = "r2d2",
+    feature = "async-postgres",
+    feature = "deadpool"
+))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 /// Compiles the example of the page on web services.
-#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
+#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
 #[doc = include_str!("../docs/web-service.md")]
 struct WebService;
 
 /// Compiles the examples of the guide.
-#[cfg(all(doctest, feature = "_postgres", feature = "r2d2"))]
+#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;
