@@ -16,6 +16,9 @@ pub(crate) mod thread;
 
 /// Pauses and waits. [`HasEngine`](crate::engine::HasEngine) tells which one a connection has.
 pub trait Timer {
+    /// Whether a wait that is woken may not be polled for a while, because the application holds its future and polls another.
+    const MAY_STALL: bool;
+
     /// Pauses for this time.
     fn pause(time: Duration) -> impl Future<Output = ()> + Send;
 

@@ -12,7 +12,7 @@ use super::wakes::{Locked, Wakes};
 
 /// `K` is the name of what is waited for, `T` the target.
 pub(crate) struct Queues<K, T> {
-    by_name: Mutex<HashMap<K, NameQueues<T>>>,
+    pub(super) by_name: Mutex<HashMap<K, NameQueues<T>>>,
     /// The number of tickets. While it is zero, a release takes no lock.
     pub(super) tickets: AtomicUsize,
     /// Whether a name was found to have several targets. From then on a new waiter identifies its target first.
@@ -22,7 +22,7 @@ pub(crate) struct Queues<K, T> {
     pub(super) exclusive: bool,
     /// The shares of other processes, by the hashes of the names. They outlive the queues, which are often empty for a
     /// moment, and their number does not grow.
-    shares: Mutex<[FairShare; SHARES]>,
+    pub(super) shares: Mutex<[FairShare; SHARES]>,
 }
 
 const SHARES: usize = 64;

@@ -10,6 +10,8 @@ use super::{Queues, Ticket, Turn};
 use crate::poll::poll_once;
 use crate::timer::thread::ThreadTimer;
 
+mod dropped;
+mod futures;
 mod pauses;
 mod targets;
 mod turns;

@@ -260,8 +260,13 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// Ends the wait after a query that succeeded. A waiter that was not notified of the release lets the next one
     /// query, as there may be more; a first query lets the next first query start.
     pub(crate) fn finish(mut self) {
-        let done = std::mem::take(&mut self.notified) || self.queues.exclusive;
+        let notified = std::mem::take(&mut self.notified);
+        let done = notified || self.queues.exclusive;
         self.in_queue(|queue, _, wakes| {
+            // A release while all were querying is the one that it has used.
+            if !notified {
+                queue.missed = queue.missed.saturating_sub(1);
+            }
             if !done || queue.target.is_none() {
                 queue.notify_first(Released(None), wakes);
             }

@@ -62,6 +62,7 @@ where
                     pause: self.pause(),
                     deadline,
                     stopped,
+                    may_stall: W::MAY_STALL,
                     ticket: self,
                     entered: false,
                     ended: false,
@@ -91,6 +92,8 @@ struct QueuedTurn<'t, 'q, K: Eq + Hash, T: PartialEq, F> {
     pause: Duration,
     deadline: Option<Instant>,
     stopped: Option<F>,
+    /// See [`Timer::MAY_STALL`].
+    may_stall: bool,
     /// Whether its queue knows its pauses.
     entered: bool,
     /// Whether it had its turn.
@@ -115,6 +118,7 @@ where
         let waiter = queue.waiter(number);
         wakes.discard(waiter.unpark());
         if !std::mem::replace(&mut self.entered, true) {
+            waiter.may_stall = self.may_stall;
             waiter.pause = self.pause;
             waiter.pause_beside_query = ticket.pause_beside_query;
             waiter.longest_pause = ticket.longest_pause;

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::wakes::Wakes;
-use super::watch::Watch;
+use super::watch::Watches;
 use crate::backoff;
 
 /// The longest pause between two queries of the first waiter, before jitter.
@@ -22,7 +22,7 @@ pub(super) struct FairShare {
     /// The number of releases handed over in this process since the last yield.
     handed_over: u32,
     /// The earliest time of the next yield.
-    next_yield: Option<Instant>,
+    pub(super) next_yield: Option<Instant>,
 }
 
 /// A release, with the slot's number if it is known.
@@ -56,7 +56,7 @@ pub(super) struct Queue<T> {
     pub(super) first_since: Instant,
     /// Since when queries of its waiters have been running without a break, if the first waiter polls later then.
     pub(super) querying_since: Option<Instant>,
-    pub(super) watch: Option<Watch>,
+    pub(super) watches: Watches,
     /// The shortest [`longest_pause`](Waiter::longest_pause) of the waiters.
     pub(super) longest_pause: Duration,
 }
@@ -67,6 +67,8 @@ pub(super) struct Waiter {
     pub(super) state: State,
     /// Wakes it. None while it is awake.
     waker: Option<Waker>,
+    /// Whether it may be woken and not go on for a while.
+    pub(super) may_stall: bool,
     /// How long it is the first before it polls.
     pub(super) pause: Duration,
     /// The same while the query of another waiter of its queue is running, if that is longer.
@@ -175,15 +177,26 @@ impl<T: PartialEq> NameQueues<T> {
                 if let Some(waiter) = &waiter {
                     queue.unlimit_pause(waiter.longest_pause);
                 }
-                match waiter {
-                    _ if queue.waiters.is_empty() => {
-                        self.by_target.retain(|queue| !queue.waiters.is_empty());
+                // The release that it was notified of, or for which it would have queried once more.
+                let released = match waiter.map(|waiter| waiter.state) {
+                    Some(State::Notified(released)) => Some(released),
+                    Some(State::Querying) if queue.missed > 0 => {
+                        queue.missed -= 1;
+                        Some(Released(None))
                     }
-                    Some(Waiter {
-                        state: State::Notified(released),
-                        ..
-                    }) => queue.notify_first(released, wakes),
-                    _ => queue.update(wakes),
+                    _ => None,
+                };
+                if queue.waiters.is_empty() {
+                    let missed = queue.missed + usize::from(released.is_some());
+                    let is_identified = queue.target.is_some();
+                    self.by_target.retain(|queue| !queue.waiters.is_empty());
+                    if is_identified {
+                        self.missed = self.first_queries().min(self.missed + missed);
+                    }
+                } else if let Some(released) = released {
+                    queue.notify_first(released, wakes);
+                } else {
+                    queue.update(wakes);
                 }
             }
             Position::Independent => {}
@@ -201,7 +214,7 @@ impl<T> Queue<T> {
             first: None,
             first_since: Instant::now(),
             querying_since: None,
-            watch: None,
+            watches: Watches::default(),
             longest_pause: Duration::MAX,
         }
     }
@@ -275,6 +288,7 @@ impl Waiter {
             once,
             state: State::Sleeping,
             waker: None,
+            may_stall: false,
             pause: MAX_POLL_INTERVAL,
             pause_beside_query: None,
             longest_pause: Duration::MAX,

@@ -1,18 +1,27 @@
-//! The time of a queue: when its first waiter polls, and which waiter watches for it.
+//! The time of a queue: when its first waiter polls, and which waiters watch for it.
 //!
 //! Releases in this process change the first waiter thousands of times per second. If each new first waiter woke to watch
 //! its own time, each release would wake two threads in place of one: with 128 connections and 8 permits that took a sixth
 //! of the grants per second. So the waiter that is likely to sleep longest, the last one, watches the time of the first.
+//!
+//! A waiter that is a future may be left alone by its application, which polls another one meanwhile. So while such a one
+//! watches, a second waiter does too, and wakes a little later.
 
 use std::time::{Duration, Instant};
 
-use super::waiters::{Queue, Released, State, Waiter};
+use super::waiters::{MAX_POLL_INTERVAL, Queue, Released, State, Waiter};
 use super::wakes::Wakes;
 
-/// A waiter that watches the time for the others, and when it wakes.
+/// How much later the second waiter that watches wakes.
+const STALLED: Duration = MAX_POLL_INTERVAL;
+
+/// The waiters that watch the time for the others. The second one only while the first one may stall.
+pub(super) type Watches = [Option<Watch>; 2];
+
+/// A waiter that watches, and when it wakes.
 #[derive(Clone, Copy)]
 pub(super) struct Watch {
-    number: u64,
+    pub(super) number: u64,
     until: Instant,
 }
 
@@ -33,25 +42,59 @@ impl<T> Queue<T> {
         let querying = first.is_some_and(|(_, beside_query)| beside_query)
             && (self.target.is_none() || others.any(|waiter| waiter.state == State::Querying));
         self.querying_since = querying.then(|| self.querying_since.unwrap_or(now));
-        self.watch = self.watch.filter(|watch| self.sleeps(watch.number));
+        for place in 0..self.watches.len() {
+            self.watches[place] = self.watches[place].filter(|watch| self.sleeps(watch.number));
+            self.replace_stalled(place, now, wakes);
+        }
         let Some(due) = self.due() else {
             return;
         };
-        let number = match self.watch {
-            Some(watch) if watch.until <= due => return,
-            Some(watch) => Some(watch.number),
-            None => {
-                let mut latest = self.waiters.iter().rev();
-                latest
-                    .find(|(_, waiter)| waiter.is_parked() && waiter.state == State::Sleeping)
-                    .map(|(number, _)| *number)
+        for (place, until) in times(due) {
+            if place > 0 && !self.watch_may_stall() {
+                return;
             }
+            let number = match self.watches[place] {
+                Some(watch) if watch.until <= until => continue,
+                Some(watch) => watch.number,
+                None => match self.last_parked() {
+                    Some(number) => number,
+                    None => return,
+                },
+            };
+            self.watches[place] = Some(Watch { number, until });
+            self.waiter(number).wake(wakes);
+        }
+    }
+
+    /// The last waiter that sleeps until it is woken, and does not watch.
+    fn last_parked(&self) -> Option<u64> {
+        let mut latest = self.waiters.iter().rev();
+        let parked = latest.find(|(number, waiter)| {
+            waiter.is_parked() && waiter.state == State::Sleeping && !self.is_watching(**number)
+        });
+        parked.map(|(number, _)| *number)
+    }
+
+    fn is_watching(&self, number: u64) -> bool {
+        let mut watches = self.watches.iter().flatten();
+        watches.any(|watch| watch.number == number)
+    }
+
+    /// Whether the first of those that watch may stall.
+    fn watch_may_stall(&self) -> bool {
+        let waiter = self.watches[0].and_then(|watch| self.waiters.get(&watch.number));
+        waiter.is_some_and(|waiter| waiter.may_stall)
+    }
+
+    /// A waiter that should have gone on watches no longer, and is not chosen again before it goes on.
+    fn replace_stalled(&mut self, place: usize, now: Instant, wakes: &mut Wakes) {
+        let Some(watch) = self.watches[place] else {
+            return;
         };
-        if let Some(number) = number
-            && let Some(waiter) = self.waiters.get_mut(&number)
-        {
+        let waiter = self.waiter(watch.number);
+        if waiter.may_stall && now >= watch.until + STALLED {
             waiter.wake(wakes);
-            self.watch = Some(Watch { number, until: due });
+            self.watches[place] = None;
         }
     }
 
@@ -77,19 +120,29 @@ impl<T> Queue<T> {
 
     /// The waiter `number` sleeps no longer: another one watches.
     pub(super) fn leave_watch(&mut self, number: u64, wakes: &mut Wakes) {
-        self.watch = self.watch.filter(|watch| watch.number != number);
+        self.forget_watch(number);
         self.update(wakes);
     }
 
-    /// Until when the waiter `number` sleeps to watch the time for the others; `None` while another one does.
-    pub(super) fn watch(&mut self, number: u64) -> Option<Instant> {
-        let other = self.watch.filter(|watch| watch.number != number);
-        if other.is_some_and(|watch| self.sleeps(watch.number)) {
-            return None;
+    fn forget_watch(&mut self, number: u64) {
+        for watch in &mut self.watches {
+            *watch = watch.filter(|watch| watch.number != number);
         }
-        let until = self.due()?;
-        self.watch = Some(Watch { number, until });
-        Some(until)
+    }
+
+    /// Until when the waiter `number` sleeps to watch the time for the others; `None` while others do.
+    pub(super) fn watch(&mut self, number: u64) -> Option<Instant> {
+        self.forget_watch(number);
+        for (place, until) in times(self.due()?) {
+            if place > 0 && !self.watch_may_stall() {
+                return None;
+            }
+            if !self.watches[place].is_some_and(|watch| self.sleeps(watch.number)) {
+                self.watches[place] = Some(Watch { number, until });
+                return Some(until);
+            }
+        }
+        None
     }
 
     fn sleeps(&self, number: u64) -> bool {
@@ -142,4 +195,9 @@ impl<T> Queue<T> {
             }
         }
     }
+}
+
+/// When each of those that watch wakes.
+fn times(due: Instant) -> [(usize, Instant); 2] {
+    [(0, due), (1, due + STALLED)]
 }

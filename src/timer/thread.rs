@@ -11,6 +11,8 @@ use super::{Event, Polled, Timer};
 pub enum ThreadTimer {}
 
 impl Timer for ThreadTimer {
+    const MAY_STALL: bool = false;
+
     async fn pause(time: Duration) {
         thread::sleep(time);
     }

@@ -40,6 +40,22 @@ fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
 
 #[cfg(feature = "r2d2")]
 #[test]
+fn waiter_of_an_exclusive_queue_that_succeeds_by_a_release_lets_nobody_query() {
+    let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
+    let mut first = refused(queues, 1);
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    // A release while it queries, which is granted to it. Then another one joins.
+    queues.notify_released("slots", 1, None);
+    let mut second = queues.join("slots", 1, |_| true);
+    second.set_pause(Some(LIMIT));
+    let mut second = second.polling_within(LIMIT);
+    first.finish();
+    let turn = second.wait(Some(Instant::now()));
+    assert_eq!(turn, Turn::Query { notified: None });
+}
+
+#[cfg(feature = "r2d2")]
+#[test]
 fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
     let queues = queues();
     let mut first = queues.join("slots", 1, |_| true).serial();

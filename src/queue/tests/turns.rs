@@ -95,6 +95,25 @@ fn release_before_the_refusal_is_recorded_is_not_missed() {
 }
 
 #[test]
+fn release_that_a_dropped_waiter_has_not_used_is_not_missed_by_another_first_query() {
+    let queues = queues();
+    let mut first = queues.join("slots", 2, |_| true);
+    let mut second = queues.join("slots", 2, |_| true);
+    for ticket in [&mut first, &mut second] {
+        assert_eq!(ticket.wait(None), Turn::Query { notified: None });
+    }
+    queues.notify_released("slots", 1, None);
+    first.set_target(Some(0));
+    drop(first);
+    second.set_target(Some(0));
+    second.record_refusal();
+    assert!(matches!(
+        second.wait(None),
+        Turn::Query { notified: Some(_) }
+    ));
+}
+
+#[test]
 fn panic_during_query_notifies_next_waiter() {
     let queues = queues();
     let (sender, turns) = channel();
