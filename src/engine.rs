@@ -32,8 +32,9 @@ mod slot_resize;
 #[cfg(feature = "_sqlite")]
 mod sqlite;
 
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{Connection, TransactionManagerStatus};
 
+use crate::migrations::backend::MigrationBackend;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::sequence::backend::SequenceBackend;
@@ -55,7 +56,8 @@ pub trait HasEngine: Sized + Send {
     /// The backend traits have no receivers and belong to this type. As methods they could be called on every connection of
     /// an application that is generic over [`TransactionExt`](crate::TransactionExt), would bypass the checks of the public
     /// methods, and would collide with methods of the same name in the application's own traits.
-    type LockEngine: TransactionBackend<Self>
+    type LockEngine: MigrationBackend<Self>
+        + TransactionBackend<Self>
         + ObjectLockBackend<Self>
         + SemaphoreBackend<Self>
         + SequenceBackend<Self>;
@@ -68,6 +70,17 @@ pub trait HasEngine: Sized + Send {
     fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus;
 }
 
+/// A connection of Diesel for which there is an engine. Sealed, as [`HasEngine`] is.
+#[diagnostic::on_unimplemented(
+    message = "`diesel-locks` has no engine for `{Self}`",
+    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
+    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
+    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
+    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
+            `sqlite` for `SqliteConnection`"
+)]
+pub trait HasBlockingEngine: HasEngine + Connection {}
+
 /// A connection of diesel-async for which there is an engine. Sealed, as [`HasEngine`] is.
 #[cfg(feature = "_async")]
 #[diagnostic::on_unimplemented(
@@ -79,7 +92,7 @@ pub trait HasEngine: Sized + Send {
 )]
 pub trait HasAsyncEngine: HasEngine + crate::link::Link {}
 
-/// Implements [`HasEngine`] for a connection of Diesel.
+/// Implements [`HasEngine`] and [`HasBlockingEngine`] for a connection of Diesel.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! has_engine {
     ($conn:ty, $engine:ty) => {
@@ -95,6 +108,8 @@ macro_rules! has_engine {
                 AnsiTransactionManager::transaction_manager_status_mut(conn)
             }
         }
+
+        impl crate::engine::HasBlockingEngine for $conn {}
     };
 }
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

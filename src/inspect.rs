@@ -7,7 +7,7 @@ pub(crate) mod list_options;
 mod lists;
 pub(crate) mod object_lock;
 
-use crate::migrations::run::MigrationBackend;
+use crate::engine::HasBlockingEngine;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::poll::poll_once;
 use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
@@ -33,7 +33,7 @@ use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, Slo
             `sqlite` for `SqliteConnection`"
 )]
 #[doc(alias("admin", "monitor", "dashboard", "pg_locks", "operator"))]
-pub trait InspectExt: MigrationBackend {
+pub trait InspectExt: HasBlockingEngine {
     /// Lists the object locks that are held, with their holders and waiters, as far as the server shows them. Returns at
     /// most `limit` locks: first those with waiters, the longest wait first, then those of the oldest transactions.
     ///
@@ -211,4 +211,4 @@ pub trait InspectExt: MigrationBackend {
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: MigrationBackend> InspectExt for C {}
+impl<C: HasBlockingEngine> InspectExt for C {}

@@ -245,6 +245,16 @@ pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use lock_pool::LockPool;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub use migrations::async_run::migrate_async;
 pub use migrations::run::migrate;
 pub use object_lock::ObjectLockExt;
 #[cfg(feature = "_async")]

@@ -101,6 +101,22 @@ pub trait Link: HasEngine {
     fn abandon(&mut self, _statements: &[&str]) {}
 }
 
+/// Commits the innermost transaction, or rolls it back after an error. After the loss of the connection there is none, and
+/// the error that tells of the loss is returned. For transactions that run nothing of the application.
+pub(crate) async fn end<T, E>(conn: &mut impl Link, work: Result<T, E>) -> Result<T, E>
+where
+    E: From<diesel::result::Error>,
+{
+    match &work {
+        Ok(_) => conn.commit().await?,
+        Err(_) => match conn.roll_back().await {
+            Ok(()) | Err(diesel::result::Error::BrokenTransactionManager) => {}
+            Err(error) => return Err(error.into()),
+        },
+    }
+    work
+}
+
 /// [`Link::load`], for macros that engines with other errors share.
 #[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(crate) async fn load<C, Q, T>(conn: &mut C, query: Q) -> QueryResult<Vec<T>>

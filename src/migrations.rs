@@ -3,14 +3,17 @@
 //! [`migrate`](crate::migrate) runs them. An application that embeds its own migrations can run these constants with them,
 //! and [`write_to`] writes the files into a folder for the Diesel CLI.
 
+#[cfg(feature = "_async")]
+pub(crate) mod async_run;
+pub(crate) mod backend;
+pub(crate) mod files;
 pub(crate) mod run;
-pub(crate) mod write;
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+pub(crate) mod runner;
+mod write;
 
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
-
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-use crate::Error;
 
 pub use write::{WriteError, write_to};
 
@@ -28,37 +31,3 @@ pub const MYSQL: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 #[cfg(feature = "_sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-
-/// Runs the next pending migration and returns its version; `None` if none is pending.
-#[cfg(feature = "_mysql")]
-pub(crate) fn run_next<C, DB>(
-    conn: &mut C,
-    migrations: EmbeddedMigrations,
-) -> Result<Option<String>, Error>
-where
-    C: diesel_migrations::MigrationHarness<DB>,
-    DB: diesel::backend::Backend,
-{
-    let pending = conn.pending_migrations(migrations);
-    let pending = pending.map_err(Error::Migration)?;
-    let Some(next) = pending.first() else {
-        return Ok(None);
-    };
-    let version = conn.run_migration(next).map_err(Error::Migration)?;
-    Ok(Some(version.to_string()))
-}
-
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(crate) fn run_pending<C, DB>(
-    conn: &mut C,
-    migrations: EmbeddedMigrations,
-) -> Result<Vec<String>, Error>
-where
-    C: diesel_migrations::MigrationHarness<DB>,
-    DB: diesel::backend::Backend,
-{
-    let ran = conn
-        .run_pending_migrations(migrations)
-        .map_err(Error::Migration)?;
-    Ok(ran.iter().map(ToString::to_string).collect())
-}

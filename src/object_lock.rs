@@ -9,7 +9,7 @@ pub(crate) mod id;
 pub(crate) mod request;
 pub(crate) mod run;
 
-use crate::migrations::run::MigrationBackend;
+use crate::engine::HasBlockingEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
@@ -75,7 +75,7 @@ use crate::{Error, LockRequest, transaction::depth};
     "distributed lock"
 ))]
 #[doc(alias("distributed_lock", "pessimistic lock", "business lock"))]
-pub trait ObjectLockExt: MigrationBackend {
+pub trait ObjectLockExt: HasBlockingEngine {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
     ///
     /// Rolls back if `f` returns an error or panics; the panic continues. The lock is released in both cases. Waits as the
@@ -386,4 +386,4 @@ pub trait ObjectLockExt: MigrationBackend {
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: MigrationBackend> ObjectLockExt for C {}
+impl<C: HasBlockingEngine> ObjectLockExt for C {}

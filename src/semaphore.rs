@@ -35,7 +35,7 @@ pub(crate) mod timer;
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use crate::migrations::run::MigrationBackend;
+use crate::engine::HasBlockingEngine;
 use crate::poll::{blocking, poll_once};
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
@@ -99,7 +99,7 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
     "distributed semaphore",
     "lease"
 ))]
-pub trait SemaphoreExt: MigrationBackend {
+pub trait SemaphoreExt: HasBlockingEngine {
     /// Leases a slot. Returns `None` when all slots are held.
     ///
     /// Does not wait for a slot to become free. Usually returns after one or two statements; in the worst case after:
@@ -465,4 +465,4 @@ pub trait SemaphoreExt: MigrationBackend {
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: MigrationBackend> SemaphoreExt for C {}
+impl<C: HasBlockingEngine> SemaphoreExt for C {}

@@ -7,8 +7,7 @@ pub(crate) mod definition;
 
 use std::ops::RangeInclusive;
 
-use crate::engine::HasEngine;
-use crate::migrations::run::MigrationBackend;
+use crate::engine::{HasBlockingEngine, HasEngine};
 use crate::poll::poll_once;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::transaction::backend::TransactionBackend;
@@ -55,7 +54,7 @@ use crate::{Error, Sequence, transaction::depth};
     "gapless"
 ))]
 #[doc(alias("numbering"))]
-pub trait SequenceExt: MigrationBackend {
+pub trait SequenceExt: HasBlockingEngine {
     /// Draws the next number.
     ///
     /// Blocks while another transaction that drew from this sequence is open, by default without limit on PostgreSQL. The
@@ -170,7 +169,7 @@ pub trait SequenceExt: MigrationBackend {
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: MigrationBackend> SequenceExt for C {}
+impl<C: HasBlockingEngine> SequenceExt for C {}
 
 async fn draw_range<C: HasEngine>(
     conn: &mut C,

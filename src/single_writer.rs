@@ -1,13 +1,11 @@
 //! Clusters with several writable nodes.
 
-use diesel::connection::Connection;
-
 use crate::Error;
 #[cfg(feature = "_async")]
 use crate::cancel::unless_dropped;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
-use crate::engine::HasEngine;
+use crate::engine::HasBlockingEngine;
 use crate::poll::poll_once;
 use crate::transaction::backend::TransactionBackend;
 
@@ -53,7 +51,7 @@ use crate::transaction::backend::TransactionBackend;
 /// # }
 /// ```
 #[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
-pub fn assume_single_writer<C: HasEngine + Connection>(conn: &mut C) -> Result<(), Error> {
+pub fn assume_single_writer<C: HasBlockingEngine>(conn: &mut C) -> Result<(), Error> {
     poll_once(C::LockEngine::assume_single_writer(conn))
 }
 

@@ -13,9 +13,7 @@ pub(crate) mod run;
 
 use std::future::ready;
 
-use diesel::connection::Connection;
-
-use crate::engine::HasEngine;
+use crate::engine::{HasBlockingEngine, HasEngine};
 use crate::poll::{AttemptWork, Numbered, Unnumbered, poll_once};
 use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
@@ -62,7 +60,7 @@ use crate::{Error, RetryPolicy, TransactionError, TransactionOptions};
             `sqlite` for `SqliteConnection`"
 )]
 #[doc(alias("retry", "isolation", "serializable"))]
-pub trait TransactionExt: HasEngine + Connection {
+pub trait TransactionExt: HasBlockingEngine {
     /// Runs `f` in a transaction. Commits if `f` returns `Ok`; rolls back if `f` returns an error or panics (the panic
     /// continues).
     ///
@@ -193,7 +191,7 @@ pub trait TransactionExt: HasEngine + Connection {
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: HasEngine + Connection> TransactionExt for C {}
+impl<C: HasBlockingEngine> TransactionExt for C {}
 
 pub(crate) async fn run_attempts<C, T, E, F, Via>(
     conn: &mut C,

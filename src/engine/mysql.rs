@@ -4,28 +4,20 @@
 //! lock, which both get and neither can upgrade. So a missing row is only inserted under a named lock (`GET_LOCK`),
 //! which is held only while the object lock is acquired.
 
-use std::thread::sleep;
-use std::time::Duration;
-
 use diesel::QueryResult;
 use diesel::mysql::Mysql;
-#[cfg(feature = "mysql")]
-use diesel::mysql::MysqlConnection;
 
 use super::{active_isolation, transactions_of_link};
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
 use crate::link::Link;
-use crate::migrations::run::MigrationBackend;
-use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::poll::{caught, poll_once};
+use crate::poll::caught;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{
-    Error, IsolationLevel, TransactionOptions, Wait, backoff, migrations, transaction::depth,
-    transaction::run,
+    Error, IsolationLevel, TransactionOptions, Wait, transaction::depth, transaction::run,
 };
 
 mod bytes;
@@ -33,6 +25,7 @@ mod execute;
 mod held_locks;
 mod isolation;
 mod lists;
+mod migrations;
 mod object_lock;
 mod retry;
 mod sequences;
@@ -44,23 +37,18 @@ mod slots;
 mod sql;
 mod writers;
 
-use bytes::{Bytes, check_client_library};
+use bytes::Bytes;
 use execute::{MysqlError, Run};
 use object_lock::error::AcquireError;
 use retry::at_read_committed;
 use sql::free_objects::{LOCK_BATCH, begin_and_acquire, undo};
 use sql::object_lock::{delete_all, free_kept};
-use writers::Cluster;
-
-/// The most steps that migrating takes on Galera, failed ones included, and the longest pause after a failed one.
-const MAX_MIGRATION_ATTEMPTS: i32 = 20;
-const MIGRATION_PAUSE: Duration = Duration::from_millis(200);
 
 /// The number of rows that one transaction of a purge deletes.
 const PURGE_BATCH: i64 = 500;
 
 #[cfg(feature = "mysql")]
-super::has_engine!(MysqlConnection, Mysql);
+super::has_engine!(diesel::MysqlConnection, Mysql);
 #[cfg(feature = "async-mysql")]
 super::has_async_engine!(diesel_async::AsyncMysqlConnection, Mysql);
 
@@ -202,50 +190,6 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
 
     async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
         held_locks::held_locks(conn).await
-    }
-}
-
-#[cfg(feature = "mysql")]
-impl MigrationFiles for MysqlConnection {
-    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("mysql");
-}
-
-#[cfg(feature = "mysql")]
-impl MigrationBackend for MysqlConnection {
-    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        // Diesel reads the versions of applied migrations as texts.
-        poll_once(check_client_library(conn))?;
-        let cluster = poll_once(writers::find(conn))?;
-        let mut attempts_left = match cluster {
-            None => 1,
-            // A named lock excludes sessions of one node only: another node may migrate at the same time.
-            Some(Cluster::Galera) => MAX_MIGRATION_ATTEMPTS,
-            // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
-            Some(cluster) => return Err(cluster.refused()),
-        };
-        depth::break_on_panic(conn, |conn| {
-            let seconds = i32::MAX;
-            let acquire = || sql::AcquireMigrationLock { seconds };
-            while poll_once(acquire().get_result::<_, Option<i64>>(conn))? != Some(1) {}
-            let mut ran = Vec::new();
-            let done = loop {
-                attempts_left -= 1;
-                match migrations::run_next(conn, migrations::MYSQL) {
-                    Ok(Some(version)) => ran.push(version),
-                    Ok(None) => break Ok(ran),
-                    Err(error) => {
-                        execute::reset_statement_cache(conn);
-                        if attempts_left <= 0 {
-                            break Err(error);
-                        }
-                        // Another node has run the migration or is running it. Each migration can run again.
-                        sleep(backoff::jittered(MIGRATION_PAUSE));
-                    }
-                }
-            };
-            poll_once(session::restore(conn, &sql::ReleaseMigrationLock {}))?;
-            done
-        })
     }
 }
 

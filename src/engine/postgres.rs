@@ -4,10 +4,8 @@
 #[cfg(feature = "_async")]
 use std::marker::PhantomData;
 
+use diesel::QueryResult;
 use diesel::pg::Pg;
-#[cfg(feature = "postgres")]
-use diesel::pg::PgConnection;
-use diesel::{QueryResult, RunQueryDsl};
 #[cfg(feature = "_async")]
 use diesel::{
     deserialize::FromSqlRow,
@@ -18,18 +16,17 @@ use diesel::{
 use super::transactions_of_link;
 use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::HeldObjectLock;
-use crate::link::Link;
-use crate::migrations::run::MigrationBackend;
-use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
+use crate::link::{self, Link};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::poll::caught;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
-use crate::{Error, TransactionOptions, Wait, migrations, transaction::depth, transaction::run};
+use crate::{Error, TransactionOptions, Wait, transaction::depth, transaction::run};
 
 mod begin;
 mod held_locks;
 mod lists;
+mod migrations;
 mod sequences;
 mod slot_sql;
 mod slots;
@@ -43,7 +40,7 @@ use sql::ids;
 const PURGE_BATCH: i64 = 100;
 
 #[cfg(feature = "postgres")]
-super::has_engine!(PgConnection, Pg);
+super::has_engine!(diesel::PgConnection, Pg);
 #[cfg(feature = "async-postgres")]
 super::has_async_engine!(diesel_async::AsyncPgConnection, Pg);
 
@@ -169,7 +166,7 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
         loop {
             conn.begin(sql::BEGIN_READ_COMMITTED).await?;
             let purge = purge_batch(conn).await;
-            let (found, removed) = end(conn, purge).await?;
+            let (found, removed) = link::end(conn, purge).await?;
             purged += removed;
             // Not `removed == 0`: another purge may have deleted all that were found.
             if found == 0 {
@@ -181,56 +178,6 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     async fn held_locks(conn: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
         held_locks::held_locks(conn).await
     }
-}
-
-#[cfg(feature = "postgres")]
-impl MigrationFiles for PgConnection {
-    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("postgres");
-}
-
-#[cfg(feature = "postgres")]
-impl MigrationBackend for PgConnection {
-    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        // In a transaction, so that the advisory lock ends with it, also behind a transaction pooler. At a higher
-        // isolation level it would not see the migrations of the session that it has waited for.
-        conn.build_transaction().read_committed().run(|conn| {
-            let version: String = sql::server_version().get_result(conn)?;
-            if let Some(cluster) = cluster_of(&version) {
-                let instead = "use PostgreSQL";
-                return Err(Error::SeveralWriters {
-                    cluster,
-                    hint: instead,
-                });
-            }
-            sql::lock_migrations().execute(conn)?;
-            migrations::run_pending(conn, migrations::POSTGRES)
-        })
-    }
-}
-
-/// The name of a database that speaks PostgreSQL's protocol but takes writes on several nodes. These have no advisory
-/// locks, or only in some versions.
-fn cluster_of(version: &str) -> Option<&'static str> {
-    if version.starts_with("CockroachDB") {
-        Some("CockroachDB")
-    } else if version.contains("-YB-") {
-        Some("YugabyteDB")
-    } else {
-        None
-    }
-}
-
-/// Commits a transaction that is not marked, or rolls it back after an error. After the loss of the connection there is
-/// none, and the error that tells of the loss is returned.
-async fn end<T>(conn: &mut impl Link<Backend = Pg>, work: QueryResult<T>) -> QueryResult<T> {
-    match &work {
-        Ok(_) => conn.commit().await?,
-        Err(_) => match conn.roll_back().await {
-            Ok(()) | Err(diesel::result::Error::BrokenTransactionManager) => {}
-            Err(error) => return Err(error),
-        },
-    }
-    work
 }
 
 /// Whether the server has a transaction open, after an error of a statement in it.
@@ -330,22 +277,5 @@ fn unsuitable_isolation(resource: String, level: &str) -> Error {
              and IsolationLevel::ReadCommitted, or call the method outside of a transaction",
             level.to_uppercase()
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cluster_of;
-
-    #[test]
-    fn clusters_are_known_by_their_version() {
-        let cockroach =
-            "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15 21:28:29, go1.22.2)";
-        assert_eq!(cluster_of(cockroach), Some("CockroachDB"));
-        let yugabyte =
-            "PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang, 64-bit";
-        assert_eq!(cluster_of(yugabyte), Some("YugabyteDB"));
-        let debian = "PostgreSQL 15.14 (Debian 15.14-0+deb12u1) on x86_64-pc-linux-gnu, 64-bit";
-        assert_eq!(cluster_of(debian), None);
     }
 }

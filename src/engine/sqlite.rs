@@ -4,26 +4,22 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::sqlite::Sqlite;
-#[cfg(feature = "sqlite")]
-use diesel::sqlite::SqliteConnection;
 
 use super::{active_isolation, transactions_of_link};
 use crate::inspect::object_lock::HeldObjectLock;
-use crate::link::Link;
-use crate::migrations::run::MigrationBackend;
-use crate::migrations::write::{MigrationFile, MigrationFiles, migration_files};
+use crate::link::{self, Link};
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::poll::{caught, poll_once};
+use crate::poll::caught;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::options::Access;
 use crate::{
-    Error, IsolationLevel, TransactionOptions, Wait, migrations, transaction::depth,
-    transaction::run,
+    Error, IsolationLevel, TransactionOptions, Wait, transaction::depth, transaction::run,
 };
 
 mod deadline;
 mod lists;
+mod migrations;
 mod sequences;
 mod slot_sql;
 mod slots;
@@ -37,9 +33,9 @@ use write_lock::{Acquisition, acquire_write_lock, begin};
 const BUSY_STEP: Duration = Duration::from_millis(10);
 
 #[cfg(feature = "sqlite")]
-super::has_engine!(SqliteConnection, Sqlite);
+super::has_engine!(diesel::SqliteConnection, Sqlite);
 #[cfg(feature = "async-sqlite")]
-super::has_async_engine!(crate::link::nonblocking::sqlite::Conn, Sqlite);
+super::has_async_engine!(link::nonblocking::sqlite::Conn, Sqlite);
 
 impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
     transactions_of_link!(C);
@@ -179,7 +175,7 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
         begin_write(conn, &Deadline::new(Wait::Forever)).await?;
         let purged = conn.execute(sql::delete_kept()).await;
-        end_write(conn, purged.map_err(Error::from)).await
+        Ok(link::end(conn, purged).await?)
     }
 
     async fn held_locks(_: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
@@ -190,39 +186,13 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     }
 }
 
-#[cfg(feature = "sqlite")]
-impl MigrationFiles for SqliteConnection {
-    const MIGRATION_FILES: &'static [MigrationFile] = migration_files!("sqlite");
-}
-
-#[cfg(feature = "sqlite")]
-impl MigrationBackend for SqliteConnection {
-    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        poll_once(begin_write(conn, &Deadline::new(Wait::Forever)))?;
-        let ran = migrations::run_pending(conn, migrations::SQLITE);
-        poll_once(end_write(conn, ran))
-    }
-}
-
-/// Waits for the write lock, and begins a transaction for [`end_write`].
+/// Waits for the write lock, and begins a transaction for [`link::end`].
 async fn begin_write(
     conn: &mut impl Link<Backend = Sqlite>,
     deadline: &Deadline<'_>,
 ) -> Result<(), Error> {
     acquire_write_lock(conn, deadline, Acquisition::Begin).await?;
     Ok(())
-}
-
-/// Ends a transaction that runs nothing of the application.
-async fn end_write<T>(
-    conn: &mut impl Link<Backend = Sqlite>,
-    work: Result<T, Error>,
-) -> Result<T, Error> {
-    match &work {
-        Ok(_) => conn.commit().await?,
-        Err(_) => conn.roll_back().await?,
-    }
-    work
 }
 
 /// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing table is an error

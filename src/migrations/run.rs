@@ -1,8 +1,8 @@
 //! Creates the tables, on one server while the others wait.
 
-use diesel::connection::Connection;
-
-use crate::engine::HasEngine;
+use super::backend::MigrationBackend;
+use crate::engine::{HasBlockingEngine, HasEngine};
+use crate::poll::poll_once;
 use crate::{Error, transaction::depth};
 
 /// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
@@ -51,28 +51,18 @@ use crate::{Error, transaction::depth};
 /// # }
 /// ```
 pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
-    let conn = conn.as_engine();
+    poll_once(run(conn.as_engine()))
+}
+
+/// [`migrate`] on a connection of any kind.
+pub(super) async fn run<C: HasEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
     if depth::depth(conn)? > 0 {
         return Err(Error::AlreadyInTransaction {
             method: "migrate",
             reason: "MySQL and MariaDB would commit it",
         });
     }
-    C::Engine::migrate(conn)
-}
-
-/// The migrations of an engine. Sealed, as [`HasEngine`] is. The traits of the primitives that have tables extend it.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no engine for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
-    note = "pass `&mut *conn` for a pooled connection (`PooledConnection`, `Box`, `&mut &mut`)",
-    note = "implement `diesel_locks::ConnectionWrapper` for an enum of connections or a struct around one",
-    note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
-            `sqlite` for `SqliteConnection`"
-)]
-pub trait MigrationBackend: HasEngine + Connection {
-    /// Runs the pending migrations while no other session does.
-    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error>;
+    C::LockEngine::migrate(conn).await
 }
 
 /// A connection, or a pooled connection.
@@ -88,14 +78,14 @@ pub trait MigrationBackend: HasEngine + Connection {
 )]
 pub trait AsEngine {
     /// The connection of the engine.
-    type Engine: MigrationBackend;
+    type Engine: HasBlockingEngine;
 
     /// Returns the connection.
     fn as_engine(&mut self) -> &mut Self::Engine;
 }
 
 #[diagnostic::do_not_recommend]
-impl<C: MigrationBackend> AsEngine for C {
+impl<C: HasBlockingEngine> AsEngine for C {
     type Engine = C;
 
     fn as_engine(&mut self) -> &mut C {
@@ -106,7 +96,7 @@ impl<C: MigrationBackend> AsEngine for C {
 #[cfg(feature = "r2d2")]
 impl<M> AsEngine for diesel::r2d2::PooledConnection<M>
 where
-    M: diesel::r2d2::ManageConnection<Connection: MigrationBackend>,
+    M: diesel::r2d2::ManageConnection<Connection: HasBlockingEngine>,
 {
     type Engine = M::Connection;
 

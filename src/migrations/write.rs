@@ -4,57 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::migrations::run::MigrationBackend;
-
-/// A file of a migration.
-#[derive(Debug)]
-pub struct MigrationFile {
-    /// The folder of the migration, which is its version and name.
-    pub(crate) migration: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) text: &'static str,
-}
-
-/// The migrations of an engine. Sealed, as [`MigrationBackend`] is. Wrappers of connections have none.
-#[diagnostic::on_unimplemented(
-    message = "`diesel-locks` has no migrations for `{Self}`",
-    label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off"
-)]
-pub trait MigrationFiles: MigrationBackend {
-    /// The files of the migrations.
-    #[doc(hidden)]
-    const MIGRATION_FILES: &'static [MigrationFile];
-}
-
-/// The files of all migrations in a folder of this crate.
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-macro_rules! migration_files {
-    ($folder:literal) => {
-        migration_files!(
-            $folder:
-            "00000000000000-diesellocks-0001_object_locks",
-            "00000000000000-diesellocks-0002_semaphores",
-            "00000000000000-diesellocks-0003_sequences",
-        )
-    };
-    ($folder:literal: $($migration:literal,)*) => {
-        &[$(
-            migration_files!(@file $folder, $migration, "up.sql"),
-            migration_files!(@file $folder, $migration, "down.sql"),
-        )*]
-    };
-    (@file $folder:literal, $migration:literal, $name:literal) => {
-        $crate::migrations::write::MigrationFile {
-            migration: $migration,
-            name: $name,
-            text: include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"), "/migrations/", $folder, "/", $migration, "/", $name
-            )),
-        }
-    };
-}
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
-pub(crate) use migration_files;
+use super::files::MigrationFiles;
 
 /// Why [`write_to`] has written no migrations, or not all.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +97,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{MigrationFiles, WriteError, write_to};
+    use super::{WriteError, write_to};
+    use crate::migrations::files::MigrationFiles;
 
     fn files(folder: &Path) -> BTreeSet<(String, String, String)> {
         let mut files = BTreeSet::new();
@@ -193,25 +144,25 @@ mod tests {
         assert_eq!(again, [written[0].clone(), last.clone()]);
     }
 
-    #[cfg(feature = "_postgres")]
+    #[cfg(feature = "postgres")]
     #[test]
     fn writes_the_migrations_of_postgres() {
         writes_all_once_and_overwrites_nothing::<diesel::PgConnection>("postgres");
     }
 
-    #[cfg(feature = "_mysql")]
+    #[cfg(feature = "mysql")]
     #[test]
     fn writes_the_migrations_of_mysql() {
         writes_all_once_and_overwrites_nothing::<diesel::MysqlConnection>("mysql");
     }
 
-    #[cfg(feature = "_sqlite")]
+    #[cfg(feature = "sqlite")]
     #[test]
     fn writes_the_migrations_of_sqlite() {
         writes_all_once_and_overwrites_nothing::<diesel::SqliteConnection>("sqlite");
     }
 
-    #[cfg(feature = "_sqlite")]
+    #[cfg(feature = "sqlite")]
     #[test]
     fn path_that_is_no_folder_is_an_io_error() {
         let file = tempfile::NamedTempFile::new().expect("a file");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::activity::Active;
-use crate::migrations::run::MigrationBackend;
+use crate::engine::HasBlockingEngine;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{ReleaseKind, Renew, SlotGuard};
 use crate::semaphore::pace::Pace;
@@ -321,7 +321,7 @@ impl<C: R2D2Connection + Send + 'static> Drop for Handle<C> {
     }
 }
 
-impl<C: MigrationBackend + R2D2Connection + Send + 'static> Renew for Handle<C> {
+impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Renew for Handle<C> {
     fn remove(&self, slot: &Slot) {
         self.0.remove(slot);
     }

@@ -1,6 +1,6 @@
 //! The depth of nested transactions, as Diesel counts them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::thread;
 
 use diesel::connection::TransactionManagerStatus;
@@ -28,16 +28,6 @@ pub(crate) fn depth<C: HasEngine>(conn: &mut C) -> Result<u32, Error> {
 /// Marks the connection as broken: its session is in a state that Diesel does not know of. A pool discards it.
 pub(crate) fn mark_broken<C: HasEngine>(conn: &mut C) {
     C::LockEngine::status(conn).set_in_error();
-}
-
-/// Marks the connection as broken if `work` panics (in the application's instrumentation).
-#[allow(dead_code, reason = "not without an engine")]
-pub(crate) fn break_on_panic<C, T>(conn: &mut C, work: impl FnOnce(&mut C) -> T) -> T
-where
-    C: HasEngine,
-{
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(conn)));
-    break_if_panicked(conn, outcome)
 }
 
 /// Returns the result of a use of the connection. Marks the connection as broken if that panicked.

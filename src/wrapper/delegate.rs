@@ -12,10 +12,10 @@ use diesel::pg::Pg;
 use diesel::sqlite::Sqlite;
 
 use super::{ConnectionWrapper, Engine};
-use crate::engine::{HasEngine, active_isolation};
+use crate::engine::{HasBlockingEngine, HasEngine, active_isolation};
 use crate::inspect::list_options::ListRequest;
 use crate::inspect::object_lock::HeldObjectLock;
-use crate::migrations::run::MigrationBackend;
+use crate::migrations::backend::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{
@@ -43,6 +43,9 @@ impl<W: ConnectionWrapper> HasEngine for W {
         W::TransactionManager::transaction_manager_status_mut(conn)
     }
 }
+
+#[diagnostic::do_not_recommend]
+impl<W: ConnectionWrapper> HasBlockingEngine for W {}
 
 macro_rules! delegate {
     ($trait:ident {
@@ -93,19 +96,9 @@ delegate!(TransactionBackend {
     async fn assume_single_writer() -> Result<(), Error>;
 });
 
-#[diagnostic::do_not_recommend]
-impl<W: ConnectionWrapper> MigrationBackend for W {
-    fn migrate(conn: &mut Self) -> Result<Vec<String>, Error> {
-        match conn.inner_connection().0 {
-            #[cfg(feature = "postgres")]
-            Engine::Postgres(inner) => MigrationBackend::migrate(inner),
-            #[cfg(feature = "mysql")]
-            Engine::Mysql(inner) => MigrationBackend::migrate(inner),
-            #[cfg(feature = "sqlite")]
-            Engine::Sqlite(inner) => MigrationBackend::migrate(inner),
-        }
-    }
-}
+delegate!(MigrationBackend {
+    async fn migrate() -> Result<Vec<String>, Error>;
+});
 
 // `queue_key` is the default: the engine is known with a connection only.
 delegate!(ObjectLockBackend {

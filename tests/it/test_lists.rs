@@ -20,6 +20,7 @@ macro_rules! all_tests {
             },
             tables::{
                 eight_servers_migrate_at_once,
+                failed_migration_leaves_no_lock_and_no_transaction,
                 down_migrations_leave_nothing,
                 our_migration_sorts_before_the_applications,
                 a_missing_table_of_slots_names_migrate,

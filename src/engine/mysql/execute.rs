@@ -2,7 +2,8 @@
 //!
 //! Every statement of this engine runs through [`Run`]. Its methods have the names of Diesel's `RunQueryDsl`, so a
 //! module that has both traits in scope does not compile: do not import `diesel::prelude::*`. The methods of [`Link`] with
-//! these names do not empty the cache after an error: this module and `session` alone call them.
+//! these names do not empty the cache after an error: this module and `session` alone call them, and
+//! `crate::migrations::runner`, whose caller empties it.
 
 use std::panic::resume_unwind;
 use std::thread;

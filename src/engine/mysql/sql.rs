@@ -108,13 +108,8 @@ statement! {
     }
 }
 
-statement! {
-    Mysql;
-    ReleaseMigrationLock {} -> Nullable<BigInt>,
-    |self, out| {
-        out.push_sql("DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))");
-    }
-}
+pub(super) const RELEASE_MIGRATION_LOCK: &str =
+    "DO RELEASE_LOCK(CONCAT('diesel:', SHA2(COALESCE(DATABASE(), ''), 224)))";
 
 statement! {
     Mysql;

@@ -29,7 +29,7 @@ macro_rules! at_read_committed {
         match $conn.begin(sql::BEGIN_READ_COMMITTED).await {
             Ok(()) => {
                 let work = $work;
-                super::end($conn, work).await.map_err(Error::from)
+                crate::link::end($conn, work).await.map_err(Error::from)
             }
             Err(error) => Err(Error::from(error)),
         }

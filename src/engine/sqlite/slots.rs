@@ -9,7 +9,7 @@ use diesel::sqlite::Sqlite;
 use super::deadline::Deadline;
 use super::lists;
 use super::slot_sql;
-use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, end_write, sql};
+use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, sql};
 use crate::engine::literal;
 use crate::engine::slot_methods::slot_methods;
 use crate::inspect::list_options::ListRequest;
@@ -32,7 +32,7 @@ macro_rules! write {
         let own_transaction = begin_change($conn).await?;
         let work = $work.await;
         if own_transaction {
-            end_write($conn, work).await
+            link::end($conn, work).await
         } else {
             work
         }

@@ -9,6 +9,7 @@ use diesel_locks::prelude::*;
 use super::slots::{one_hour, single_slot};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
+use crate::support::threads::{result_of, spawn};
 
 pub(crate) fn eight_servers_migrate_at_once<B: Backend>() {
     eight_servers_migrate::<B>(|_| ());
@@ -38,6 +39,33 @@ fn eight_servers_migrate<B: Backend>(prepare: fn(&mut B::Conn)) {
         .map(|server| server.join().expect("no error"))
         .sum();
     assert_eq!(ran, MIGRATIONS, "each migration once");
+}
+
+/// The second one, as another table has the name of one of its tables.
+pub(crate) fn failed_migration_leaves_no_lock_and_no_transaction<B: Backend>() {
+    let database = B::empty();
+    let mut conn = database.connect();
+    B::sql(
+        &mut conn,
+        "CREATE TABLE diesel_locks_fences (other INTEGER)",
+    );
+    for _ in 0..2 {
+        let error = diesel_locks::migrate(&mut conn).expect_err("another table");
+        let Error::Migration(cause) = error else {
+            panic!("{error:?}");
+        };
+        let failed = "Failed to run 00000000000000-diesellocks-0002_semaphores with: ";
+        assert!(cause.to_string().starts_with(failed), "{cause}");
+    }
+    B::sql(&mut conn, "DROP TABLE diesel_locks_fences");
+    let mut other = database.connect();
+    let migrating = spawn(move || diesel_locks::migrate(&mut other));
+    let ran = result_of(&migrating).expect("migrate");
+    let last = ran.last().map(String::as_str);
+    assert_eq!(last, Some("00000000000000diesellocks0003"));
+    let recorded = "SELECT count(*) FROM __diesel_schema_migrations";
+    let recorded = B::number(&mut conn, recorded);
+    assert_eq!(usize::try_from(recorded), Ok(MIGRATIONS));
 }
 
 pub(crate) fn down_migrations_leave_nothing<B: Backend>() {
