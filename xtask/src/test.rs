@@ -15,7 +15,8 @@ use crate::servers::Servers;
 use crate::{diesel_cli, run, setup};
 
 /// Features of the package's own tests; each of its backends.
-const FEATURES: &str = "postgres,mysql,sqlite,r2d2";
+const FEATURES: &str =
+    "postgres,mysql,sqlite,r2d2,async-postgres,async-mysql,async-sqlite,bb8,deadpool";
 /// Features of the tests of the programs.
 const PROGRAM_FEATURES: &str = "collate/postgres,collate/mysql,ingest/postgres,ingest/mysql,\
     lessons/postgres,lessons/mysql,passes/postgres,passes/mysql,\
