@@ -10,6 +10,7 @@ mod connection_wrapper;
 mod crash;
 mod least_privilege;
 mod method_names;
+mod migrate_async;
 mod mysql;
 mod pgbouncer;
 mod postgres;

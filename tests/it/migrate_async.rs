@@ -1,0 +1,108 @@
+//! `migrate_async`, on each kind of runtime, and on pooled connections.
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::Backend;
+use crate::support::backend::MIGRATIONS;
+
+/// The tests of one engine, with its connection of diesel-async.
+macro_rules! tests {
+    ($module:ident, $backend:ty, $conn:ty) => {
+        mod $module {
+            use diesel_async::AsyncConnection;
+            use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
+            use diesel_locks::migrate_async;
+
+            use super::{migrated_once, runtimes};
+            use crate::support::Backend;
+            use crate::support::backend::MIGRATIONS;
+
+            type Conn = $conn;
+            type Database = $backend;
+
+            async fn migrate(url: String) -> usize {
+                let mut conn = Conn::establish(&url).await.expect("a connection");
+                migrate_async(&mut conn).await.expect("migrate").len()
+            }
+
+            /// Tasks of one thread, and of two.
+            #[test]
+            fn tasks_migrate_at_once() {
+                for runtime in runtimes() {
+                    let database = Database::empty();
+                    let ran = runtime.block_on(async {
+                        let start = |_| tokio::spawn(migrate(database.url()));
+                        let tasks: Vec<_> = (0..8).map(start).collect();
+                        let mut ran = 0;
+                        for task in tasks {
+                            ran += task.await.expect("no panic");
+                        }
+                        ran
+                    });
+                    assert_eq!(ran, MIGRATIONS, "each migration once");
+                    migrated_once(&database);
+                }
+            }
+
+            #[test]
+            fn pooled_connections_migrate() {
+                for runtime in runtimes() {
+                    let database = Database::empty();
+                    let url = database.url();
+                    let manager = || AsyncDieselConnectionManager::<Conn>::new(&url);
+                    runtime.block_on(async {
+                        let pool = bb8::Pool::builder().max_size(1).build(manager());
+                        let pool = pool.await.expect("a pool");
+                        let mut conn = pool.get().await.expect("a connection");
+                        let ran = migrate_async(&mut conn).await.expect("migrate");
+                        assert_eq!(ran.len(), MIGRATIONS);
+
+                        let pool = deadpool::Pool::builder(manager()).max_size(1).build();
+                        let pool = pool.expect("a pool");
+                        let mut conn = pool.get().await.expect("a connection");
+                        let ran = migrate_async(&mut conn).await.expect("migrate");
+                        assert_eq!(ran.len(), 0);
+                        let ran = migrate_async(&mut *conn).await.expect("migrate");
+                        assert_eq!(ran.len(), 0);
+                    });
+                    migrated_once(&database);
+                }
+            }
+        }
+    };
+}
+
+tests!(
+    postgres,
+    crate::support::postgres::Postgres,
+    diesel_async::AsyncPgConnection
+);
+tests!(
+    mysql,
+    crate::support::mysql::Mysql,
+    diesel_async::AsyncMysqlConnection
+);
+tests!(
+    sqlite,
+    crate::support::sqlite::Sqlite,
+    diesel_async::sync_connection_wrapper::SyncConnectionWrapper<diesel::SqliteConnection>
+);
+
+fn runtimes() -> [Runtime; 2] {
+    let one = Builder::new_current_thread().enable_all().build();
+    let two = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    [one, two].map(|runtime| runtime.expect("a runtime"))
+}
+
+/// A blocking connection and Diesel's harness see what has run, and can revert it.
+fn migrated_once<B: Backend>(database: &B) {
+    let mut conn = database.connect();
+    let ran = diesel_locks::migrate(&mut conn).expect("migrate");
+    assert_eq!(ran.len(), 0);
+    B::revert_all_migrations(&mut conn);
+    let ran = diesel_locks::migrate(&mut conn).expect("migrate");
+    assert_eq!(ran.len(), MIGRATIONS);
+}
