@@ -1,6 +1,13 @@
 //! What happens when the future of a method is dropped before it is ready.
 
+#[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
+pub(crate) mod background;
+#[cfg(feature = "async-postgres")]
+pub(crate) mod tls;
+
 use std::ops::{Deref, DerefMut};
+use std::panic::resume_unwind;
+use std::thread;
 
 use uuid::Uuid;
 
@@ -10,8 +17,8 @@ use crate::semaphore::backend::SemaphoreBackend;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
 
-/// A connection while a method of this crate uses it. If the guard is dropped before [`finish`](Self::finish), it ends what
-/// the method has started on the server: see [`TransactionBackend::abandon`].
+/// A connection while a method of this crate uses it. If the guard is dropped before [`finish_with`](Self::finish_with), it
+/// ends what the method has started on the server: see [`TransactionBackend::abandon`].
 ///
 /// The future of the method owns the guard, and borrows the connection from it for everything that it sends. So when the
 /// future is dropped, what it was waiting for is dropped first.
@@ -48,9 +55,13 @@ impl<'c, C: HasEngine> CancelGuard<'c, C> {
         self.lease = Some((semaphore, token));
     }
 
-    /// The method has ended, and with it all that it has started.
-    pub(crate) fn finish(mut self) {
-        self.finished = true;
+    /// The method has ended, and with it all that it has started, also if it has panicked.
+    pub(crate) fn finish_with<T>(mut self, outcome: thread::Result<T>) -> T {
+        self.finished = match &outcome {
+            Ok(_) => true,
+            Err(_) => depth(self.conn).is_ok_and(|depth| depth == self.depth),
+        };
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -85,9 +96,8 @@ macro_rules! unless_dropped {
     ($guarded:expr, |$conn:ident| $work:expr) => {{
         let mut guard = crate::cancel::CancelGuard::new($guarded)?;
         let $conn = &mut *guard;
-        let result = $work.await;
-        guard.finish();
-        result
+        let outcome = crate::poll::caught($work).await;
+        guard.finish_with(outcome)
     }};
 }
 pub(crate) use unless_dropped;

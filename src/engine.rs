@@ -32,6 +32,9 @@ mod slot_resize;
 #[cfg(feature = "_sqlite")]
 mod sqlite;
 
+#[cfg(feature = "async-sqlite")]
+pub(crate) use sqlite::begin_at_once;
+
 use diesel::connection::{Connection, TransactionManagerStatus};
 
 use crate::migrations::backend::MigrationBackend;

@@ -220,6 +220,9 @@ mod waiting;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod wrapper;
 
+#[cfg(feature = "async-postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "async-postgres")))]
+pub use cancel::tls::set_cancel_tls;
 pub use chrono;
 pub use uuid;
 

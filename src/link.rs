@@ -96,9 +96,16 @@ pub trait Link: HasEngine {
     /// Rolls back the innermost transaction, or to its savepoint.
     fn roll_back(&mut self) -> impl Future<Output = QueryResult<()>> + Send;
 
-    /// Ends what a dropped future has started: sends the statements, as far as that is possible without waiting, cancels
-    /// the statement that is running, and marks the connection as broken. Errors are ignored.
+    /// Ends what a dropped future has started, without waiting for the server: cancels the statement that is running, runs
+    /// these after it, and makes the connection unusable. Errors are ignored.
     fn abandon(&mut self, _statements: &[&str]) {}
+
+    /// The future of a method with a closure, which may be dropped while a statement of the closure runs.
+    fn droppable<F: Future<Output: Send> + Send>(
+        future: F,
+    ) -> impl Future<Output = F::Output> + Send {
+        future
+    }
 }
 
 /// Commits the innermost transaction, or rolls it back after an error. After the loss of the connection there is none, and

@@ -148,6 +148,17 @@ pub mod blocking {}
 /// of them is using fails at once with "database table is locked", also a statement of this crate on slots.
 pub mod sqlite {}
 
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub mod dropped_futures;
+
 pub mod events;
 
 #[doc = include_str!("../docs/privileges.md")]

@@ -129,11 +129,11 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         Ok(())
     }
 
-    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+    /// Rolls back outer transactions too: they can't be committed without what the future has not done.
+    fn abandon(conn: &mut C, _: u32, undo: Option<&str>) {
         match undo {
-            _ if depth > 0 => conn.abandon(&[]),
-            Some(undo) => conn.abandon(&[&format!("{}; {undo}", sql::ROLLBACK)]),
-            None => conn.abandon(&[sql::ROLLBACK]),
+            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
+            None => conn.abandon(&["ROLLBACK"]),
         }
     }
 }

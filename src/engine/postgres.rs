@@ -100,10 +100,9 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
         Ok(started)
     }
 
-    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
+    /// Rolls back outer transactions too: they can't be committed without what the future has not done.
+    fn abandon(conn: &mut C, _: u32, undo: Option<&str>) {
         match undo {
-            // The outer transaction can't be committed without what the future has not done.
-            _ if depth > 0 => conn.abandon(&[sql::ABORT]),
             Some(undo) => conn.abandon(&["ROLLBACK", undo]),
             None => conn.abandon(&["ROLLBACK"]),
         }

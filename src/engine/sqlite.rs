@@ -17,6 +17,8 @@ use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, transaction::depth, transaction::run,
 };
 
+#[cfg(feature = "async-sqlite")]
+pub(crate) mod begin_at_once;
 mod deadline;
 mod lists;
 mod migrations;
@@ -128,9 +130,12 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
         Ok(started)
     }
 
+    /// Rolls back outer transactions too: they can't be committed without what the future has not done. Then the closures
+    /// around it may go on. Their writes fail; a read is in a transaction, because Diesel takes a connection without one
+    /// for sound after any error.
     fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
         match undo {
-            _ if depth > 0 => conn.abandon(&[]),
+            _ if depth > 0 => conn.abandon(&["ROLLBACK", "BEGIN", "PRAGMA query_only = 1"]),
             Some(undo) => conn.abandon(&["ROLLBACK", undo]),
             None => conn.abandon(&["ROLLBACK"]),
         }

@@ -82,10 +82,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         'f: 'c,
     {
         let request = Request::new(request.into());
-        async move {
+        Self::droppable(async move {
             let request = request?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
-        }
+        })
     }
 
     /// Opens a transaction, waits for the lock, runs `query`, runs `f` with its rows, and commits. Returns the value of `f`.
@@ -151,10 +151,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
     {
         let request = Request::new(request.into());
         let query = query.as_query();
-        async move {
+        Self::droppable(async move {
             let request = request?;
             unless_dropped!(self, |conn| run::run_with_rows(conn, &request, query, f))
-        }
+        })
     }
 
     /// Runs `f` in a transaction that holds the lock, but does not wait. Returns `None` without running `f` if another
@@ -179,10 +179,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         'f: 'c,
     {
         let request = Request::without_wait(request.into(), "try_with_object_lock");
-        async move {
+        Self::droppable(async move {
             let request = request?;
             unless_dropped!(self, |conn| run::run(conn, &request, f))
-        }
+        })
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none. Behaves as
@@ -206,10 +206,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         'f: 'c,
     {
         let request = Request::new(request.into_lock_request());
-        async move {
+        Self::droppable(async move {
             let request = request?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
-        }
+        })
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects, but does not wait. Returns `None` without running
@@ -234,10 +234,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         'f: 'c,
     {
         let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks");
-        async move {
+        Self::droppable(async move {
             let request = request?;
             unless_dropped!(self, |conn| run::run(conn, &request, f))
-        }
+        })
     }
 
     /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds

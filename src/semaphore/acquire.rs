@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
-use crate::poll::Work;
+use crate::poll::{Work, caught};
 use crate::semaphore::acquisition::{Hold, Lease};
 use crate::semaphore::attempts::{NO_WAIT, acquire_as, begin_with_slot};
 use crate::semaphore::events::SlotRequest;
@@ -115,7 +115,6 @@ where
     let _notify = outermost.then(|| NotifyOnDrop::new(semaphore));
     // Dropped before `_notify`: the slot is free when others are notified.
     let mut guard = CancelGuard::after_begin(conn)?;
-    let result = run::commit_or_rollback(&mut *guard, work).await;
-    guard.finish();
-    result
+    let outcome = caught(run::commit_or_rollback(&mut *guard, work)).await;
+    guard.finish_with(outcome)
 }

@@ -187,7 +187,7 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        async move { acquire::try_with_slot(self, semaphore, f).await }
+        Self::droppable(async move { acquire::try_with_slot(self, semaphore, f).await })
     }
 
     /// Waits for a free slot, and runs `f` in a transaction that holds it. Behaves as
@@ -211,7 +211,7 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        async move { acquire::with_slot(self, semaphore, wait, f).await }
+        Self::droppable(async move { acquire::with_slot(self, semaphore, wait, f).await })
     }
 
     /// Creates the slots of semaphores. Behaves as

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::cancel::{CancelGuard, unless_dropped};
 use crate::engine::HasEngine;
+use crate::poll::caught;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
 };
@@ -72,9 +73,8 @@ pub(super) async fn acquire_as<C: HasEngine>(
     lease.check()?;
     let mut guard = CancelGuard::new(conn)?;
     guard.release_slot_of(semaphore.name(), token);
-    let slot = lease_slot(&mut *guard, semaphore, lease, token, budget).await;
-    guard.finish();
-    slot
+    let slot = caught(lease_slot(&mut *guard, semaphore, lease, token, budget)).await;
+    guard.finish_with(slot)
 }
 
 async fn lease_slot<C: HasEngine>(

@@ -72,14 +72,14 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
         'f: 'c,
     {
         let work = Unnumbered(f);
-        async move {
+        Self::droppable(async move {
             unless_dropped!(self, |conn| run_attempts(
                 conn,
                 "run_transaction",
                 transaction,
                 work
             ))
-        }
+        })
     }
 
     /// Runs `f` as [`run_transaction`](Self::run_transaction), and passes the number of the attempt, from 1. Behaves as
@@ -104,14 +104,14 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
         'f: 'c,
     {
         let work = Numbered(f);
-        async move {
+        Self::droppable(async move {
             unless_dropped!(self, |conn| run_attempts(
                 conn,
                 "run_transaction_attempts",
                 transaction,
                 work
             ))
-        }
+        })
     }
 }
 

@@ -279,9 +279,12 @@ pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> b
     if inside > 1 {
         return rolled_back;
     }
+    let was_broken = depth(conn).is_err();
     let outcome = caught(C::LockEngine::roll_back(conn)).await;
     let result = break_if_panicked(conn, outcome);
     match &result {
+        // On SQLite, Diesel takes the connection for sound again.
+        Ok(_) if was_broken => mark_broken(conn),
         // Also when Diesel does not know of the transaction, because the application has started it by its own SQL.
         Ok(_) if depth(conn).is_ok() => mark_closed(conn),
         Ok(_) => {}

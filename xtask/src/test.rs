@@ -167,6 +167,8 @@ fn integration_tests(engines: &[Engine], test_arguments: &[String]) -> Command {
         FEATURES,
         "--test",
         "it",
+        "--test",
+        "cancel",
         "--",
     ]);
     if names_tests(test_arguments) {

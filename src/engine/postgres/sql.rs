@@ -102,10 +102,6 @@ pub(super) fn begin(transaction: &TransactionOptions) -> String {
 pub(super) const ASSERT_OPEN: &str =
     "SAVEPOINT diesel_locks_open; RELEASE SAVEPOINT diesel_locks_open";
 
-/// Ends the open transaction with an error: all that follows in it fails until ROLLBACK.
-pub(super) const ABORT: &str =
-    "DO $$ BEGIN RAISE EXCEPTION 'diesel-locks: a future was dropped in this transaction'; END $$";
-
 pub(super) const ROLLBACK_TO_SAVEPOINT: &str =
     "ROLLBACK TO SAVEPOINT diesel_locks; RELEASE SAVEPOINT diesel_locks";
 

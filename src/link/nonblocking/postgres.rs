@@ -1,7 +1,9 @@
 //! `AsyncPgConnection`.
 
+use std::mem;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::TransactionDepthChange;
@@ -9,15 +11,16 @@ use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::future::join;
-
-use diesel_async::SimpleAsyncConnection;
-use diesel_async::{AnsiTransactionManager, AsyncConnection, AsyncPgConnection};
-use tokio::runtime::Handle;
-use tokio_postgres::NoTls;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::CancelToken;
 
 use super::{client_server_link, rows};
+use crate::cancel::{background, tls};
 use crate::link::Link;
+
+mod closed;
 
 impl Link for AsyncPgConnection {
     client_server_link!();
@@ -42,27 +45,87 @@ impl Link for AsyncPgConnection {
         Ok(rows)
     }
 
-    /// The client sends what it is given without waiting for the answers before, and reads past answers that nobody
-    /// expects. So a statement that is sent now runs after all that were sent before.
+    /// Takes the connection away, and leaves a closed one in its place: a pool discards that, and whoever goes on using it
+    /// gets errors. So neither a cancel request nor what is sent here can meet another statement.
     fn abandon(&mut self, statements: &[&str]) {
-        send(self, statements);
-        *self.transaction_state() = AnsiTransactionManager::default();
-        // A pool discards the connection. Otherwise its next user could get the cancel request.
+        if is_closed(self) {
+            return;
+        }
+        let statements = statements.iter().map(|sql| (*sql).to_owned()).collect();
+        match closed::connection() {
+            Some(closed) => background::spawn(end(mem::replace(self, closed), statements)),
+            // A pool closes the connection, which rolls back when its statement has ended.
+            None => background::spawn(cancel_blindly(self.cancel_token())),
+        }
         self.status().set_in_error();
-        if let Ok(runtime) = Handle::try_current() {
-            let token = self.cancel_token();
-            runtime.spawn(async move { token.cancel_query(NoTls).await });
-            // The request cancels one statement: that which runs when it arrives. It may be one of these.
-            send(self, statements);
+    }
+}
+
+/// Whether the client refuses to send. If not, it sends an empty statement, which has no effect.
+fn is_closed(conn: &mut AsyncPgConnection) -> bool {
+    let sent = pin!(conn.batch_execute(""));
+    let polled = sent.poll(&mut Context::from_waker(Waker::noop()));
+    matches!(polled, Poll::Ready(Err(_)))
+}
+
+/// The first pause before a cancel request, and the longest. Most connections are between two statements or in a short one,
+/// and need no request.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The requests for a statement that does not end. The runtime of the connection may not run any more.
+const MOST_REQUESTS: u32 = 30;
+
+/// How often a statement is sent again that was cancelled in place of the one before.
+const MOST_REPETITIONS: u32 = 5;
+
+/// Runs the statements after all that were sent before, which it cancels.
+async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
+    let token = conn.cancel_token();
+    for sql in &statements {
+        let mut repetitions = 0;
+        while let Err(error) = cancel_until_answered(&mut conn, sql, &token).await {
+            repetitions += 1;
+            if is_closed(&mut conn) {
+                return cancel_blindly(token).await;
+            }
+            if repetitions > MOST_REPETITIONS {
+                tracing::warn!(target: "diesel_locks::cancel", %error, "a connection is closed");
+                return;
+            }
         }
     }
 }
 
-fn send(conn: &AsyncPgConnection, statements: &[&str]) {
-    for sql in statements {
-        let mut conn = conn;
-        let sent = pin!(conn.batch_execute(sql));
-        // It is sent at the first poll.
-        let _ = sent.poll(&mut Context::from_waker(Waker::noop()));
+/// Runs a statement, and cancels what runs before it. A request has no effect on a session whose statement has not
+/// started, so it is repeated.
+async fn cancel_until_answered(
+    conn: &mut AsyncPgConnection,
+    sql: &str,
+    token: &CancelToken,
+) -> QueryResult<()> {
+    let mut answer = pin!(conn.batch_execute(sql));
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..MOST_REQUESTS {
+        if let Ok(answer) = timeout(pause, &mut answer).await {
+            return answer;
+        }
+        cancel(token).await;
+        pause = (pause * 4).min(LONGEST_PAUSE);
+    }
+    answer.await
+}
+
+/// Cancels the statement of a session whose connection is closed, so that nobody can say when it has ended.
+async fn cancel_blindly(token: CancelToken) {
+    for pause in [0, 50, 500] {
+        sleep(Duration::from_millis(pause)).await;
+        cancel(&token).await;
+    }
+}
+
+async fn cancel(token: &CancelToken) {
+    if let Some(Err(error)) = background::request(tls::cancel(token.clone())).await {
+        tracing::warn!(target: "diesel_locks::cancel", %error, "a statement can't be cancelled");
     }
 }

@@ -1,9 +1,11 @@
 //! `SyncConnectionWrapper<SqliteConnection>`, whose statements run on threads for blocking work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread::{self, ScopedJoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use diesel::connection::{
     AnsiTransactionManager, SimpleConnection, TransactionManager, TransactionManagerStatus,
@@ -15,9 +17,13 @@ use diesel::sqlite::Sqlite;
 use diesel::{QueryResult, SqliteConnection};
 use diesel_async::AsyncConnectionCore;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::unconstrained;
+use tokio::time::sleep;
 
 use super::{rows, status};
+use crate::backoff;
+use crate::engine::begin_at_once::{Busy, begin_at_once};
 use crate::link::Link;
 
 pub(crate) type Conn = SyncConnectionWrapper<SqliteConnection>;
@@ -50,12 +56,23 @@ impl Link for Conn {
         status(self)
     }
 
+    /// Waits for another writer for `busy_timeout`, but not in SQLite: a dropped future would have to wait there.
     async fn begin(&mut self, sql: &str) -> QueryResult<()> {
-        let sql = sql.to_owned();
-        run(self, move |conn| {
-            AnsiTransactionManager::begin_transaction_sql(conn, &sql)
-        })
-        .await
+        let started = Instant::now();
+        for attempt in 0.. {
+            let sql = sql.to_owned();
+            let begun = run(self, move |conn| begin_at_once(conn, &sql));
+            let Err(Busy { error, limit }) = begun.await? else {
+                return Ok(());
+            };
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Err(error);
+            }
+            let longest = backoff::growing(attempt, MIN_PAUSE, MAX_PAUSE);
+            sleep(backoff::jittered(longest).min(left)).await;
+        }
+        unreachable!("attempts have no end")
     }
 
     async fn begin_nested(&mut self) -> QueryResult<()> {
@@ -80,9 +97,57 @@ impl Link for Conn {
             }
             Ok(())
         })));
-        self.status().set_in_error();
+        mark_broken(self);
+    }
+
+    fn droppable<F: Future<Output: Send> + Send>(
+        future: F,
+    ) -> impl Future<Output = F::Output> + Send {
+        OffRuntime(Some(Box::pin(future)))
     }
 }
+
+/// diesel-async panics while another thread still has the connection. That of a statement whose future has panicked may have
+/// it for a moment.
+fn mark_broken(conn: &mut Conn) {
+    for _ in 0..100 {
+        let marked = catch_unwind(AssertUnwindSafe(|| status(conn).set_in_error()));
+        if marked.is_ok() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A future that is dropped where its statements can be waited for. diesel-async waits for a statement that is dropped, and
+/// panics on a runtime with one thread.
+struct OffRuntime<F: Future + Send>(Option<Pin<Box<F>>>);
+
+impl<F: Future + Send> Future for OffRuntime<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.0.as_mut().expect("a future that is not dropped");
+        future.as_mut().poll(context)
+    }
+}
+
+impl<F: Future + Send> Drop for OffRuntime<F> {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        if matches!(runtime, Ok(RuntimeFlavor::CurrentThread)) {
+            thread::scope(|scope| {
+                let dropped = thread::Builder::new().spawn_scoped(scope, || drop(future));
+                let _ = dropped.map(ScopedJoinHandle::join);
+            });
+        }
+    }
+}
+
+/// The pauses of a transaction that waits for another writer.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(8);
 
 /// Runs blocking work to its end, also when the future is dropped.
 async fn run<T: Send + 'static>(

@@ -1,0 +1,60 @@
+//! How cancel requests to PostgreSQL are encrypted.
+
+use std::pin::Pin;
+use std::sync::{PoisonError, RwLock};
+
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{CancelToken, Error, NoTls, Socket};
+
+type Cancelling = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+type Cancel = Box<dyn Fn(CancelToken) -> Cancelling + Send + Sync>;
+
+static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
+
+/// Encrypts the requests by which a dropped future has PostgreSQL cancel its statement.
+///
+/// A request is a connection of its own, and diesel-async does not tell how a connection was encrypted. Call this once, when
+/// the application starts, with what it connects with. Without it requests are sent as `sslmode=prefer` does it without TLS,
+/// as libpq's `PQcancel` does: any server takes them, unless its proxy does not, and they fail if the connections have
+/// `sslmode=require`. A request that fails is logged as a warning, and the statement runs until it ends by itself: see
+/// [Dropped futures](crate::operation::dropped_futures#tls).
+///
+/// For the whole process; a later call replaces what an earlier one has set. MySQL and MariaDB need no such call: their
+/// requests are encrypted as the connection is.
+///
+/// ```
+/// # use tokio_postgres::NoTls;
+/// # struct MakeRustlsConnect;
+/// # impl MakeRustlsConnect { fn new(_: ()) -> NoTls { NoTls } }
+/// # let client_config = ();
+/// let tls = MakeRustlsConnect::new(client_config); // of tokio-postgres-rustls, for example
+/// diesel_locks::set_cancel_tls(tls.clone());
+/// // .. and `tls` goes into the `custom_setup` of the pool's `ManagerConfig`
+/// ```
+#[doc(alias("sslmode", "ssl", "rustls", "cancel_query"))]
+pub fn set_cancel_tls<T>(tls: T)
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::TlsConnect: Send,
+    T::Stream: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let cancel = move |token: CancelToken| -> Cancelling {
+        let tls = tls.clone();
+        Box::pin(async move { token.cancel_query(tls).await })
+    };
+    *ENCRYPTED.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(cancel));
+}
+
+/// Has the server cancel the statement that runs.
+pub(crate) async fn cancel(token: CancelToken) -> Result<(), Error> {
+    let encrypted = {
+        let cancel = ENCRYPTED.read().unwrap_or_else(PoisonError::into_inner);
+        cancel.as_ref().map(|cancel| cancel(token.clone()))
+    };
+    match encrypted {
+        Some(request) => request.await,
+        None => token.cancel_query(NoTls).await,
+    }
+}

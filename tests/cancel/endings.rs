@@ -1,0 +1,58 @@
+//! Closures that fail and panic, and COMMIT.
+
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, RetryPolicy};
+
+use crate::locks::{ID, read_committed, write};
+use crate::support::case::Case;
+use crate::support::engine::Engine;
+use crate::support::watch::Held;
+
+pub(crate) async fn error<E: Engine>() {
+    let case = Case::<E>::new("with_object_lock, the closure fails", Held::Object(ID));
+    case.parts(2)
+        .fails()
+        .run(|conn, attempt| {
+            Box::pin(conn.with_object_lock(ID, async move |conn| {
+                write(conn, attempt).await?;
+                Err(DieselError::RollbackTransaction.into())
+            }))
+        })
+        .await;
+}
+
+pub(crate) async fn panic<E: Engine>() {
+    let case = Case::<E>::new("with_object_lock, the closure panics", Held::Object(ID));
+    case.parts(2)
+        .panics()
+        .run(|conn, attempt| {
+            Box::pin(conn.with_object_lock(ID, async move |conn| {
+                write(conn, attempt).await?;
+                panic!("as planned")
+            }))
+        })
+        .await;
+}
+
+/// The first two attempts fail as after a deadlock.
+pub(crate) async fn retries<E: Engine>() {
+    let case = Case::<E>::new("run_transaction, retried", Held::Object(ID)).parts(2);
+    case.run(|conn, attempt| {
+        Box::pin(async move {
+            let transaction = read_committed::<E>().retry(RetryPolicy::max_attempts(3));
+            let work = async |conn: &mut E::Conn, number: u32| -> Result<(), Error> {
+                conn.lock_object(ID).await?;
+                write(conn, attempt).await?;
+                if number < 3 {
+                    let kind = DatabaseErrorKind::SerializationFailure;
+                    let text = "could not serialize access".to_owned();
+                    return Err(DieselError::DatabaseError(kind, Box::new(text)).into());
+                }
+                Ok(())
+            };
+            conn.run_transaction_attempts(transaction, work).await
+        })
+    })
+    .await;
+}

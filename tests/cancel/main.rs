@@ -1,0 +1,61 @@
+//! Futures that are dropped: after every poll, on connections and in pools, on every engine.
+//!
+//! Each body drops a method's future after 0, 1, 2 .. polls, until it is ready or waits. After each drop, what the method
+//! held is free, no statement of it is left on the server, its rows are there as a whole or not at all, and the next user of
+//! the pool has a clean connection. The conditions are waited for in the database; `--nocapture` prints the times.
+
+mod endings;
+mod locks;
+mod nesting;
+mod sequences;
+mod slots;
+mod support;
+
+/// One test for each body, on a runtime with several threads or with one.
+macro_rules! tests {
+    ($engine:ty, $runtime:ident: $($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
+        $(mod $module {
+            $(#[test]
+            fn $name() {
+                let runtime = crate::support::runtime::$runtime();
+                runtime.block_on(crate::$module::$name::<$engine>());
+            })*
+        })*
+    };
+}
+
+macro_rules! all_tests {
+    ($engine:ty) => {
+        crate::tests! {
+            $engine, with_threads:
+            endings::{error, panic, retries},
+            locks::{free, held_by_another, in_closure, in_statement, other_methods, purge},
+            nesting::{free, held_by_another},
+            sequences::{drawn_by_another, free},
+            slots::{administration, held, leased_by_another, leases, releases, transactions},
+        }
+
+        mod one_thread {
+            crate::tests! {
+                $engine, with_one_thread:
+                endings::{panic},
+                locks::{free, held_by_another, in_closure, in_statement},
+                nesting::{free, held_by_another},
+                slots::{leased_by_another, leases},
+            }
+        }
+    };
+}
+pub(crate) use {all_tests, tests};
+
+mod postgres {
+    crate::all_tests!(crate::support::postgres::Postgres);
+}
+
+mod mysql {
+    crate::all_tests!(crate::support::mysql::Mysql);
+}
+
+mod sqlite {
+    crate::all_tests!(crate::support::sqlite::Sqlite);
+}

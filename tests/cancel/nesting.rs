@@ -1,0 +1,183 @@
+//! A future that is dropped inside an open transaction, whose closure goes on.
+
+use std::sync::{Arc, Mutex};
+
+use diesel_async::AsyncConnection;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::locks::{read_committed, write};
+use crate::support::after::{After, keep_bare};
+use crate::support::blocker::Blocker;
+use crate::support::case::Waits;
+use crate::support::dropped::{End, poll_then_drop};
+use crate::support::engine::{AsyncConn, BoxFuture, Engine, Source};
+use crate::support::watch::{Held, Watch};
+
+const OUTER: &str = "Document:outer";
+const INNER: &str = "Document:inner";
+const SEQUENCE: &str = "inner";
+
+/// Who starts the outer transaction.
+#[derive(Clone, Copy, Debug)]
+enum Outer {
+    Lock,
+    Transaction,
+    /// diesel-async's own.
+    Diesel,
+}
+
+/// What is dropped in it.
+#[derive(Clone, Copy, Debug)]
+enum Inner {
+    WithLock,
+    Lock,
+    Draw,
+}
+
+impl Inner {
+    fn held(self) -> Held {
+        match self {
+            Self::WithLock | Self::Lock => Held::Object(INNER),
+            Self::Draw => Held::Number(SEQUENCE),
+        }
+    }
+}
+
+pub(crate) async fn free<E: Engine>() {
+    for inner in [Inner::WithLock, Inner::Lock, Inner::Draw] {
+        Nested::<E>::run(Outer::Lock, inner, false).await;
+    }
+    Nested::<E>::run(Outer::Transaction, Inner::WithLock, false).await;
+    Nested::<E>::run(Outer::Diesel, Inner::Draw, false).await;
+}
+
+pub(crate) async fn held_by_another<E: Engine>() {
+    // The outer transaction is the one writer.
+    if E::ONE_WRITER {
+        return;
+    }
+    for inner in [Inner::WithLock, Inner::Lock, Inner::Draw] {
+        Nested::<E>::run(Outer::Transaction, inner, true).await;
+    }
+    Nested::<E>::run(Outer::Diesel, Inner::Draw, true).await;
+}
+
+struct Nested<E: Engine> {
+    database: Arc<E>,
+    watch: Watch<E>,
+    outer: Outer,
+    inner: Inner,
+    blocked: bool,
+}
+
+/// Polls after which the inner future is dropped where it can't be seen to wait.
+const MOST_POLLS: usize = 40;
+
+impl<E: Engine> Nested<E> {
+    async fn run(outer: Outer, inner: Inner, blocked: bool) {
+        let database = Arc::new(E::new());
+        let watch = Watch::new(&*database);
+        let this = Self {
+            database,
+            watch,
+            outer,
+            inner,
+            blocked,
+        };
+        for source in Source::ALL {
+            let mut polls = 0;
+            while polls <= MOST_POLLS {
+                match this.attempt(source, polls).await {
+                    End::Dropped => polls += 1,
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    async fn attempt(&self, source: Source, polls: usize) -> End<Result<(), Error>> {
+        let Self { outer, inner, .. } = *self;
+        let place = format!("{inner:?} in {outer:?}, {source:?}, dropped after {polls} polls");
+        let connections = self.database.connections(source).await;
+        let mut conn = connections.take().await;
+        let session = E::session(&mut conn).await;
+        let held = inner.held();
+        let (blocker, waits) = if self.blocked {
+            let blocker = Blocker::acquire(&self.database, &held).await;
+            (Some(blocker), Waits::InStatement)
+        } else {
+            (None, Waits::Never)
+        };
+        let waits = waits.ask(&self.watch, session);
+        let end = Mutex::new(None);
+        let closure = async |conn: &mut E::Conn| -> Result<(), Error> {
+            write(conn, polls).await?;
+            let (ended, _) = poll_then_drop(inner.call(conn, polls), polls, &waits).await;
+            *end.lock().expect("no panic") = Some(ended);
+            Ok(())
+        };
+        let result = match outer {
+            Outer::Lock => conn.with_object_lock(OUTER, closure).await,
+            Outer::Transaction => conn.run_transaction(read_committed::<E>(), closure).await,
+            Outer::Diesel => conn.transaction(closure).await,
+        };
+        let end = end
+            .into_inner()
+            .expect("no panic")
+            .expect("the closure ran");
+
+        let after = After {
+            watch: &self.watch,
+            session,
+            place: &place,
+        };
+        let bare = keep_bare::<E>(source, conn);
+        after.until_quiet().await;
+        after.until_free(&Held::Object(OUTER)).await;
+        if let Some(blocker) = blocker {
+            blocker.release().await;
+        }
+        after.until_free(&held).await;
+        let is_open = match &end {
+            End::Ready(Ok(())) => true,
+            End::Dropped => polls == 0,
+            End::DroppedWaiting => false,
+            end => panic!("{place}: {end:?}"),
+        };
+        assert_eq!(result.is_ok(), is_open, "{place}: {result:?}");
+        if let Err(error) = result
+            && !matches!(outer, Outer::Diesel)
+        {
+            assert!(error.is_transaction_aborted(), "{place}: {error:?}");
+        }
+        let committed = self.watch.written(polls).await > 0;
+        assert_eq!(committed, is_open, "{place}");
+        if let Some(bare) = bare {
+            after.check_bare(bare, Some(is_open)).await;
+        }
+        after.check_next(&mut connections.take().await).await;
+        self.watch
+            .with(|conn| E::sql(conn, "DELETE FROM written"))
+            .await;
+        end
+    }
+}
+
+impl Inner {
+    fn call<C: AsyncConn>(self, conn: &mut C, attempt: usize) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            match self {
+                Self::WithLock => {
+                    conn.with_object_lock(INNER, async |conn| write(conn, attempt).await)
+                        .await
+                }
+                Self::Lock => conn.lock_object(INNER).await,
+                Self::Draw => {
+                    let sequence = Sequence::new(SEQUENCE);
+                    conn.next_number(&sequence).await.map(drop)
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,13 @@
+//! Databases, connections, and what is checked after each drop.
+
+pub(crate) mod after;
+pub(crate) mod blocker;
+pub(crate) mod case;
+pub(crate) mod dropped;
+pub(crate) mod engine;
+pub(crate) mod mysql;
+pub(crate) mod postgres;
+pub(crate) mod report;
+pub(crate) mod runtime;
+pub(crate) mod sqlite;
+pub(crate) mod watch;

@@ -1,0 +1,259 @@
+//! What the tests need of an engine.
+
+use std::ops::DerefMut;
+use std::pin::Pin;
+
+use diesel::QueryResult;
+use diesel_async::AsyncConnection;
+use diesel_locks::InspectExt;
+use diesel_locks::prelude::*;
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// All methods of an asynchronous connection.
+pub(crate) trait AsyncConn:
+    AsyncConnection
+    + AsyncObjectLockExt
+    + AsyncSemaphoreExt
+    + AsyncSequenceExt
+    + AsyncTransactionExt
+    + Send
+    + 'static
+{
+}
+
+impl<C> AsyncConn for C where
+    C: AsyncConnection
+        + AsyncObjectLockExt
+        + AsyncSemaphoreExt
+        + AsyncSequenceExt
+        + AsyncTransactionExt
+        + Send
+        + 'static
+{
+}
+
+/// A connection that a test has to itself, of a pool or not.
+pub(crate) type Taken<C> = Box<dyn DerefMut<Target = C> + Send>;
+
+/// Where the connections come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Each is established.
+    Bare,
+    /// A pool with one connection.
+    Bb8,
+    Deadpool,
+}
+
+impl Source {
+    pub(crate) const ALL: [Self; 3] = [Self::Bare, Self::Bb8, Self::Deadpool];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Bb8 => "bb8",
+            Self::Deadpool => "deadpool",
+        }
+    }
+}
+
+/// Establishes connections, or takes them from a pool.
+pub(crate) trait Connections<C>: Send + Sync {
+    fn take(&self) -> BoxFuture<'_, Taken<C>>;
+}
+
+/// What a session does, as the server shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// It has ended.
+    Gone,
+    Idle,
+    /// In a transaction, without a statement.
+    InTransaction,
+    /// The statement that runs.
+    Running(String),
+}
+
+/// What becomes of the statements that the application sends on a connection whose future was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterDrop {
+    /// They fail.
+    Fail,
+    /// They fail after at most two, which may get the answers of statements before the drop.
+    FailLater,
+    Work,
+}
+
+/// A database of the test's own, dropped with the value. It has the crate's tables, and `written (attempt, part)` for
+/// what closures write.
+pub(crate) trait Engine: Send + Sync + Sized + 'static {
+    const NAME: &'static str;
+    /// A statement that takes three seconds, or, on SQLite, which can't be told to end it, about half a second.
+    const LONG_STATEMENT: &'static str;
+    /// Whether there is a server that shows what its sessions do.
+    const SHOWS_SESSIONS: bool = true;
+    /// Tells a session whether it has a transaction open, where others do not see it.
+    const IN_TRANSACTION: Option<&'static str> = None;
+    /// One writer for the whole database.
+    const ONE_WRITER: bool;
+    /// What becomes of the application's statements on a connection, not of a pool, whose future was dropped.
+    const AFTER_DROP: AfterDrop;
+
+    /// For what other sessions do, and to look.
+    type Blocking: ObjectLockExt
+        + SemaphoreExt
+        + SequenceExt
+        + TransactionExt
+        + InspectExt
+        + Send
+        + 'static;
+    type Conn: AsyncConn;
+
+    fn new() -> Self;
+
+    fn connect(&self) -> Self::Blocking;
+
+    fn connections(&self, source: Source) -> BoxFuture<'_, Box<dyn Connections<Self::Conn>>>;
+
+    /// The type to which a number is cast.
+    const NUMBER: &'static str;
+
+    /// The value of an expression, by a prepared statement.
+    fn number(conn: &mut Self::Conn, expression: String) -> BoxFuture<'_, QueryResult<i64>>;
+
+    /// The server's number of the session; `None` without a server.
+    fn session(conn: &mut Self::Conn) -> BoxFuture<'_, Option<i64>>;
+
+    fn sql(conn: &mut Self::Blocking, sql: &str);
+
+    /// Has the next transactions of Diesel be such that locks work in them.
+    fn prepare_for_locks(conn: &mut Self::Blocking) {
+        let _ = conn;
+    }
+
+    fn blocking_number(conn: &mut Self::Blocking, expression: &str) -> i64;
+
+    /// `None` where sessions are not shown.
+    fn activity(conn: &mut Self::Blocking, session: i64) -> Option<Activity>;
+}
+
+/// Implements [`Connections`] for connections of this type and their pools, and makes them.
+macro_rules! connections {
+    ($conn:ty, $config:expr) => {
+        fn connections(
+            &self,
+            source: $crate::support::engine::Source,
+        ) -> $crate::support::engine::BoxFuture<
+            '_,
+            Box<dyn $crate::support::engine::Connections<Self::Conn>>,
+        > {
+            use diesel_async::pooled_connection::{
+                AsyncDieselConnectionManager, ManagerConfig, bb8, deadpool,
+            };
+            use $crate::support::engine::{BoxFuture, Connections, Source, Taken};
+
+            type Conn = $conn;
+
+            struct Bare(String);
+
+            impl Connections<Conn> for Bare {
+                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
+                    Box::pin(async {
+                        let config: ManagerConfig<Conn> = $config;
+                        let conn = (config.custom_setup)(&self.0).await;
+                        Box::new(Box::new(conn.expect("a connection"))) as Taken<Conn>
+                    })
+                }
+            }
+
+            impl Connections<Conn> for bb8::Pool<Conn> {
+                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
+                    Box::pin(async {
+                        let conn = self.get_owned().await.expect("a connection");
+                        Box::new(conn) as Taken<Conn>
+                    })
+                }
+            }
+
+            impl Connections<Conn> for deadpool::Pool<Conn> {
+                fn take(&self) -> BoxFuture<'_, Taken<Conn>> {
+                    Box::pin(async {
+                        let conn = self.get().await.expect("a connection");
+                        Box::new(conn) as Taken<Conn>
+                    })
+                }
+            }
+
+            Box::pin(async move {
+                let url = self.url();
+                let config: ManagerConfig<Conn> = $config;
+                let manager = AsyncDieselConnectionManager::new_with_config(&url, config);
+                match source {
+                    Source::Bare => Box::new(Bare(url)) as Box<dyn Connections<Conn>>,
+                    Source::Bb8 => {
+                        let pool = bb8::Pool::builder().max_size(1).build(manager).await;
+                        Box::new(pool.expect("a pool"))
+                    }
+                    Source::Deadpool => {
+                        let pool = deadpool::Pool::builder(manager).max_size(1).build();
+                        Box::new(pool.expect("a pool"))
+                    }
+                }
+            })
+        }
+
+        fn number(
+            conn: &mut Self::Conn,
+            expression: String,
+        ) -> $crate::support::engine::BoxFuture<'_, diesel::QueryResult<i64>> {
+            Box::pin(async move {
+                let sql = format!("SELECT CAST(({expression}) AS {}) AS number", Self::NUMBER);
+                let query = diesel::sql_query(sql);
+                let row = diesel_async::RunQueryDsl::get_result(query, conn).await;
+                row.map(|row: $crate::support::engine::Number| row.number)
+            })
+        }
+
+        fn blocking_number(conn: &mut Self::Blocking, expression: &str) -> i64 {
+            let sql = format!("SELECT CAST(({expression}) AS {}) AS number", Self::NUMBER);
+            let row = diesel::RunQueryDsl::get_result(diesel::sql_query(&sql), conn);
+            let row: $crate::support::engine::Number = row.expect(&sql);
+            row.number
+        }
+    };
+}
+pub(crate) use connections;
+
+#[derive(diesel::QueryableByName)]
+pub(crate) struct Number {
+    #[diesel(sql_type = diesel::sql_types::BigInt)]
+    pub(crate) number: i64,
+}
+
+/// What each database has besides the crate's tables.
+pub(crate) const TABLE: &str =
+    "CREATE TABLE written (attempt BIGINT NOT NULL, part BIGINT NOT NULL)";
+
+/// A name that no other test's database has.
+pub(crate) fn fresh_name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("diesel_locks_cancel_{}_{next}", std::process::id())
+}
+
+/// The URL of a server on which databases may be created.
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: run the tests with `cargo xtask test`"))
+}
+
+/// The same URL with another database.
+pub(crate) fn with_database(url: &str, database: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let (base, _) = base.rsplit_once('/').expect("a URL with a database");
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{base}/{database}{mark}{query}")
+}

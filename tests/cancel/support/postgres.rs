@@ -1,0 +1,96 @@
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
+use diesel_async::AsyncPgConnection;
+
+use super::engine::{
+    Activity, AfterDrop, BoxFuture, Engine, TABLE, connections, fresh_name, server, with_database,
+};
+
+pub(crate) struct Postgres {
+    server: String,
+    name: String,
+}
+
+impl Postgres {
+    pub(crate) fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
+}
+
+#[derive(QueryableByName)]
+struct Session {
+    #[diesel(sql_type = Text)]
+    state: String,
+    #[diesel(sql_type = Nullable<Text>)]
+    query: Option<String>,
+}
+
+impl Engine for Postgres {
+    const NUMBER: &'static str = "BIGINT";
+    const NAME: &'static str = "PostgreSQL";
+    const LONG_STATEMENT: &'static str = "SELECT pg_sleep(3)";
+    const ONE_WRITER: bool = false;
+    const AFTER_DROP: AfterDrop = AfterDrop::Fail;
+
+    type Blocking = PgConnection;
+    type Conn = AsyncPgConnection;
+
+    connections!(AsyncPgConnection, ManagerConfig::default());
+
+    fn new() -> Self {
+        let server = server("PG_DATABASE_URL");
+        let name = fresh_name();
+        let mut admin = PgConnection::establish(&server).expect("the server");
+        Self::sql(
+            &mut admin,
+            &format!("CREATE DATABASE {name} TEMPLATE template0"),
+        );
+        let database = Self { server, name };
+        let mut conn = database.connect();
+        diesel_locks::migrate(&mut conn).expect("migrate");
+        Self::sql(&mut conn, TABLE);
+        database
+    }
+
+    fn connect(&self) -> PgConnection {
+        PgConnection::establish(&self.url()).expect("a connection")
+    }
+
+    fn session(conn: &mut AsyncPgConnection) -> BoxFuture<'_, Option<i64>> {
+        Box::pin(async {
+            let pid = "pg_backend_pid()".to_owned();
+            Some(Self::number(conn, pid).await.expect("a number"))
+        })
+    }
+
+    fn sql(conn: &mut PgConnection, sql: &str) {
+        conn.batch_execute(sql).expect(sql);
+    }
+
+    fn activity(conn: &mut PgConnection, session: i64) -> Option<Activity> {
+        let sql = format!("SELECT state, query FROM pg_stat_activity WHERE pid = {session}");
+        let rows: Vec<Session> = diesel::sql_query(sql).load(conn).expect("sessions");
+        Some(match rows.into_iter().next() {
+            None => Activity::Gone,
+            Some(Session { state, query }) => match state.as_str() {
+                "idle" => Activity::Idle,
+                "active" => Activity::Running(query.unwrap_or_default()),
+                _ => Activity::InTransaction,
+            },
+        })
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let dropped = PgConnection::establish(&self.server).map(|mut admin| {
+            admin.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
+        });
+        if !std::thread::panicking() {
+            dropped
+                .expect("the server")
+                .expect("the database is dropped");
+        }
+    }
+}
