@@ -26,8 +26,8 @@ pub enum WriteError {
     },
 }
 
-/// Writes the migrations of an engine into the folder where the Diesel CLI looks for an application's migrations. Creates
-/// the folder if it does not exist. Returns the paths of the files that it has written; none if all exist.
+/// Writes the migrations of an engine into the folder where the Diesel CLI looks for an application's migrations. `C` is a
+/// connection of Diesel or of diesel-async. Creates the folder if it does not exist. Returns the paths of the files that it has written; none if all exist.
 ///
 /// A file that exists with the same text (with any line ends) is left alone, so this function may run again, and adds
 /// the new migrations after an update of this crate. `diesel migration run` then runs the migrations,

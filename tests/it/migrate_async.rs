@@ -12,6 +12,7 @@ macro_rules! tests {
             use diesel_async::AsyncConnection;
             use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
             use diesel_locks::migrate_async;
+            use diesel_locks::migrations::write_to;
 
             use super::{migrated_once, runtimes};
             use crate::support::Backend;
@@ -23,6 +24,16 @@ macro_rules! tests {
             async fn migrate(url: String) -> usize {
                 let mut conn = Conn::establish(&url).await.expect("a connection");
                 migrate_async(&mut conn).await.expect("migrate").len()
+            }
+
+            /// For the Diesel CLI, which itself blocks.
+            #[test]
+            fn files_are_those_of_blocking_connections() {
+                let folder = tempfile::tempdir().expect("a folder");
+                let written = write_to::<Conn>(folder.path()).expect("written");
+                assert_eq!(written.len(), 2 * MIGRATIONS);
+                let again = write_to::<<Database as Backend>::Conn>(folder.path());
+                assert!(again.expect("the same").is_empty());
             }
 
             /// Tasks of one thread, and of two.
