@@ -1,11 +1,11 @@
 //! Waits that block the thread.
 
-use std::sync::Arc;
-use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Event, Polled, Timer};
+use crate::poll::thread_waker::thread_waker;
 
 /// For connections that block.
 pub enum ThreadTimer {}
@@ -20,7 +20,7 @@ impl Timer for ThreadTimer {
     async fn wait<E: Event>(mut event: E) -> E::Value {
         let waker = THIS_THREAD
             .try_with(Waker::clone)
-            .unwrap_or_else(|_| this_thread());
+            .unwrap_or_else(|_| thread_waker());
         loop {
             match event.poll(&waker) {
                 Polled::Ready(value) => return value,
@@ -34,23 +34,7 @@ impl Timer for ThreadTimer {
 }
 
 thread_local! {
-    static THIS_THREAD: Waker = this_thread();
-}
-
-fn this_thread() -> Waker {
-    Arc::new(Unpark(thread::current())).into()
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
+    static THIS_THREAD: Waker = thread_waker();
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, ScopedJoinHandle, Thread};
+use std::task::{Context, Poll};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{
@@ -25,6 +24,7 @@ use super::{rows, status};
 use crate::backoff;
 use crate::engine::begin_at_once::{Busy, begin_at_once};
 use crate::link::Link;
+use crate::poll::thread_waker::thread_waker;
 
 pub(crate) type Conn = SyncConnectionWrapper<SqliteConnection>;
 
@@ -185,19 +185,11 @@ impl<F: Future + Unpin> Drop for Finishing<F> {
 
 /// Waits for a future that another thread makes ready.
 fn finish(future: Pin<&mut impl Future>) {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = thread_waker();
     let mut context = Context::from_waker(&waker);
     // The budget of the task that is dropped may be used up.
     let mut future = pin!(unconstrained(future));
     while future.as_mut().poll(&mut context).is_pending() {
         thread::park();
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
