@@ -26,7 +26,7 @@ pub trait Link: HasEngine {
     type Backend: Backend;
 
     /// Whether [`status`](Self::status) follows the server when the application ends a transaction by its own SQL, and when
-    /// an error aborts it. Used for PostgreSQL, whose client library may tell.
+    /// an error aborts it.
     const KNOWS_SERVER_STATE: bool = false;
 
     /// Whether [`load`](Self::load) of a statement that returns no rows executes it before it fails.

@@ -122,9 +122,14 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         writers::remember(conn).await
     }
 
+    /// Diesel knows that a deadlock has ended the transaction, diesel-async does not. COMMIT of a transaction of this crate
+    /// finds out; in another one the server is asked.
     async fn assert_open(conn: &mut C) -> Result<(), Error> {
         if depth::is_aborted(conn) {
             return Err(run::ended(None));
+        }
+        if !C::KNOWS_SERVER_STATE && active_isolation::entered(conn).is_none() {
+            isolation::assert_in_transaction(conn, None).await?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use diesel::QueryResult;
 use diesel::pg::Pg;
+use diesel::result::DatabaseErrorKind;
 #[cfg(feature = "_async")]
 use diesel::{
     deserialize::FromSqlRow,
@@ -58,8 +59,12 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
             return Ok(());
         }
         let outcome = conn.batch(sql::ASSERT_OPEN).await;
-        outcome.map_err(|error| match classify(&error) {
-            ErrorClass::Other => run::ended(Some(error)),
+        outcome.map_err(|error| match &error {
+            diesel::result::Error::DatabaseError(DatabaseErrorKind::Unknown, _)
+                if classify(&error) == ErrorClass::Other =>
+            {
+                run::ended(Some(error))
+            }
             _ => error.into(),
         })
     }

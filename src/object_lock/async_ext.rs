@@ -94,7 +94,8 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
     /// PostgreSQL, outside of a transaction, BEGIN, the lock and the query are sent without waiting in between: with COMMIT
     /// that takes two round trips in place of three, once the connection has prepared the query. On the other engines, in an
     /// open transaction, and with [`Wait::No`](crate::Wait::No), the query is sent when the lock is held. On every engine it
-    /// sees what the last holder of the lock has committed.
+    /// sees what the last holder of the lock has committed. Pass a query that only reads: if PostgreSQL cancels BEGIN itself, the
+    /// query runs without a transaction.
     ///
     /// # Errors
     ///
