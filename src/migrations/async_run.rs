@@ -7,9 +7,9 @@ use crate::engine::HasAsyncEngine;
 
 /// [`migrate`](crate::migrate) on a connection of diesel-async, or on a pooled one (`bb8`, `deadpool`).
 ///
-/// The future is `Send`, and runs on every kind of tokio's runtimes. If it is dropped, the server rolls back the migration
-/// that is running (on MySQL and MariaDB, which commit each statement, the next call runs it again), and lets others
-/// migrate: see [Dropped futures](crate::operation::dropped_futures).
+/// The future is `Send`, and runs on every kind of tokio's runtimes. If it is dropped, others may migrate, and on PostgreSQL
+/// and SQLite all migrations that it has run are undone. MySQL and MariaDB commit each statement: the next call goes on with
+/// the migration that was running. See [Dropped futures](crate::operation::dropped_futures).
 ///
 /// # Errors
 ///

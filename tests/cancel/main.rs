@@ -6,6 +6,7 @@
 
 mod endings;
 mod locks;
+mod migrations;
 mod nesting;
 mod sequences;
 mod slots;
@@ -30,6 +31,7 @@ macro_rules! all_tests {
             $engine, with_threads:
             endings::{error, panic, retries},
             locks::{free, held_by_another, in_closure, in_statement, other_methods, purge},
+            migrations::{another_migrates, nobody_migrates},
             nesting::{free, held_by_another},
             sequences::{drawn_by_another, free},
             slots::{administration, held, leased_by_another, leases, releases, transactions},
@@ -40,6 +42,7 @@ macro_rules! all_tests {
                 $engine, with_one_thread:
                 endings::{panic},
                 locks::{free, held_by_another, in_closure, in_statement},
+                migrations::{another_migrates},
                 nesting::{free, held_by_another},
                 slots::{leased_by_another, leases},
             }

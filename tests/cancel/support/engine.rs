@@ -100,6 +100,15 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What becomes of the application's statements on a connection, not of a pool, whose future was dropped.
     const AFTER_DROP: AfterDrop;
 
+    /// The folder of the crate's migrations.
+    const MIGRATIONS: &'static str;
+    /// Whether all migrations are undone with their transaction.
+    const MIGRATES_IN_TRANSACTION: bool = true;
+    /// A statement that keeps others from migrating, until the end of its transaction and session.
+    const LOCK_MIGRATIONS: &'static str;
+    /// 1 if no session on the server migrates or waits to migrate.
+    const NOBODY_MIGRATES: &'static str;
+
     /// For what other sessions do, and to look.
     type Blocking: ObjectLockExt
         + SemaphoreExt

@@ -39,6 +39,13 @@ impl Engine for Mysql {
     const ONE_WRITER: bool = false;
     const AFTER_DROP: AfterDrop = AfterDrop::FailLater;
 
+    const MIGRATIONS: &'static str = "mysql";
+    const MIGRATES_IN_TRANSACTION: bool = false;
+    const LOCK_MIGRATIONS: &'static str =
+        "DO GET_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)), 10)";
+    const NOBODY_MIGRATES: &'static str =
+        "SELECT IS_FREE_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)))";
+
     type Blocking = MysqlConnection;
     type Conn = AsyncMysqlConnection;
 

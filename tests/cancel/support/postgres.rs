@@ -33,6 +33,13 @@ impl Engine for Postgres {
     const ONE_WRITER: bool = false;
     const AFTER_DROP: AfterDrop = AfterDrop::Fail;
 
+    const MIGRATIONS: &'static str = "postgres";
+    // The key is "diesel-l" as a number.
+    const LOCK_MIGRATIONS: &'static str =
+        "SELECT pg_advisory_xact_lock(x'64696573656c2d6c'::bigint)";
+    const NOBODY_MIGRATES: &'static str = "SELECT CASE WHEN count(*) = 0 THEN 1 ELSE 0 END FROM pg_locks \
+         JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()";
+
     type Blocking = PgConnection;
     type Conn = AsyncPgConnection;
 

@@ -42,6 +42,10 @@ impl Engine for Sqlite {
     const ONE_WRITER: bool = true;
     const AFTER_DROP: AfterDrop = AfterDrop::Work;
 
+    const MIGRATIONS: &'static str = "sqlite";
+    const LOCK_MIGRATIONS: &'static str = "INSERT INTO written VALUES (-1, 0)";
+    const NOBODY_MIGRATES: &'static str = "1";
+
     type Blocking = SqliteConnection;
     type Conn = SyncConnectionWrapper<SqliteConnection>;
 

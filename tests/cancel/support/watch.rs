@@ -73,6 +73,8 @@ pub(crate) enum Held {
     Slot(&'static str),
     /// The last number of this sequence: others wait for it.
     Number(&'static str),
+    /// The right to migrate.
+    Migrations,
     Nothing,
 }
 
@@ -98,6 +100,7 @@ impl Held {
                 assert!(matches!(drawn, Err(RollbackTransaction)), "{drawn:?}");
                 true
             }
+            Self::Migrations => E::blocking_number(conn, E::NOBODY_MIGRATES) == 1,
             Self::Nothing => true,
         }
     }
