@@ -192,7 +192,12 @@ mod inspect;
 #[cfg(feature = "_async_pool")]
 mod lender;
 pub mod limits;
-#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+#[cfg(any(
+    feature = "_postgres",
+    feature = "_mysql",
+    feature = "_sqlite",
+    feature = "_async"
+))]
 mod link;
 #[cfg(feature = "r2d2")]
 mod lock_pool;

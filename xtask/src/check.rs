@@ -79,7 +79,8 @@ pub(crate) fn check() -> Result<u8> {
 /// The features of which every subset is compiled.
 const BLOCKING: [&str; 4] = ["postgres", "mysql", "sqlite", "r2d2"];
 /// Other sets. All subsets of all features would take an hour.
-const ASYNCHRONOUS: [&str; 7] = [
+const ASYNCHRONOUS: [&str; 8] = [
+    "bb8",
     "async-postgres",
     "async-mysql",
     "async-sqlite",
