@@ -39,6 +39,7 @@ use diesel::connection::{Connection, TransactionManagerStatus};
 
 use crate::migrations::backend::MigrationBackend;
 use crate::object_lock::backend::ObjectLockBackend;
+use crate::poll::poll_once;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::sequence::backend::SequenceBackend;
 use crate::timer::Timer;
@@ -82,7 +83,12 @@ pub trait HasEngine: Sized + Send {
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-pub trait HasBlockingEngine: HasEngine + Connection {}
+pub trait HasBlockingEngine: HasEngine + Connection {
+    /// Runs the future of a method, which is ready at once.
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        poll_once(future)
+    }
+}
 
 /// A connection of diesel-async for which there is an engine. Sealed, as [`HasEngine`] is.
 #[cfg(feature = "_async")]

@@ -9,7 +9,6 @@ pub(crate) mod object_lock;
 
 use crate::engine::HasBlockingEngine;
 use crate::object_lock::backend::ObjectLockBackend;
-use crate::poll::poll_once;
 use crate::{Error, HeldObjectLock, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
 /// Methods that show an operator what is in the database: held object locks, semaphores, held slots, sequences.
@@ -103,7 +102,7 @@ pub trait InspectExt: HasBlockingEngine {
         list_options::validate_limit(limit)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Ok(object_lock::most_urgent(
-            poll_once(Self::LockEngine::held_locks(self))?,
+            Self::block_on(Self::LockEngine::held_locks(self))?,
             limit,
         ))
     }
@@ -134,7 +133,7 @@ pub trait InspectExt: HasBlockingEngine {
     /// ```
     #[doc(alias("list"))]
     fn semaphores(&mut self, options: &ListOptions) -> Result<Vec<SemaphoreInfo>, Error> {
-        poll_once(lists::semaphores(self, options))
+        Self::block_on(lists::semaphores(self, options))
     }
 
     /// Lists the held leased slots of all selected semaphores in one query, ordered by name and number.
@@ -168,7 +167,7 @@ pub trait InspectExt: HasBlockingEngine {
     /// ```
     #[doc(alias("holders", "owners", "list"))]
     fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
-        poll_once(lists::held_slots(self, options))
+        Self::block_on(lists::held_slots(self, options))
     }
 
     /// Lists the sequences from which a number was drawn, ordered by name and key, with their last numbers.
@@ -206,7 +205,7 @@ pub trait InspectExt: HasBlockingEngine {
     /// ```
     #[doc(alias("list"))]
     fn sequences(&mut self, options: &ListOptions) -> Result<Vec<SequenceInfo>, Error> {
-        poll_once(lists::sequences(self, options))
+        Self::block_on(lists::sequences(self, options))
     }
 }
 

@@ -174,7 +174,7 @@
 //! [`migrate`]: migrate()
 #![cfg_attr(
     not(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite")),
-    allow(dead_code, reason = "unused without an engine")
+    allow(dead_code, unreachable_pub, reason = "unused without an engine")
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -192,12 +192,6 @@ mod inspect;
 #[cfg(feature = "_async_pool")]
 mod lender;
 pub mod limits;
-#[cfg(any(
-    feature = "_postgres",
-    feature = "_mysql",
-    feature = "_sqlite",
-    feature = "_async"
-))]
 mod link;
 #[cfg(feature = "r2d2")]
 mod lock_pool;

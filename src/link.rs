@@ -12,7 +12,7 @@ use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
 
 use crate::engine::HasEngine;
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod blocking;
 #[cfg(any(
     feature = "async-postgres",

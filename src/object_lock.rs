@@ -14,7 +14,7 @@ use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
 use crate::object_lock::run::{run_or_unavailable, unavailable};
-use crate::poll::{blocking, poll_once};
+use crate::poll::blocking;
 use crate::{Error, LockRequest, transaction::depth};
 
 /// Methods for exclusive locks on business objects.
@@ -155,7 +155,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         E: From<Error>,
     {
         let request = Request::new(request.into())?;
-        poll_once(run_or_unavailable(self, &request, blocking(&mut Some(f))))
+        Self::block_on(run_or_unavailable(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the lock, as [`with_object_lock`](Self::with_object_lock), but does not wait.
@@ -209,7 +209,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into(), "try_with_object_lock")?;
-        poll_once(run::run(self, &request, blocking(&mut Some(f))))
+        Self::block_on(run::run(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none.
@@ -253,7 +253,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         E: From<Error>,
     {
         let request = Request::new(request.into_lock_request())?;
-        poll_once(run_or_unavailable(self, &request, blocking(&mut Some(f))))
+        Self::block_on(run_or_unavailable(self, &request, blocking(&mut Some(f))))
     }
 
     /// Runs `f` in a transaction that holds the locks on several objects, as [`with_object_locks`](Self::with_object_locks),
@@ -275,7 +275,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         E: From<Error>,
     {
         let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks")?;
-        poll_once(run::run(self, &request, blocking(&mut Some(f))))
+        Self::block_on(run::run(self, &request, blocking(&mut Some(f))))
     }
 
     /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds
@@ -322,7 +322,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
     #[doc(alias("with_advisory_lock"))]
     fn lock_object(&mut self, request: impl Into<LockRequest>) -> Result<(), Error> {
         let request = Request::new(request.into())?;
-        match poll_once(run::lock(self, "lock_object", &request))? {
+        match Self::block_on(run::lock(self, "lock_object", &request))? {
             LockOutcome::Acquired => Ok(()),
             LockOutcome::Unavailable => Err(unavailable(&request)),
         }
@@ -347,7 +347,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
     ))]
     fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
         let request = Request::without_wait(request.into(), "try_lock_object")?;
-        let outcome = poll_once(run::lock(self, "try_lock_object", &request))?;
+        let outcome = Self::block_on(run::lock(self, "try_lock_object", &request))?;
         Ok(outcome == LockOutcome::Acquired)
     }
 
@@ -381,7 +381,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         if depth::depth(self)? > 0 {
             return Err(run::purge_in_transaction());
         }
-        poll_once(Self::LockEngine::purge_unlocked(self))
+        Self::block_on(Self::LockEngine::purge_unlocked(self))
     }
 }
 

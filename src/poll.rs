@@ -9,13 +9,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-#[cfg(any(
-    feature = "postgres",
-    feature = "mysql",
-    feature = "sqlite",
-    feature = "async-sqlite",
-    test
-))]
 pub(crate) mod thread_waker;
 
 /// Returns the result of a future over a connection that blocks.

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 
-use crate::engine::HasEngine;
-use crate::poll::poll_once;
+use crate::engine::HasBlockingEngine;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::waiting::Waiting;
 use crate::{Error, Wait};
@@ -75,7 +74,7 @@ impl<C: R2D2Connection + 'static> Connections<C> {
     }
 }
 
-impl<C: HasEngine + R2D2Connection + 'static> Connections<C> {
+impl<C: HasBlockingEngine + R2D2Connection + 'static> Connections<C> {
     /// Identifies the database: see [`SemaphoreBackend::database_id`]. Borrows a connection only if no waiter has read the
     /// identity: when many wait, each needs it.
     pub(crate) fn database_id(&self, waiting: &Waiting) -> Result<Option<String>, Error> {
@@ -96,7 +95,7 @@ impl<C: HasEngine + R2D2Connection + 'static> Connections<C> {
     }
 
     fn read_identity(&self, conn: &mut C) -> Result<Option<String>, Error> {
-        let database = poll_once(C::LockEngine::database_id(conn))?;
+        let database = C::block_on(C::LockEngine::database_id(conn))?;
         *self.lock_identity() = Some((Instant::now(), database.clone()));
         Ok(database)
     }

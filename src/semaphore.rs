@@ -36,7 +36,7 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use crate::engine::HasBlockingEngine;
-use crate::poll::{blocking, poll_once};
+use crate::poll::blocking;
 use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 
 /// Counting semaphores as methods of a connection.
@@ -142,7 +142,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
         semaphore: &Semaphore,
         lease: LeaseOptions,
     ) -> Result<Option<Slot>, Error> {
-        poll_once(acquire::try_acquire(self, semaphore, &lease))
+        Self::block_on(acquire::try_acquire(self, semaphore, &lease))
     }
 
     /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
@@ -168,7 +168,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
         lease: LeaseOptions,
         wait: Wait,
     ) -> Result<Slot, Error> {
-        poll_once(acquire::acquire_timeout(self, semaphore, &lease, wait))
+        Self::block_on(acquire::acquire_timeout(self, semaphore, &lease, wait))
     }
 
     /// Renews the lease: it now expires `duration` after this call, by the database's clock. Returns whether the previous
@@ -192,7 +192,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///   previous lease. After a lost connection it is unknown whether the lease was renewed.
     #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
     fn renew_slot(&mut self, slot: &mut Slot, duration: Duration) -> Result<LeaseState, Error> {
-        poll_once(holding::renew(self, slot, duration))
+        Self::block_on(holding::renew(self, slot, duration))
     }
 
     /// Releases the slot. Returns whether its lease had expired.
@@ -211,7 +211,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// was released.
     #[doc(alias("unlock", "free"))]
     fn release_slot(&mut self, slot: impl Borrow<Slot>) -> Result<LeaseState, Error> {
-        poll_once(holding::release(self, slot.borrow()))
+        Self::block_on(holding::release(self, slot.borrow()))
     }
 
     /// Releases all leased slots of one semaphore, also those of other processes, whatever their tokens. Returns how many
@@ -233,7 +233,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     #[doc(alias("break lock", "steal", "unlock", "evict"))]
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let released = administration::force_release_all(self, semaphore.as_ref());
-        poll_once(released)
+        Self::block_on(released)
     }
 
     /// Lists the held leased slots of one semaphore, ordered by number. The database's clock decides which leases have
@@ -269,7 +269,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// ```
     #[doc(alias("holders", "owners", "list"))]
     fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<SlotInfo>, Error> {
-        poll_once(administration::held_slots(self, semaphore.as_ref()))
+        Self::block_on(administration::held_slots(self, semaphore.as_ref()))
     }
 
     /// In an open transaction, checks that the slot still belongs to this token, and prevents other holders from being
@@ -329,7 +329,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// ```
     #[doc(alias("fence", "fencing token", "ensure_slot", "check_lease"))]
     fn pin_slot(&mut self, slot: &Slot) -> Result<(), Error> {
-        poll_once(holding::pin(self, slot))
+        Self::block_on(holding::pin(self, slot))
     }
 
     /// Begins a transaction that holds a slot, runs `f` in it, and commits. Returns `None`, without running `f`, when
@@ -375,7 +375,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
         E: From<Error>,
     {
         let work = &mut Some(f);
-        poll_once(acquire::try_with_slot(self, semaphore, blocking(work)))
+        Self::block_on(acquire::try_with_slot(self, semaphore, blocking(work)))
     }
 
     /// Begins a transaction that holds a slot, runs `f` in it, and commits, like [`try_with_slot`](Self::try_with_slot).
@@ -393,7 +393,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
         E: From<Error>,
     {
         let work = &mut Some(f);
-        poll_once(acquire::with_slot(self, semaphore, wait, blocking(work)))
+        Self::block_on(acquire::with_slot(self, semaphore, wait, blocking(work)))
     }
 
     /// Creates the slots of these semaphores, and excludes them from [`purge_slots`](Self::purge_slots).
@@ -417,7 +417,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
         semaphores: impl IntoIterator<Item = impl Borrow<Semaphore>>,
     ) -> Result<(), Error> {
         let semaphores: Vec<_> = semaphores.into_iter().collect();
-        poll_once(administration::register(self, &semaphores))
+        Self::block_on(administration::register(self, &semaphores))
     }
 
     /// Removes slots that are free and were last leased more than `unused_for` ago, of all semaphores. Returns how many were
@@ -439,7 +439,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// [common errors](crate::Error#common-errors).
     #[doc(alias("cleanup"))]
     fn purge_slots(&mut self, unused_for: Duration) -> Result<usize, Error> {
-        poll_once(administration::purge(self, unused_for))
+        Self::block_on(administration::purge(self, unused_for))
     }
 
     /// Raises the fences of all future grants, of all semaphores: each is larger than the largest existing fence plus `by`.
@@ -460,7 +460,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// [`register_semaphores`](Self::register_semaphores); the [common errors](crate::Error#common-errors).
     #[doc(alias("fencing token", "failover"))]
     fn raise_fences(&mut self, by: Duration) -> Result<i64, Error> {
-        poll_once(administration::raise_fences(self, by))
+        Self::block_on(administration::raise_fences(self, by))
     }
 }
 

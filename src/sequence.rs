@@ -8,7 +8,6 @@ pub(crate) mod definition;
 use std::ops::RangeInclusive;
 
 use crate::engine::{HasBlockingEngine, HasEngine};
-use crate::poll::poll_once;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::transaction::backend::TransactionBackend;
 use crate::{Error, Sequence, transaction::depth};
@@ -104,7 +103,7 @@ pub trait SequenceExt: HasBlockingEngine {
     #[doc(alias("nextval", "counter", "increment", "auto increment", "AUTO_INCREMENT"))]
     #[doc(alias("invoice number", "gapless"))]
     fn next_number(&mut self, sequence: &Sequence) -> Result<i64, Error> {
-        poll_once(draw(self, "next_number", sequence, 1))
+        Self::block_on(draw(self, "next_number", sequence, 1))
     }
 
     /// Draws `count` consecutive numbers in one statement. Returns the range.
@@ -137,7 +136,7 @@ pub trait SequenceExt: HasBlockingEngine {
         sequence: &Sequence,
         count: u32,
     ) -> Result<RangeInclusive<i64>, Error> {
-        poll_once(draw_range(self, sequence, count))
+        Self::block_on(draw_range(self, sequence, count))
     }
 
     /// Returns the last number drawn, by committed transactions or the open one; `None` before the first draw. Does not lock
@@ -164,7 +163,7 @@ pub trait SequenceExt: HasBlockingEngine {
     #[doc(alias("currval", "lastval", "current_number"))]
     fn last_number(&mut self, sequence: &Sequence) -> Result<Option<i64>, Error> {
         sequence.validate()?;
-        poll_once(Self::LockEngine::last(self, sequence))
+        Self::block_on(Self::LockEngine::last(self, sequence))
     }
 }
 

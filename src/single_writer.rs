@@ -6,7 +6,6 @@ use crate::cancel::unless_dropped;
 #[cfg(feature = "_async")]
 use crate::engine::HasAsyncEngine;
 use crate::engine::HasBlockingEngine;
-use crate::poll::poll_once;
 use crate::transaction::backend::TransactionBackend;
 
 /// Declares that the application sends all writes to the node of this connection, although other nodes accept writes
@@ -52,7 +51,7 @@ use crate::transaction::backend::TransactionBackend;
 /// ```
 #[doc(alias("Galera", "Group Replication", "cluster", "wsrep"))]
 pub fn assume_single_writer<C: HasBlockingEngine>(conn: &mut C) -> Result<(), Error> {
-    poll_once(C::LockEngine::assume_single_writer(conn))
+    C::block_on(C::LockEngine::assume_single_writer(conn))
 }
 
 /// [`assume_single_writer`] for a connection of diesel-async.

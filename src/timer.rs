@@ -6,12 +6,12 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-#[cfg(all(
-    feature = "_async",
-    any(feature = "_postgres", feature = "_mysql", feature = "_sqlite")
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
 ))]
 pub(crate) mod task;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite", test))]
 pub(crate) mod thread;
 
 /// Pauses and waits. [`HasEngine`](crate::engine::HasEngine) tells which one a connection has.

@@ -14,7 +14,7 @@ pub(crate) mod run;
 use std::future::ready;
 
 use crate::engine::{HasBlockingEngine, HasEngine};
-use crate::poll::{AttemptWork, Numbered, Unnumbered, poll_once};
+use crate::poll::{AttemptWork, Numbered, Unnumbered};
 use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
@@ -146,7 +146,7 @@ pub trait TransactionExt: HasBlockingEngine {
         E: TransactionError<Via>,
     {
         let work = Unnumbered(|conn: &mut Self| ready(f(conn)));
-        poll_once(run_attempts(self, "run_transaction", transaction, work))
+        Self::block_on(run_attempts(self, "run_transaction", transaction, work))
     }
 
     /// Runs `f` in a transaction exactly as [`run_transaction`](Self::run_transaction), which retries too. `f` also gets the
@@ -181,7 +181,7 @@ pub trait TransactionExt: HasBlockingEngine {
         E: TransactionError<Via>,
     {
         let work = Numbered(|conn: &mut Self, attempt| ready(f(conn, attempt)));
-        poll_once(run_attempts(
+        Self::block_on(run_attempts(
             self,
             "run_transaction_attempts",
             transaction,

@@ -7,15 +7,30 @@ use diesel::mysql::MysqlConnection;
 use diesel::pg::PgConnection;
 #[cfg(feature = "sqlite")]
 use diesel::sqlite::SqliteConnection;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 
+use crate::poll::poll_once;
+
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+mod async_inner;
 mod delegate;
+mod timer;
 
 /// A connection of the application around one of Diesel's. It gets all methods of this crate, and their closures get the
 /// wrapper.
 ///
 /// Implement it for an enum with [`diesel::MultiConnection`], which is one of several connections, and for a struct that
 /// implements [`diesel::Connection`] by its inner connection (a wrapper that records statements). An r2d2
-/// `PooledConnection` needs no implementation.
+/// `PooledConnection` needs no implementation, nor does [diesel-async's `AsyncConnectionWrapper`](#asyncconnectionwrapper).
 ///
 /// The statements of this crate, with BEGIN and COMMIT, are sent on the inner connection, not through the wrapper.
 /// The inner connection's [`Instrumentation`](diesel::connection::Instrumentation) sees them.
@@ -90,6 +105,36 @@ mod delegate;
 /// The method is `(&mut self.0).into()`. Diesel allows an application to implement [`diesel::Connection`] with its feature
 /// `i-implement-a-third-party-backend-and-opt-into-breaking-changes`. A struct that does not implement it can implement
 /// `DerefMut` to the inner connection: it then has the methods too, and their closures get the inner connection.
+///
+/// # `AsyncConnectionWrapper`
+///
+/// The connection with which diesel-async replaces libpq and libmysqlclient where an application blocks has the blocking
+/// methods, with the features `async-postgres` (around `AsyncPgConnection`), `async-mysql` (around `AsyncMysqlConnection`) and
+/// `async-sqlite`. Closures get the `AsyncConnectionWrapper`. As everything that it does, the methods panic in an asynchronous
+/// function: call them in `spawn_blocking`.
+///
+/// ```
+/// # #[cfg(feature = "async-sqlite")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use diesel::prelude::*;
+/// use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
+/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+/// use diesel_locks::prelude::*;
+///
+/// // Usually of `AsyncPgConnection`.
+/// type Conn = AsyncConnectionWrapper<SyncConnectionWrapper<SqliteConnection>>;
+///
+/// let mut conn = Conn::establish(":memory:")?;
+/// diesel_locks::migrate(&mut conn)?;
+/// let invoice = conn.with_object_lock("Order:4711", |conn: &mut Conn| {
+///     conn.next_number(&Sequence::new("invoice"))
+/// })?;
+/// assert_eq!(invoice, 1);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "async-sqlite"))]
+/// # fn main() {}
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`diesel-locks` has no engine for `{Self}`",
     label = "not `PgConnection`, `MysqlConnection` or `SqliteConnection`, or the engine's feature is off",
@@ -99,10 +144,22 @@ mod delegate;
 pub trait ConnectionWrapper: Connection {
     /// Returns the inner connection: the same one in each call.
     fn inner_connection(&mut self) -> InnerConnection<'_>;
+
+    /// Whether the inner connection is one of diesel-async's, for whose futures [`block_on`](Self::block_on) waits. Only for
+    /// the tests of this crate: they run on all connections.
+    #[doc(hidden)]
+    const AWAITS: bool = false;
+
+    /// Waits for a future over the inner connection, in the runtime of that. A closure calls this again.
+    #[doc(hidden)]
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        poll_once(future)
+    }
 }
 
 /// The connection inside a [`ConnectionWrapper`]. Made from `&mut PgConnection`, `&mut MysqlConnection`,
-/// `&mut SqliteConnection` and another wrapper, by [`From`].
+/// `&mut SqliteConnection`, diesel-async's `&mut AsyncConnectionWrapper` around one of its connections, and another wrapper, by
+/// [`From`].
 pub struct InnerConnection<'a>(Engine<'a>);
 
 enum Engine<'a> {
@@ -112,6 +169,18 @@ enum Engine<'a> {
     Mysql(&'a mut MysqlConnection),
     #[cfg(feature = "sqlite")]
     Sqlite(&'a mut SqliteConnection),
+    #[cfg(feature = "async-postgres")]
+    AsyncPostgres(&'a mut async_inner::Postgres),
+    #[cfg(feature = "async-mysql")]
+    AsyncMysql(&'a mut async_inner::Mysql),
+    #[cfg(feature = "async-sqlite")]
+    AsyncSqlite(&'a mut async_inner::Sqlite),
+    #[cfg(feature = "async-postgres")]
+    BlockingPostgres(&'a mut AsyncConnectionWrapper<async_inner::Postgres>),
+    #[cfg(feature = "async-mysql")]
+    BlockingMysql(&'a mut AsyncConnectionWrapper<async_inner::Mysql>),
+    #[cfg(feature = "async-sqlite")]
+    BlockingSqlite(&'a mut AsyncConnectionWrapper<async_inner::Sqlite>),
 }
 
 #[cfg(feature = "postgres")]

@@ -1,122 +1,73 @@
-//! Diesel's own connections, which block.
+//! Connections that block: their futures are ready when they are polled for the first time.
 
-use diesel::QueryResult;
-use diesel::connection::{
-    AnsiTransactionManager, CacheSize, Connection, DefaultLoadingMode, LoadConnection,
-    SimpleConnection, TransactionManager, TransactionManagerStatus,
-};
-use diesel::deserialize::FromSqlRow;
-use diesel::expression::QueryMetadata;
-use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
-use diesel::result::Error;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+mod async_wrapper;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod client_library;
 
-use super::Link;
+/// The functions of [`Link`](super::Link) that all these connections have alike.
+macro_rules! blocking_functions {
+    () => {
+        type Backend = <Self as diesel::Connection>::Backend;
 
-macro_rules! blocking_link {
-    ($conn:ty) => {
-        impl Link for $conn {
-            type Backend = <Self as Connection>::Backend;
+        async fn batch(&mut self, sql: &str) -> diesel::QueryResult<()> {
+            diesel::connection::SimpleConnection::batch_execute(self, sql)
+        }
 
-            const KNOWS_SERVER_STATE: bool = true;
+        async fn execute<Q>(&mut self, statement: Q) -> diesel::QueryResult<usize>
+        where
+            Q: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
+                + diesel::query_builder::QueryId
+                + Send,
+        {
+            diesel::Connection::execute_returning_count(self, &statement)
+        }
 
-            async fn batch(&mut self, sql: &str) -> QueryResult<()> {
-                self.batch_execute(sql)
-            }
+        async fn load<Q, T>(&mut self, query: Q) -> diesel::QueryResult<Vec<T>>
+        where
+            Q: diesel::query_builder::AsQuery<
+                    Query: diesel::query_builder::QueryFragment<<Self as Link>::Backend>
+                               + diesel::query_builder::QueryId
+                               + Send,
+                > + Send,
+            <Self as Link>::Backend: diesel::expression::QueryMetadata<Q::SqlType>,
+            T: diesel::deserialize::FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
+        {
+            use diesel::connection::{DefaultLoadingMode, LoadConnection};
+            use diesel::result::Error::DeserializationError;
 
-            async fn execute<Q>(&mut self, statement: Q) -> QueryResult<usize>
-            where
-                Q: QueryFragment<<Self as Link>::Backend> + QueryId + Send,
-            {
-                self.execute_returning_count(&statement)
-            }
+            let rows = LoadConnection::<DefaultLoadingMode>::load(self, query.as_query())?;
+            rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
+                .collect()
+        }
 
-            async fn load<Q, T>(&mut self, query: Q) -> QueryResult<Vec<T>>
-            where
-                Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
-                <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
-                T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
-            {
-                let rows = LoadConnection::<DefaultLoadingMode>::load(self, query.as_query())?;
-                rows.map(|row| T::build_from_row(&row?).map_err(Error::DeserializationError))
-                    .collect()
-            }
+        fn status(&mut self) -> &mut diesel::connection::TransactionManagerStatus {
+            use diesel::connection::TransactionManager;
 
-            async fn get_result<Q, T>(&mut self, query: Q) -> QueryResult<T>
-            where
-                Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send> + Send,
-                <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
-                T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
-            {
-                let query = query.as_query();
-                let mut rows = LoadConnection::<DefaultLoadingMode>::load(self, query)?;
-                let row = rows.next().ok_or(Error::NotFound)??;
-                T::build_from_row(&row).map_err(Error::DeserializationError)
-            }
+            <Self as diesel::Connection>::TransactionManager::transaction_manager_status_mut(self)
+        }
 
-            /// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
-            /// unbounded, Diesel's default.
-            fn reset_statement_cache(&mut self) {
-                self.set_prepared_statement_cache_size(CacheSize::Disabled);
-                self.set_prepared_statement_cache_size(CacheSize::Unbounded);
-            }
+        async fn begin_nested(&mut self) -> diesel::QueryResult<()> {
+            use diesel::connection::TransactionManager;
 
-            fn status(&mut self) -> &mut TransactionManagerStatus {
-                AnsiTransactionManager::transaction_manager_status_mut(self)
-            }
+            <Self as diesel::Connection>::TransactionManager::begin_transaction(self)
+        }
 
-            async fn begin(&mut self, sql: &str) -> QueryResult<()> {
-                AnsiTransactionManager::begin_transaction_sql(self, sql)
-            }
+        async fn commit(&mut self) -> diesel::QueryResult<()> {
+            use diesel::connection::TransactionManager;
 
-            async fn begin_nested(&mut self) -> QueryResult<()> {
-                AnsiTransactionManager::begin_transaction(self)
-            }
+            <Self as diesel::Connection>::TransactionManager::commit_transaction(self)
+        }
 
-            async fn commit(&mut self) -> QueryResult<()> {
-                AnsiTransactionManager::commit_transaction(self)
-            }
+        async fn roll_back(&mut self) -> diesel::QueryResult<()> {
+            use diesel::connection::TransactionManager;
 
-            async fn roll_back(&mut self) -> QueryResult<()> {
-                AnsiTransactionManager::rollback_transaction(self)
-            }
+            <Self as diesel::Connection>::TransactionManager::rollback_transaction(self)
         }
     };
 }
-
-#[cfg(feature = "postgres")]
-blocking_link!(diesel::PgConnection);
-#[cfg(feature = "mysql")]
-blocking_link!(diesel::MysqlConnection);
-#[cfg(feature = "sqlite")]
-blocking_link!(diesel::SqliteConnection);
-
-#[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use diesel::SqliteConnection;
-    use diesel::connection::Connection;
-    use diesel::dsl::sql;
-    use diesel::sql_types::Integer;
-
-    use crate::link::Link;
-    use crate::poll::poll_once;
-    use crate::transaction::depth::depth;
-
-    #[test]
-    fn statements_and_transactions_of_a_blocking_connection_are_ready_at_once() {
-        let mut conn = SqliteConnection::establish(":memory:").expect("a database");
-        let conn = &mut conn;
-        poll_once(conn.batch("CREATE TABLE a (b INTEGER); INSERT INTO a VALUES (1)"))
-            .expect("batch");
-        poll_once(conn.begin("BEGIN IMMEDIATE")).expect("BEGIN");
-        poll_once(conn.begin_nested()).expect("SAVEPOINT");
-        assert_eq!(depth(conn).expect("a count"), 2);
-        let added = poll_once(conn.execute(diesel::sql_query("INSERT INTO a VALUES (2), (3)")));
-        assert_eq!(added.expect("INSERT"), 2);
-        poll_once(conn.roll_back()).expect("ROLLBACK TO");
-        poll_once(conn.commit()).expect("COMMIT");
-        assert_eq!(depth(conn).expect("a count"), 0);
-        let query = || diesel::select(sql::<Integer>("b FROM a"));
-        assert_eq!(poll_once(conn.load(query())), Ok(vec![1]));
-        assert_eq!(poll_once(conn.get_result(query())), Ok(1));
-    }
-}
+use blocking_functions;

@@ -6,13 +6,13 @@ use std::time::Instant;
 use diesel::r2d2::R2D2Connection;
 
 use super::LockPool;
-use crate::engine::HasEngine;
+use crate::engine::HasBlockingEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::LockOutcome;
 use crate::object_lock::backend::ObjectLockBackend;
 use crate::object_lock::events;
 use crate::object_lock::run::begin;
-use crate::poll::{blocking, poll_once};
+use crate::poll::blocking;
 use crate::pooled::{Borrowed, Connections};
 use crate::queue::Queues;
 use crate::transaction::run::{commit_or_rollback_then, roll_back};
@@ -59,11 +59,11 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
         let mut conn = self.begin(&request, &waiting, &key)?;
         notify.acquired = true;
         if let Err(stopped) = waiting.check_stop() {
-            poll_once(roll_back(&mut *conn));
+            C::block_on(roll_back(&mut *conn));
             return Err(stopped.into());
         }
         let acquired = Instant::now();
-        poll_once(commit_or_rollback_then(
+        C::block_on(commit_or_rollback_then(
             &mut *conn,
             blocking(&mut Some(f)),
             || {
@@ -107,7 +107,7 @@ impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
             waiting,
             request: request.attempt(),
         };
-        poll_once(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
+        C::block_on(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
     }
 }
 
@@ -118,7 +118,7 @@ struct PooledAttempt<'a, C: R2D2Connection + 'static> {
     request: Request,
 }
 
-impl<C: HasEngine + R2D2Connection + 'static> RepeatedAttempt for PooledAttempt<'_, C> {
+impl<C: HasBlockingEngine + R2D2Connection + 'static> RepeatedAttempt for PooledAttempt<'_, C> {
     type Timer = C::LockTimer;
     type Target = ();
     type Value = Borrowed<C>;

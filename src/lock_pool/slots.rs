@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel::r2d2::R2D2Connection;
 
 use super::LockPool;
-use crate::poll::{blocking, poll_once};
+use crate::poll::blocking;
 use crate::pooled::Borrowed;
 use crate::semaphore::polling::NotifyOnDrop;
 use crate::semaphore::pooled;
@@ -111,7 +111,7 @@ where
     if depth(&mut *conn)? == 1 {
         *notify = Some(NotifyOnDrop::new(semaphore));
     }
-    poll_once(commit_or_rollback(&mut *conn, blocking(&mut Some(f))))
+    C::block_on(commit_or_rollback(&mut *conn, blocking(&mut Some(f))))
 }
 
 /// A request that waits for a slot, until it is dropped.

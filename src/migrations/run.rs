@@ -2,7 +2,6 @@
 
 use super::backend::MigrationBackend;
 use crate::engine::{HasBlockingEngine, HasEngine};
-use crate::poll::poll_once;
 use crate::{Error, transaction::depth};
 
 /// Creates or updates the tables of this crate. Returns the versions of the migrations that it ran; none if the tables
@@ -51,7 +50,7 @@ use crate::{Error, transaction::depth};
 /// # }
 /// ```
 pub fn migrate<C: AsEngine>(conn: &mut C) -> Result<Vec<String>, Error> {
-    poll_once(run(conn.as_engine()))
+    C::Engine::block_on(run(conn.as_engine()))
 }
 
 /// [`migrate`] on a connection of any kind.

@@ -2,8 +2,7 @@
 
 use diesel::r2d2::R2D2Connection;
 
-use crate::engine::HasEngine;
-use crate::poll::poll_once;
+use crate::engine::HasBlockingEngine;
 use crate::pooled::{Borrowed, Connections};
 use crate::semaphore::acquisition::{Acquire, Hold, Lease};
 use crate::semaphore::attempts::{NO_WAIT, RetryBudget};
@@ -18,7 +17,7 @@ use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
 type Granted<C, A> = (<A as Acquire<C>>::Granted, Borrowed<C>);
 
 /// Leases a slot without waiting; `None` when none is free.
-pub(super) fn try_lease<C: HasEngine + R2D2Connection + 'static>(
+pub(super) fn try_lease<C: HasBlockingEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -35,7 +34,7 @@ pub(super) fn try_lease<C: HasEngine + R2D2Connection + 'static>(
 }
 
 /// Leases a slot within a time limit, or until `stop` is stopped.
-pub(super) fn lease<C: HasEngine + R2D2Connection + 'static>(
+pub(super) fn lease<C: HasBlockingEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -50,7 +49,7 @@ pub(super) fn lease<C: HasEngine + R2D2Connection + 'static>(
 }
 
 /// Begins a transaction that holds a slot, without waiting. Returns its connection, or `None` when no slot is free.
-pub(crate) fn try_begin<C: HasEngine + R2D2Connection + 'static>(
+pub(crate) fn try_begin<C: HasBlockingEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -66,7 +65,7 @@ pub(crate) fn try_begin<C: HasEngine + R2D2Connection + 'static>(
 }
 
 /// Begins a transaction that holds a slot within a time limit, or until `stop` is stopped, and returns its connection.
-pub(crate) fn begin<C: HasEngine + R2D2Connection + 'static>(
+pub(crate) fn begin<C: HasBlockingEngine + R2D2Connection + 'static>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -82,7 +81,7 @@ pub(crate) fn begin<C: HasEngine + R2D2Connection + 'static>(
 }
 
 /// Makes one attempt when its turn has come, and returns its result with the connection.
-fn once<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
+fn once<C: HasBlockingEngine + R2D2Connection + 'static, A: Acquire<C>>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -91,15 +90,15 @@ fn once<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
     let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
     waiting.check_stop()?;
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
-    let _turn = poll_once(turn::<C>(semaphore, max_concurrent));
+    let _turn = C::block_on(turn::<C>(semaphore, max_concurrent));
     let mut conn = connections.borrow(&waiting)?;
-    let granted = poll_once(acquire.attempt(&mut conn, semaphore, &waiting, NO_WAIT))?;
+    let granted = C::block_on(acquire.attempt(&mut conn, semaphore, &waiting, NO_WAIT))?;
     Ok(granted.map(|granted| (granted, conn)))
 }
 
 /// Attempts to acquire a slot until it is granted, the time is up or the wait is stopped, in turn with other waiters of this
 /// process. Returns what was granted with the connection of the attempt.
-fn poll<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
+fn poll<C: HasBlockingEngine + R2D2Connection + 'static, A: Acquire<C>>(
     connections: &Connections<C>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
@@ -126,7 +125,7 @@ fn poll<C: HasEngine + R2D2Connection + 'static, A: Acquire<C>>(
         holders: Holders::new(pace),
         acquire,
     };
-    poll_once(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
+    C::block_on(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
 }
 
 /// An attempt with a connection that is borrowed for it.
@@ -140,7 +139,7 @@ struct PooledAttempt<'a, C: R2D2Connection + 'static, A> {
 
 impl<C, A> RepeatedAttempt for PooledAttempt<'_, C, A>
 where
-    C: HasEngine + R2D2Connection + 'static,
+    C: HasBlockingEngine + R2D2Connection + 'static,
     A: Acquire<C>,
 {
     type Timer = C::LockTimer;

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_mysql")]
 use diesel::mysql::Mysql;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_postgres")]
 use diesel::pg::Pg;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sqlite")]
 use diesel::sqlite::Sqlite;
 
+use super::timer::WrapperTimer;
 use super::{ConnectionWrapper, Engine};
 use crate::engine::{HasBlockingEngine, HasEngine, active_isolation};
 use crate::inspect::list_options::ListRequest;
@@ -25,7 +26,6 @@ use crate::semaphore::backend::{
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::FirstSlot;
 use crate::sequence::backend::{DrawRequest, SequenceBackend};
-use crate::timer::thread::ThreadTimer;
 use crate::transaction::backend::{SessionChange, TransactionBackend};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, Semaphore, Sequence, Slot, TransactionOptions};
@@ -36,16 +36,53 @@ pub enum Wrapped {}
 #[diagnostic::do_not_recommend]
 impl<W: ConnectionWrapper> HasEngine for W {
     type LockEngine = Wrapped;
-    /// The inner connections block.
-    type LockTimer = ThreadTimer;
+    type LockTimer = WrapperTimer<W>;
 
     fn counted_transactions(conn: &mut Self) -> &mut TransactionManagerStatus {
         W::TransactionManager::transaction_manager_status_mut(conn)
     }
 }
 
+/// Evaluates an expression with the inner connection and its engine.
+macro_rules! with_inner {
+    ($conn:expr, |$inner:ident, $engine:ident| $work:expr) => {
+        match $conn.inner_connection().0 {
+            #[cfg(feature = "postgres")]
+            Engine::Postgres($inner) => with_inner!($engine = Pg, $work),
+            #[cfg(feature = "mysql")]
+            Engine::Mysql($inner) => with_inner!($engine = Mysql, $work),
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite($inner) => with_inner!($engine = Sqlite, $work),
+            #[cfg(feature = "async-postgres")]
+            Engine::AsyncPostgres($inner) => with_inner!($engine = Pg, $work),
+            #[cfg(feature = "async-mysql")]
+            Engine::AsyncMysql($inner) => with_inner!($engine = Mysql, $work),
+            #[cfg(feature = "async-sqlite")]
+            Engine::AsyncSqlite($inner) => with_inner!($engine = Sqlite, $work),
+            #[cfg(feature = "async-postgres")]
+            Engine::BlockingPostgres($inner) => with_inner!($engine = Pg, $work),
+            #[cfg(feature = "async-mysql")]
+            Engine::BlockingMysql($inner) => with_inner!($engine = Mysql, $work),
+            #[cfg(feature = "async-sqlite")]
+            Engine::BlockingSqlite($inner) => with_inner!($engine = Sqlite, $work),
+        }
+    };
+    ($engine:ident = $type:ty, $work:expr) => {{
+        #[allow(
+            dead_code,
+            reason = "what is no engine's own needs only the connection"
+        )]
+        type $engine = $type;
+        $work
+    }};
+}
+
 #[diagnostic::do_not_recommend]
-impl<W: ConnectionWrapper> HasBlockingEngine for W {}
+impl<W: ConnectionWrapper> HasBlockingEngine for W {
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        <W as ConnectionWrapper>::block_on(future)
+    }
+}
 
 macro_rules! delegate {
     ($trait:ident {
@@ -54,25 +91,11 @@ macro_rules! delegate {
     }) => {
         impl<W: ConnectionWrapper> $trait<W> for Wrapped {
             $(fn $function(conn: &mut W $(, $argument: $type)*) $(-> $result)? {
-                match conn.inner_connection().0 {
-                    #[cfg(feature = "postgres")]
-                    Engine::Postgres(inner) => Pg::$function(inner $(, $argument)*),
-                    #[cfg(feature = "mysql")]
-                    Engine::Mysql(inner) => Mysql::$function(inner $(, $argument)*),
-                    #[cfg(feature = "sqlite")]
-                    Engine::Sqlite(inner) => Sqlite::$function(inner $(, $argument)*),
-                }
+                with_inner!(conn, |inner, Backend| Backend::$function(inner $(, $argument)*))
             })*
 
             $(async fn $async_function(conn: &mut W $(, $async_argument: $async_type)*) -> $async_result {
-                match conn.inner_connection().0 {
-                    #[cfg(feature = "postgres")]
-                    Engine::Postgres(inner) => Pg::$async_function(inner $(, $async_argument)*).await,
-                    #[cfg(feature = "mysql")]
-                    Engine::Mysql(inner) => Mysql::$async_function(inner $(, $async_argument)*).await,
-                    #[cfg(feature = "sqlite")]
-                    Engine::Sqlite(inner) => Sqlite::$async_function(inner $(, $async_argument)*).await,
-                }
+                with_inner!(conn, |inner, Backend| Backend::$async_function(inner $(, $async_argument)*).await)
             })*
         }
     };

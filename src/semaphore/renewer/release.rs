@@ -6,8 +6,7 @@ use diesel::r2d2::R2D2Connection;
 
 use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
-use crate::engine::HasEngine;
-use crate::poll::poll_once;
+use crate::engine::HasBlockingEngine;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::holding;
@@ -29,7 +28,7 @@ pub(super) struct CutSlot {
     pub(super) is_released: bool,
 }
 
-impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
+impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
     /// Releases the slots. Retries later those that another session has locked, or all after an error.
     pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
         if let Err(error) = self.release_now(&mut pending) {
@@ -55,7 +54,7 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
         while let Some(position) = pending.iter().position(|pending| !used(pending)) {
             let mut conn = self.pool().get_timeout(POOL_TIMEOUT)?;
             let unused = &pending[position].slot;
-            poll_once(holding::release_unused(&mut *conn, unused))?;
+            C::block_on(holding::release_unused(&mut *conn, unused))?;
             pending.remove(position);
         }
         Ok(())
@@ -105,7 +104,7 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     fn release_batch(&self, slots: &[&Slot], timeout: Duration) -> Result<Vec<bool>, Error> {
         let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
         let mut conn = self.pool().get_timeout(timeout)?;
-        let locked = poll_once(C::LockEngine::release_batch(&mut conn, &batch))?;
+        let locked = C::block_on(C::LockEngine::release_batch(&mut conn, &batch))?;
         drop(conn);
         let released = slots.iter().map(|slot| {
             let is_locked = locked.iter().any(|token| token == slot.token.as_bytes());

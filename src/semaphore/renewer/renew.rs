@@ -9,8 +9,7 @@ use uuid::Uuid;
 
 use super::shared::{RenewedSlot, Shared};
 use crate::Error;
-use crate::engine::HasEngine;
-use crate::poll::poll_once;
+use crate::engine::HasBlockingEngine;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::renewal::RenewalRequest;
@@ -19,7 +18,7 @@ use crate::semaphore::renewal::RenewalRequest;
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
+impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
     /// Renews all slots with one statement, and sets the time of the next renewal.
     pub(super) fn renew_all(&self) {
         self.remove_lost();
@@ -80,7 +79,7 @@ impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
     fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
         let mut conn = self.pool().get_timeout(timeout)?;
         let started = Instant::now();
-        let answers = poll_once(C::LockEngine::renew_batch(&mut conn, leases))?;
+        let answers = C::block_on(C::LockEngine::renew_batch(&mut conn, leases))?;
         let clock_resolution = C::LockEngine::clock_resolution(&mut conn);
         drop(conn);
         let mut remaining: HashMap<Vec<u8>, i64> = answers

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::pending_release::PendingRelease;
 use crate::activity::Activity;
-use crate::engine::HasEngine;
+use crate::engine::HasBlockingEngine;
 use crate::pooled::Connections;
 use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::guard::state::State;
@@ -100,7 +100,7 @@ impl<C: R2D2Connection + Send + 'static> Shared<C> {
     }
 }
 
-impl<C: HasEngine + R2D2Connection + Send + 'static> Shared<C> {
+impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
     /// Renews the slot from now on.
     pub(super) fn add(
         self: &Arc<Self>,

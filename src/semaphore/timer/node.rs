@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::job::{Ticks, TimerJob};
 use crate::activity::Active;
-use crate::poll::poll_once;
 use crate::pooled::Borrowed;
 use crate::semaphore::acquire::try_acquire_as;
 use crate::semaphore::backend::SemaphoreBackend;
@@ -70,13 +69,13 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         let active = self.renewer.begin_activity();
         let mut conn = self.renewer.borrow(&self.job.semaphore)?;
         self.release_unused(&mut conn)?;
-        let now = poll_once(C::LockEngine::now_us(&mut conn))?;
+        let now = C::block_on(C::LockEngine::now_us(&mut conn))?;
         let number = self.ticks.number(now);
         let last = *self.last.get_or_insert(number);
         if number <= last {
             return Ok(until(self.ticks.end(last), now));
         }
-        let first = poll_once(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?;
+        let first = C::block_on(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?;
         if first == FirstSlot::TableLocked {
             // Without a look it is not known whether the tick was run: an attempt could run it once more.
             return Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
@@ -108,7 +107,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         let again = Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
         let token = Uuid::new_v4();
         let attempt = try_acquire_as(&mut *conn, &self.job.semaphore, &lease, token);
-        let slot = match poll_once(attempt) {
+        let slot = match C::block_on(attempt) {
             Ok(Some(slot)) => slot,
             Ok(None) => return again,
             Err(error) => {
@@ -144,7 +143,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
-            match poll_once(C::LockEngine::first_slot_nowait(conn, self.name()))? {
+            match C::block_on(C::LockEngine::first_slot_nowait(conn, self.name()))? {
                 FirstSlot::Found(times) if times.fence == guard.fence() => {
                     let number = self.ticks.number(times.acquired_us);
                     let covered = times.hold_until_us >= self.ticks.end(number);
@@ -171,7 +170,7 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
 
     fn release_unused(&mut self, conn: &mut C) -> Result<(), Error> {
         if let Some((slot, _)) = &self.unused {
-            poll_once(holding::release_unused(conn, slot))?;
+            C::block_on(holding::release_unused(conn, slot))?;
             self.unused = None;
         }
         Ok(())

@@ -1,0 +1,45 @@
+//! How a wrapper waits.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::ConnectionWrapper;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "async-sqlite"
+))]
+use crate::timer::task::TaskTimer;
+use crate::timer::thread::ThreadTimer;
+use crate::timer::{Event, Timer};
+
+/// As the inner connection of `W` does.
+pub struct WrapperTimer<W>(PhantomData<W>);
+
+impl<W: ConnectionWrapper> Timer for WrapperTimer<W> {
+    const MAY_STALL: bool = W::AWAITS;
+
+    async fn pause(time: Duration) {
+        #[cfg(any(
+            feature = "async-postgres",
+            feature = "async-mysql",
+            feature = "async-sqlite"
+        ))]
+        if W::AWAITS {
+            return TaskTimer::pause(time).await;
+        }
+        ThreadTimer::pause(time).await;
+    }
+
+    async fn wait<E: Event>(event: E) -> E::Value {
+        #[cfg(any(
+            feature = "async-postgres",
+            feature = "async-mysql",
+            feature = "async-sqlite"
+        ))]
+        if W::AWAITS {
+            return TaskTimer::wait(event).await;
+        }
+        ThreadTimer::wait(event).await
+    }
+}
