@@ -117,7 +117,7 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
     /// # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn).await?;
     /// let known = documents::table.find("contract-17").select(documents::version);
     /// conn.with_object_lock_and_rows("contract-17", known, async |conn, known: Vec<i32>| -> QueryResult<()> {
-    ///     if known.first().is_some_and(|known| *known >= 2) {
+    ///     if known.iter().any(|known| *known >= 2) {
     ///         return Ok(());
     ///     }
     ///     diesel::replace_into(documents::table)
