@@ -1,16 +1,23 @@
 //! Counts what is running, so that a shutdown can wait until it has ended.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Instant;
+
+use crate::timer::{Event, Polled, Timer};
 
 /// Calls, guards and transactions that are running. Clones count together.
 #[derive(Clone, Default)]
 pub(crate) struct Activity(Arc<Shared>);
 
 #[derive(Default)]
-struct Shared {
-    counts: Mutex<Counts>,
-    idle: Condvar,
+struct Shared(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    counts: Counts,
+    /// Woken when nothing is running.
+    waiters: Vec<Waker>,
 }
 
 /// How many are running, and how many have ever begun.
@@ -26,50 +33,66 @@ pub(crate) struct Active(Activity);
 
 impl Activity {
     pub(crate) fn begin(&self) -> Active {
-        let mut counts = self.0.lock();
+        let counts = &mut self.0.lock().counts;
         counts.running += 1;
         counts.begun = counts.begun.wrapping_add(1);
-        drop(counts);
         Active(self.clone())
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        *self.0.lock()
+        self.0.lock().counts
+    }
+
+    /// Whether this is the only clone, so that nothing else begins with it any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     /// Whether the other one is a clone of this one.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
 
-    /// Waits until nothing is running, or until `end`.
-    fn await_idle(&self, end: Instant) {
-        let limit = end.saturating_duration_since(Instant::now());
-        let counts = self.0.lock();
-        let waited = self
-            .0
-            .idle
-            .wait_timeout_while(counts, limit, |counts| counts.running > 0);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+/// Nothing is running, or it is `end`.
+struct IdleOrEnd<'a> {
+    activity: &'a Activity,
+    end: Instant,
+}
+
+impl Event for IdleOrEnd<'_> {
+    type Value = ();
+
+    fn poll(&mut self, waker: &Waker) -> Polled<()> {
+        let mut inner = self.activity.0.lock();
+        if inner.counts.running == 0 || Instant::now() >= self.end {
+            return Polled::Ready(());
+        }
+        if !inner.waiters.iter().any(|known| known.will_wake(waker)) {
+            inner.waiters.push(waker.clone());
+        }
+        Polled::Pending {
+            until: Some(self.end),
+        }
     }
 }
 
 /// Waits until nothing of all these is running at the same time, or until `end`. Returns how many of each are still running.
-pub(crate) fn await_all_idle(all: &[Activity], end: Instant) -> Vec<usize> {
-    await_each_idle(all, end, |_| ())
+pub(crate) async fn await_all_idle<T: Timer>(all: &[Activity], end: Instant) -> Vec<usize> {
+    await_each_idle::<T>(all, end, |_| ()).await
 }
 
 /// [`await_all_idle`], which calls `before` before it waits for each of them.
-fn await_each_idle(
+async fn await_each_idle<T: Timer>(
     all: &[Activity],
     end: Instant,
-    mut before: impl FnMut(&Activity),
+    mut before: impl FnMut(&Activity) + Send,
 ) -> Vec<usize> {
     let counts = || -> Vec<Counts> { all.iter().map(Activity::counts).collect() };
     loop {
         for activity in all {
             before(activity);
-            activity.await_idle(end);
+            T::wait(IdleOrEnd { activity, end }).await;
         }
         let seen = counts();
         // What has ended may have begun another one meanwhile. Without that, all were idle between the two looks.
@@ -81,17 +104,23 @@ fn await_each_idle(
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Active {
     fn drop(&mut self) {
-        let mut counts = self.0.0.lock();
-        counts.running -= 1;
-        if counts.running == 0 {
-            self.0.0.idle.notify_all();
+        let mut inner = self.0.0.lock();
+        inner.counts.running -= 1;
+        let waiters = if inner.counts.running == 0 {
+            std::mem::take(&mut inner.waiters)
+        } else {
+            Vec::new()
+        };
+        drop(inner);
+        for waiter in waiters {
+            waiter.wake();
         }
     }
 }
@@ -102,13 +131,17 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::{Activity, await_all_idle, await_each_idle};
+    use crate::poll::poll_once;
+    use crate::timer::thread::ThreadTimer;
 
     #[test]
     fn waits_until_all_have_ended() {
         let activity = Activity::default();
         let end = Instant::now() + Duration::from_secs(60);
-        let await_idle =
-            |activity: &Activity, end| await_all_idle(std::slice::from_ref(activity), end)[0];
+        let await_idle = |activity: &Activity, end| {
+            let all = std::slice::from_ref(activity);
+            poll_once(await_all_idle::<ThreadTimer>(all, end))[0]
+        };
         assert_eq!(await_idle(&activity, end), 0);
         let (first, second) = (activity.begin(), activity.clone().begin());
         assert_eq!(await_idle(&activity, Instant::now()), 2);
@@ -127,7 +160,7 @@ mod tests {
         let (mut first, mut second) = (None, Some(all[1].begin()));
         let end = Instant::now() + Duration::from_secs(60);
         let mut looks = 0;
-        let running = await_each_idle(&all, end, |_| {
+        let running = poll_once(await_each_idle::<ThreadTimer>(&all, end, |_| {
             looks += 1;
             match looks {
                 // It has found the first one idle, and is about to wait for the second one.
@@ -138,7 +171,7 @@ mod tests {
                 3 => first = None,
                 _ => {}
             }
-        });
+        }));
         assert_eq!(running, [0, 0]);
         assert_eq!(looks, 4);
         drop((first, second));

@@ -1,21 +1,32 @@
 //! What happens when the future of a method is dropped before it is ready.
 
-#[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "_async_pool",
+    all(feature = "async-sqlite", feature = "_pool")
+))]
+#[cfg_attr(
+    not(any(feature = "async-postgres", feature = "async-mysql")),
+    allow(dead_code, reason = "SQLite has no cancel requests")
+)]
 pub(crate) mod background;
 #[cfg(feature = "async-postgres")]
 pub(crate) mod tls;
 
 use std::ops::{Deref, DerefMut};
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use uuid::Uuid;
 
 use crate::Error;
+#[cfg(feature = "_pool")]
+use crate::activity::Activity;
 use crate::engine::HasEngine;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::transaction::backend::TransactionBackend;
-use crate::transaction::depth::depth;
+use crate::transaction::depth::{depth, mark_broken};
 
 /// A connection while a method of this crate uses it. If the guard is dropped before [`finish_with`](Self::finish_with), it
 /// ends what the method has started on the server: see [`TransactionBackend::abandon`].
@@ -81,13 +92,34 @@ impl<C: HasEngine> DerefMut for CancelGuard<'_, C> {
 
 impl<C: HasEngine> Drop for CancelGuard<'_, C> {
     fn drop(&mut self) {
-        if !self.finished {
-            let undo = self.lease.map(|(semaphore, token)| {
-                C::LockEngine::release_unused_statement(semaphore, token.as_bytes())
-            });
+        if self.finished {
+            return;
+        }
+        let undo = self.lease.map(|(semaphore, token)| {
+            C::LockEngine::release_unused_statement(semaphore, token.as_bytes())
+        });
+        // The application's instrumentation sees what is sent, and may panic. A panic here could end the process.
+        let abandoned = catch_unwind(AssertUnwindSafe(|| {
             C::LockEngine::abandon(self.conn, self.depth, undo.as_deref());
+        }));
+        if abandoned.is_err() {
+            tracing::error!(
+                target: "diesel_locks::cancel",
+                "the instrumentation of a connection panicked: what a dropped future has left ends with the connection"
+            );
+            let _ = catch_unwind(AssertUnwindSafe(|| mark_broken(self.conn)));
         }
     }
+}
+
+/// A future that has an activity count what it leaves when it is dropped, until that has ended.
+#[cfg(feature = "_pool")]
+pub(crate) async fn counted<T>(activity: &Activity, future: impl Future<Output = T> + Send) -> T {
+    #[cfg(feature = "_async_pool")]
+    let future = background::Counted::new(activity, future);
+    #[cfg(not(feature = "_async_pool"))]
+    let _ = activity;
+    future.await
 }
 
 /// Awaits `$work`, in which `$conn` is the connection of a [`CancelGuard`]. A macro, because a closure that returns a future

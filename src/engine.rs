@@ -166,7 +166,7 @@ macro_rules! transactions_of_link {
         }
 
         async fn release_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {
-            crate::link::Link::commit(conn).await
+            crate::link::release(conn).await
         }
 
         async fn roll_back_to_savepoint(conn: &mut $conn) -> diesel::QueryResult<()> {

@@ -14,7 +14,7 @@ use definition::Error;
 
 #[cfg(feature = "_async_pool")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
-pub use async_pool::AsyncPoolError;
+pub use async_pool::{AsyncPoolError, PoolStep};
 
 pub use crate::name::{InvalidName, NameKind};
 pub use crate::object_lock::id::InvalidObjectId;

@@ -7,6 +7,8 @@ use crate::Error;
 use crate::engine::HasEngine;
 use crate::stop::StopToken;
 
+#[cfg(feature = "r2d2")]
+pub(crate) mod blocking;
 #[cfg(all(
     any(feature = "bb8", feature = "deadpool"),
     any(
@@ -18,6 +20,10 @@ use crate::stop::StopToken;
 pub(crate) mod nonblocking;
 
 /// Lends connections. Sealed: the module is private.
+#[cfg_attr(
+    not(feature = "_async_pool"),
+    allow(unreachable_pub, reason = "in the public trait `AsyncPool`")
+)]
 pub trait Lender: Send + Sync + 'static {
     /// The connection.
     type Connection: HasEngine + 'static;
@@ -33,7 +39,24 @@ pub trait Lender: Send + Sync + 'static {
         stop: Option<&StopToken>,
     ) -> impl Future<Output = Result<Option<Self::Lent>, Error>> + Send;
 
-    /// How long [`lend`](Self::lend) waits for a connection without another limit.
+    /// [`lend`](Self::lend), and returns `kept` with the connection. Otherwise drops it when the request has left the queue
+    /// of the pool, which may be after the end of this call.
+    fn lend_keeping<K: Send + 'static>(
+        &self,
+        limit: Duration,
+        stop: Option<&StopToken>,
+        kept: K,
+    ) -> impl Future<Output = Result<Option<(Self::Lent, K)>, Error>> + Send {
+        async move {
+            let lent = self.lend(limit, stop).await?;
+            Ok(lent.map(|conn| (conn, kept)))
+        }
+    }
+
+    /// The error of a request that got no connection in this time. `None` if only the pool itself can make it.
+    fn timed_out(&self, waited: Duration) -> Option<Error>;
+
+    /// How long [`lend`](Self::lend) waits for a connection at the longest.
     fn timeout(&self) -> Duration;
 
     /// The number of connections of the pool.

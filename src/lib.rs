@@ -7,11 +7,11 @@
 //! | task | use |
 //! |---|---|
 //! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`]; for several objects [`with_object_locks`] |
-//! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`), which waits without a connection |
+//! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`) or `AsyncLockPool` (`bb8`, `deadpool`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
-//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), or [`try_acquire_slot`] |
-//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` (feature `r2d2`) |
-//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer` (feature `r2d2`); with a timer of the application [`LeaseOptions::hold_at_least`] |
+//! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), `AsyncSlotRenewer` (features `bb8`, `deadpool`), or [`try_acquire_slot`] |
+//! | one server leads, and another one takes over when it dies | `SlotRenewer::run_as_leader` (feature `r2d2`), `AsyncSlotRenewer::run_as_leader` |
+//! | a job that is due once per minute, hour or day, on one of all servers | `SlotRenewer::run_on_timer` (feature `r2d2`), `AsyncSlotRenewer::run_on_timer`; with a timer of the application [`LeaseOptions::hold_at_least`] |
 //! | at most N short transactions at a time | [`with_slot`] |
 //! | numbers without gaps: invoices, passes of a meeting | [`next_number`] in the transaction that uses the number |
 //! | see who holds a lock or a slot, and who waits | [`InspectExt`] |
@@ -103,7 +103,7 @@
 //!
 //! # Where to find what
 //!
-//! | | on a connection | on a pool (feature `r2d2`) | waits | limit of the wait if none is set |
+//! | | on a connection | on a pool (feature `r2d2`; `Async..` with `bb8` or `deadpool`) | waits | limit of the wait if none is set |
 //! |---|---|---|---|---|
 //! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: its `connection_timeout` |
 //! | | [`try_with_object_lock`] | | no | |
@@ -118,11 +118,12 @@
 //!
 //! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
 //!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
-//!   connection, until a `StopToken` is stopped.
+//!   connection, until a `StopToken` is stopped; with `bb8` or `deadpool`, an `AsyncLockPool`.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
 //!   [`Slot`], [`LeaseState`], [`SlotInfo`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
 //!   `SlotGuard` holds one. An `ActiveSlot` is held by a leader, or while a `Tick` of a `TimerJob` is run. A `Shutdown` ends
-//!   all of it when the process is to end.
+//!   all of it when the process is to end. With `bb8` or `deadpool`, an `AsyncSlotRenewer` renews slots in a task, with an
+//!   `AsyncSlotGuard`, an `AsyncActiveSlot` and an `AsyncTick`.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`InspectExt`]: shows an operator held object locks with their holders and waiters ([`HeldObjectLock`]), semaphores
 //!   ([`SemaphoreInfo`]), held slots and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
@@ -131,6 +132,7 @@
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a
 //!   closure.
 //! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
+//! - `operation::dropped_futures`: what happens when the future of a method on a connection of diesel-async is dropped.
 //! - [`operation::events`]: what the crate records by `tracing`, for logs and metrics.
 //! - [`migrate`], [`migrations`]: the tables. [`operation::privileges`]: the GRANTs that an application's user needs.
 //! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
@@ -141,7 +143,12 @@
 //! application's enum of connections or wrapper of one (`ConnectionWrapper`). An r2d2 `PooledConnection` has the methods
 //! through its connection, and closures get that connection.
 //!
-//! All methods block. In async code call them in `spawn_blocking` or its like.
+//! With the features for diesel-async, `AsyncPgConnection`, `AsyncMysqlConnection` and
+//! `SyncConnectionWrapper<SqliteConnection>` have the same methods, by the traits `AsyncObjectLockExt`, `AsyncSemaphoreExt`,
+//! `AsyncSequenceExt`, `AsyncTransactionExt` and `AsyncInspectExt`, with `async` closures. [With diesel-async] shows what is
+//! different.
+//!
+//! The methods of Diesel's connections block the thread: in async code call them in `spawn_blocking` or its like.
 //!
 //! # In tests
 //!
@@ -151,6 +158,42 @@
 //! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
 //! its own database.
 //!
+//! To test code that takes a pool, give the pool one connection (`max_size(1)`), so that all of the test runs in the
+//! transaction of that connection. A second request then waits until the first one has returned the connection. A database
+//! `:memory:` of SQLite belongs to one connection, so it needs such a pool too:
+//!
+//! ```
+//! use diesel::SqliteConnection;
+//! use diesel_async::AsyncConnection;
+//! use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+//! use diesel_async::pooled_connection::deadpool::Pool;
+//! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+//! use diesel_locks::AsyncLockPool;
+//! use diesel_locks::prelude::*;
+//!
+//! const REPORTS: Semaphore = Semaphore::from_static("reports", 5);
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let manager = AsyncDieselConnectionManager::<SyncConnectionWrapper<SqliteConnection>>::new(":memory:");
+//!     let pool = Pool::builder(manager).max_size(1).build()?;
+//!     let mut conn = pool.get().await?;
+//!     diesel_locks::migrate_async(&mut conn).await?;
+//!     conn.register_semaphores(&[REPORTS]).await?;
+//!     conn.begin_test_transaction().await?;
+//!     drop(conn); // returns it to the pool, and leaves the transaction open
+//!
+//!     let locks = AsyncLockPool::new(pool);
+//!     let id = ObjectId::new("Account", "4711");
+//!     locks.with_object_lock(id, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
+//!     locks.with_slot(&REPORTS, Wait::No, async |_conn| -> diesel_locks::Result<()> { Ok(()) }).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Do not test a renewer in such a transaction: other connections do not see what it has not committed. Give tests of
+//! `SlotRenewer` and `AsyncSlotRenewer` their own database.
+//!
 //! # Crate features
 //!
 //! None is on by default.
@@ -158,7 +201,12 @@
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
 //! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `Shutdown`, `ActiveSlot`,
 //!   `TimerJob`, `Tick`, `Error::Pool`, `Error::Stopped`.
+//! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9. The first two need no client
+//!   library of the database. They need a runtime of tokio with `enable_all`.
+//! - `bb8`, `deadpool`: diesel-async's pools; `AsyncLockPool`, `AsyncSlotRenewer`, `AsyncSlotGuard`, `AsyncShutdown`,
+//!   `AsyncActiveSlot`, `AsyncTick`, `StopToken`, `TimerJob`, `Error::AsyncPool`, `Error::Stopped`.
 //!
+//! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
 //! [repository]: https://github.com/diesel-locks/diesel-locks
@@ -179,7 +227,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod activity;
 #[cfg(feature = "_async_pool")]
 mod async_pool;
@@ -189,18 +237,18 @@ mod engine;
 pub mod error;
 mod events;
 mod inspect;
-#[cfg(feature = "_async_pool")]
+#[cfg(feature = "_pool")]
 mod lender;
 pub mod limits;
 mod link;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod lock_pool;
 pub mod migrations;
 mod name;
 mod object_lock;
 pub mod operation;
 mod poll;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod pooled;
 pub mod prelude;
 mod queue;
@@ -208,7 +256,7 @@ mod queue;
 pub mod schema;
 mod semaphore;
 mod sequence;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod shutdown;
 mod single_writer;
 #[cfg(feature = "_pool")]
@@ -244,9 +292,12 @@ pub use inspect::async_ext::AsyncInspectExt;
 pub use inspect::info::{SemaphoreInfo, SequenceInfo};
 pub use inspect::list_options::ListOptions;
 pub use inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter};
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use lock_pool::asynchronous::AsyncLockPool;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use lock_pool::LockPool;
+pub use lock_pool::blocking::LockPool;
 #[cfg(feature = "_async")]
 #[cfg_attr(
     docsrs,
@@ -277,6 +328,9 @@ pub use semaphore::SemaphoreExt;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
 pub use semaphore::active_slot::ActiveSlot;
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use semaphore::async_active_slot::AsyncActiveSlot;
 #[cfg(feature = "_async")]
 #[cfg_attr(
     docsrs,
@@ -290,15 +344,30 @@ pub use semaphore::async_ext::AsyncSemaphoreExt;
 pub use semaphore::definition::Semaphore;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::guard::SlotGuard;
+pub use semaphore::guard::blocking::SlotGuard;
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use semaphore::guard::nonblocking::AsyncSlotGuard;
 pub use semaphore::lease::LeaseOptions;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::renewer::SlotRenewer;
+pub use semaphore::renewer::blocking::SlotRenewer;
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use semaphore::renewer::nonblocking::AsyncSlotRenewer;
 pub use semaphore::slot::{LeaseState, Slot, SlotInfo};
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use semaphore::timer::{Tick, job::TimerJob};
+pub use semaphore::timer::blocking::Tick;
+#[cfg(feature = "_pool")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
+)]
+pub use semaphore::timer::job::TimerJob;
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use semaphore::timer::nonblocking::AsyncTick;
 pub use sequence::SequenceExt;
 #[cfg(feature = "_async")]
 #[cfg_attr(
@@ -311,9 +380,18 @@ pub use sequence::SequenceExt;
 )]
 pub use sequence::async_ext::AsyncSequenceExt;
 pub use sequence::definition::Sequence;
+#[cfg(feature = "_pool")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(feature = "r2d2", feature = "bb8", feature = "deadpool")))
+)]
+pub use shutdown::Unfinished;
+#[cfg(feature = "_async_pool")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "bb8", feature = "deadpool"))))]
+pub use shutdown::asynchronous::AsyncShutdown;
 #[cfg(feature = "r2d2")]
 #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-pub use shutdown::{Shutdown, Unfinished};
+pub use shutdown::blocking::Shutdown;
 pub use single_writer::assume_single_writer;
 #[cfg(feature = "_async")]
 #[cfg_attr(
@@ -360,10 +438,21 @@ pub use wrapper::{ConnectionWrapper, InnerConnection};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Compiles the example of the page on web services.
-#[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]
+/// Compiles the examples of the page on web services.
+#[cfg(all(
+    doctest,
+    feature = "postgres",
+    feature = "r2d2",
+    feature = "async-postgres",
+    feature = "deadpool"
+))]
 #[doc = include_str!("../docs/web-service.md")]
 struct WebService;
+
+/// Compiles the example of the page on diesel-async.
+#[cfg(all(doctest, feature = "async-postgres", feature = "deadpool"))]
+#[doc = include_str!("../docs/async.md")]
+struct Asynchronous;
 
 /// Compiles the examples of the guide.
 #[cfg(all(doctest, feature = "postgres", feature = "r2d2"))]

@@ -30,13 +30,13 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 /// The shortest period of a job on a timer; public as a constant of `TimerJob`.
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
 /// The durations of a poll interval.
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(10);
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) const LONGEST_POLL_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The number of ids that an error names.

@@ -3,6 +3,9 @@
 //! An engine is written once, for all connections to its database. Those of Diesel block: their futures are ready when they
 //! are polled for the first time.
 
+use std::future::ready;
+use std::num::NonZero;
+
 use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::connection::TransactionManagerStatus;
@@ -100,6 +103,12 @@ pub trait Link: HasEngine {
     /// these after it, and makes the connection unusable. Errors are ignored.
     fn abandon(&mut self, _statements: &[&str]) {}
 
+    /// Whether the client takes the answer of the server to this statement for that, and not the answer to a statement
+    /// whose future the application has dropped.
+    fn is_in_step(&mut self) -> impl Future<Output = bool> + Send {
+        ready(true)
+    }
+
     /// The future of a method with a closure, which may be dropped while a statement of the closure runs.
     fn droppable<F: Future<Output: Send> + Send>(
         future: F,
@@ -122,6 +131,28 @@ where
         },
     }
     work
+}
+
+/// Releases the innermost savepoint. When that fails and Diesel counts the savepoint no longer, rolls back to it, so that
+/// the transaction around it is usable and does not commit what the savepoint contains.
+pub(crate) async fn release(conn: &mut impl Link) -> QueryResult<()> {
+    let before = depth(conn);
+    let released = conn.commit().await;
+    let outer = before.saturating_sub(1);
+    if released.is_err() && outer > 0 && depth(conn) == outer {
+        // Diesel's name for it. It does not exist if the database has ended the transaction.
+        let undo = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{outer}");
+        if let Err(error) = conn.batch(&undo).await {
+            tracing::debug!(%error, "no savepoint to roll back to");
+        }
+    }
+    released
+}
+
+/// The number of open transactions, savepoints included; 0 on a connection that is marked as broken.
+fn depth(conn: &mut impl Link) -> u32 {
+    let depth = conn.status().transaction_depth();
+    depth.ok().flatten().map_or(0, NonZero::get)
 }
 
 /// [`Link::load`], for macros that engines with other errors share.

@@ -1,11 +1,14 @@
-//! How to operate an application that uses this crate: when calls block, GRANTs, poolers, SQLite.
+//! How to operate an application that uses this crate: when calls block, dropped futures, events, GRANTs, poolers, SQLite.
 
 /// When each method blocks, for how long, and what is usable afterwards.
 ///
-/// All methods block the calling thread. Methods of a connection occupy it while they wait: a pool needs a connection for
-/// each waiter besides those for the work. With the feature `r2d2`, a `LockPool` waits for object locks and slots of
-/// transactions without a connection, and a `SlotRenewer` for leased slots. In async code call the methods in `spawn_blocking` or its like. Dropping a
-/// `SlotGuard` blocks for up to 200 ms.
+/// The methods of Diesel's connections, and of `LockPool`, `SlotRenewer` and `Shutdown`, block the calling thread: in async
+/// code call them in `spawn_blocking` or its like. The methods of diesel-async's connections, and of `AsyncLockPool`,
+/// `AsyncSlotRenewer` and `AsyncShutdown`, are futures: where the table says that a method waits, its task waits.
+///
+/// Methods of a connection occupy it while they wait: a pool needs a connection for each waiter besides those for the work.
+/// A `LockPool` or an `AsyncLockPool` waits for object locks and slots of transactions without a connection, and a
+/// `SlotRenewer` or an `AsyncSlotRenewer` for leased slots.
 ///
 /// "SQLite's limit" below is 5 s or the connection's `busy_timeout`, whichever is longer. "the session's limit" is
 /// `lock_timeout` on PostgreSQL (none by default) and `innodb_lock_wait_timeout` on MySQL and MariaDB (50 s by default).
@@ -35,6 +38,11 @@
 /// | `LockPool::with_slot` | a connection of the pool for each attempt, and a slot | the argument [`Wait`] | [`LockTimeout`], [`Unavailable`], `Pool`, `Stopped` | any other writer holds all slots |
 /// | `LockPool::try_with_slot` | a connection of the pool, then as [`try_with_slot`] | the pool's `connection_timeout`, and about 2 s | `None`, `Pool`, `Stopped` | any other writer holds all slots |
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot | 200 ms | | |
+/// | `AsyncLockPool::..` | as `LockPool::..`; without a limit the request waits as long as the pool does for a connection: bb8's `connection_timeout`, deadpool's `wait_timeout` or 30 s if it has none | | `AsyncPool` in place of `Pool` | as `LockPool::..` |
+/// | `AsyncSlotRenewer::..`, `AsyncSlotGuard::release` | as `SlotRenewer::..`, `SlotGuard::release`, with these time-outs of the pool | | `AsyncPool` in place of `Pool` | as `SlotRenewer::..` |
+/// | `AsyncShutdown::shut_down` | as `Shutdown::shut_down` | | | |
+/// | dropping an `AsyncSlotGuard` | nothing | | | |
+/// | dropping a future | nothing | | | the statement that is running |
 ///
 /// [`Wait::AtMost`] includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of
 /// the table without [`Wait`] do not: for a locked table they wait up to `lock_timeout` on PostgreSQL, and up to
@@ -142,6 +150,34 @@ pub mod blocking {}
 /// # let path = directory.path().join("app.db").display().to_string();
 /// # let mut conn = pool(&path).expect("a pool").get().expect("a connection");
 /// # diesel_locks::migrate(&mut conn).expect("migrate");
+/// ```
+///
+/// In a pool of diesel-async, `custom_setup` does it. It needs the crate `futures-util`:
+///
+/// ```
+/// use diesel::{ConnectionError, SqliteConnection};
+/// use diesel_async::pooled_connection::deadpool::{BuildError, Pool};
+/// use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
+/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+/// use diesel_async::{AsyncConnection, SimpleAsyncConnection};
+/// use futures_util::FutureExt;
+///
+/// type Connection = SyncConnectionWrapper<SqliteConnection>;
+///
+/// fn pool(path: &str) -> Result<Pool<Connection>, BuildError> {
+///     let mut config = ManagerConfig::default();
+///     config.custom_setup = Box::new(|path| {
+///         async move {
+///             let mut conn = Connection::establish(path).await?;
+///             conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")
+///                 .await
+///                 .map_err(ConnectionError::CouldntSetupConfiguration)?;
+///             Ok(conn)
+///         }
+///         .boxed()
+///     });
+///     Pool::builder(AsyncDieselConnectionManager::new_with_config(path, config)).build()
+/// }
 /// ```
 ///
 /// Connections that share a cache (`cache=shared`) wait for object locks as others do. A statement on a table that another

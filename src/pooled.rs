@@ -1,17 +1,21 @@
 //! The connections of a pool, borrowed for the attempts of waits.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
-
-use crate::engine::HasBlockingEngine;
+use crate::cancel::unless_dropped;
+use crate::engine::HasEngine;
+use crate::lender::Lender;
 use crate::semaphore::backend::SemaphoreBackend;
+use crate::transaction::depth::{depth, mark_broken};
 use crate::waiting::Waiting;
 use crate::{Error, Wait};
 
-/// How often a waiter that waits for a connection looks whether it was stopped. r2d2 can't be woken.
-const STOP_INTERVAL: Duration = Duration::from_millis(25);
+mod share;
+
+use share::{Permit, Share};
 
 /// How long a waiter waits for a connection at least, so that what is free is acquired with any time limit: the pool may
 /// have to open a connection.
@@ -20,87 +24,163 @@ const SHORTEST_BORROW: Duration = Duration::from_millis(200);
 /// How old the identity of the database may be before a waiter reads it again.
 const IDENTITY_AGE: Duration = Duration::from_secs(10);
 
-pub(crate) type Borrowed<C> = PooledConnection<ConnectionManager<C>>;
-
 /// When it was read, and the result of [`SemaphoreBackend::database_id`].
 type Identity = (Instant, Option<String>);
 
 /// A pool from which waiters borrow a connection for each attempt.
-pub(crate) struct Connections<C: R2D2Connection + 'static> {
-    pool: Pool<ConnectionManager<C>>,
+pub(crate) struct Connections<L> {
+    pool: L,
+    share: Arc<Share>,
     identity: Mutex<Option<Identity>>,
+    /// Whether a waiter reads it for the first time.
+    identifying: AtomicBool,
 }
 
-impl<C: R2D2Connection + 'static> Connections<C> {
-    pub(crate) fn new(pool: Pool<ConnectionManager<C>>) -> Self {
+impl<L> Connections<L> {
+    pub(crate) fn new(pool: L) -> Self {
         Self {
             pool,
+            share: Arc::default(),
             identity: Mutex::default(),
+            identifying: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn pool(&self) -> &Pool<ConnectionManager<C>> {
+    pub(crate) fn pool(&self) -> &L {
         &self.pool
     }
 
-    /// Borrows a connection, within the time of the pool and that of the waiter.
-    pub(crate) fn borrow(&self, waiting: &Waiting) -> Result<Borrowed<C>, Error> {
-        let started = Instant::now();
+    /// Whether a waiter reads the identity, and it was never read before. Without that look, thousands of waiters would each
+    /// borrow a connection to read it.
+    pub(crate) fn is_being_identified(&self) -> bool {
+        self.identifying.load(Ordering::SeqCst) && self.known_identity().is_none()
+    }
+
+    fn lock_identity(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was read, and when.
+    fn known_identity(&self) -> Option<Identity> {
+        self.lock_identity().clone()
+    }
+}
+
+impl<L: Lender> Connections<L> {
+    /// Borrows a connection, within the time of the pool and that of the waiter. One connection of the pool is left to others.
+    pub(crate) async fn borrow(&self, waiting: &Waiting) -> Result<Borrowed<L>, Error> {
+        waiting.check_stop()?;
         let limit = match waiting.wait {
             Wait::AtMost(limit) => limit.saturating_sub(waiting.elapsed()).max(SHORTEST_BORROW),
             Wait::Forever | Wait::No => Duration::MAX,
         };
-        let limit = self.pool.connection_timeout().min(limit);
-        loop {
-            waiting.check_stop()?;
-            let left = limit.saturating_sub(started.elapsed());
-            let step = match waiting.stop() {
-                Some(_) => left.min(STOP_INTERVAL),
-                None => left,
-            };
-            match self.pool.get_timeout(step) {
-                Ok(conn) => return Ok(conn),
-                Err(error) if left <= step => return Err(error.into()),
-                Err(_) => {}
-            }
+        let limit = self.pool.timeout().min(limit);
+        let started = Instant::now();
+        let deadline = started.checked_add(limit);
+        let permit =
+            self.share
+                .acquire::<TimerOf<L>>(self.pool.max_size(), deadline, waiting.stop());
+        let permit = permit.await;
+        waiting.check_stop()?;
+        if permit.is_none()
+            && let Some(error) = self.pool.timed_out(started.elapsed())
+        {
+            return Err(error);
+        }
+        let left = limit.saturating_sub(started.elapsed());
+        // In memory of its own: a future that waits in a queue would have room for it (deadpool: 17 kB).
+        let lending = Box::pin(self.pool.lend_keeping(left, waiting.stop(), permit));
+        match lending.await? {
+            Some((conn, permit)) => Ok(Borrowed {
+                conn,
+                _permit: permit,
+            }),
+            None => Err(waiting.stopped_error()),
         }
     }
 
     /// How many waiters for a semaphore of `permits` permits may make their first attempts at the same time: half of
     /// the connections stay for others.
     pub(crate) fn max_concurrent(&self, permits: usize) -> usize {
-        let half = usize::try_from(self.pool.max_size() / 2).unwrap_or(usize::MAX);
-        permits.min(half).max(1)
+        permits.min(self.pool.max_size() / 2).max(1)
     }
-}
 
-impl<C: HasBlockingEngine + R2D2Connection + 'static> Connections<C> {
     /// Identifies the database: see [`SemaphoreBackend::database_id`]. Borrows a connection only if no waiter has read the
     /// identity: when many wait, each needs it.
-    pub(crate) fn database_id(&self, waiting: &Waiting) -> Result<Option<String>, Error> {
-        if let Some((_, database)) = &*self.lock_identity() {
-            return Ok(database.clone());
+    pub(crate) async fn database_id(&self, waiting: &Waiting) -> Result<Option<String>, Error> {
+        if let Some((_, database)) = self.known_identity() {
+            return Ok(database);
         }
-        self.read_identity(&mut *self.borrow(waiting)?)
+        self.identifying.store(true, Ordering::SeqCst);
+        let _identifying = Identifying(&self.identifying);
+        let mut conn = self.borrow(waiting).await?;
+        self.read_identity(&mut *conn).await
     }
 
     /// Reads the identity with the connection of a waiter that was refused, unless it was read recently: a server may be
     /// replaced by another one.
-    pub(crate) fn refresh_identity(&self, conn: &mut C) -> Result<(), Error> {
-        let read = self.lock_identity().as_ref().map(|(read, _)| *read);
-        if read.is_none_or(|read| read.elapsed() > IDENTITY_AGE) {
-            self.read_identity(conn)?;
+    pub(crate) async fn refresh_identity(&self, conn: &mut L::Connection) -> Result<(), Error> {
+        let known = self.known_identity();
+        if known.is_none_or(|(read, _)| read.elapsed() > IDENTITY_AGE) {
+            self.read_identity(conn).await?;
         }
         Ok(())
     }
 
-    fn read_identity(&self, conn: &mut C) -> Result<Option<String>, Error> {
-        let database = C::block_on(C::LockEngine::database_id(conn))?;
+    async fn read_identity(&self, conn: &mut L::Connection) -> Result<Option<String>, Error> {
+        let database = database_id(conn).await?;
         *self.lock_identity() = Some((Instant::now(), database.clone()));
         Ok(database)
     }
+}
 
-    fn lock_identity(&self) -> MutexGuard<'_, Option<Identity>> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+type TimerOf<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
+
+/// A connection that is borrowed until this is dropped.
+pub(crate) struct Borrowed<L: Lender> {
+    conn: L::Lent,
+    /// Dropped after the connection, so that the next one finds it in the pool. `None` if the time was up, and the pool had one.
+    _permit: Option<Permit>,
+}
+
+impl<L: Lender> Deref for Borrowed<L> {
+    type Target = L::Connection;
+
+    fn deref(&self) -> &L::Connection {
+        &self.conn
     }
+}
+
+impl<L: Lender> DerefMut for Borrowed<L> {
+    fn deref_mut(&mut self) -> &mut L::Connection {
+        &mut self.conn
+    }
+}
+
+/// A waiter that reads the identity, until it has ended.
+struct Identifying<'a>(&'a AtomicBool);
+
+impl Drop for Identifying<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn database_id<C: HasEngine>(conn: &mut C) -> Result<Option<String>, Error> {
+    let read = unless_dropped!(conn, |conn| C::LockEngine::database_id(conn));
+    discard_if_unusable(conn, read)
+}
+
+/// Returns the outcome of an attempt. After an error that the connection may have, and another one may not, has the pool
+/// discard the connection: a pool that does not check its connections would lend it again and again. Not in an open
+/// transaction, which is the application's.
+pub(crate) fn discard_if_unusable<C, T>(conn: &mut C, outcome: Result<T, Error>) -> Result<T, Error>
+where
+    C: HasEngine,
+{
+    let is_suspect = matches!(outcome, Err(Error::Database(_) | Error::ReadOnly { .. }));
+    if is_suspect && depth(conn).is_ok_and(|depth| depth == 0) {
+        mark_broken(conn);
+    }
+    outcome
 }

@@ -1,4 +1,4 @@
-//! Queues of the waiters of this process: first come, first served.
+//! Queues of the waiters of this process, in the order in which they came.
 //!
 //! The first waiter of a queue polls the database, at least as often as any of them wants to; the others sleep. A release in this process calls
 //! [`Queues::notify_released`], which wakes the first sleeping waiter, and that one queries at once. So the number of
@@ -6,7 +6,8 @@
 //! for the first.
 //!
 //! - A waiter whose query is running does not block the others: meanwhile the next sleeping waiter is the first. So a
-//!   connection that does not respond delays only its own waiter.
+//!   connection that does not respond delays only its own waiter. And a waiter may be overtaken: a release during its query
+//!   is handed over to the next one.
 //! - No release is missed: a waiter whose query was running during a release, and was refused, queries once more.
 //! - Other processes are not notified. They poll as often as the first waiter of a queue here, and would hardly ever
 //!   find a slot that is handed over within this process. So some releases are yielded to them, each for as long as

@@ -5,31 +5,33 @@ mod acquisition;
 #[cfg(feature = "r2d2")]
 pub(crate) mod active_slot;
 pub(crate) mod administration;
+#[cfg(feature = "_async_pool")]
+pub(crate) mod async_active_slot;
 #[cfg(feature = "_async")]
 pub(crate) mod async_ext;
 mod attempts;
 pub(crate) mod backend;
 pub(crate) mod definition;
 mod events;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod failures;
 pub(crate) mod fence;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) mod guard;
 mod holding;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 mod leader;
 pub(crate) mod lease;
 mod pace;
 pub(crate) mod polling;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) mod pooled;
 pub(crate) mod renewal;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) mod renewer;
 pub(crate) mod slot;
 pub(crate) mod slot_times;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(crate) mod timer;
 
 use std::borrow::Borrow;
@@ -115,7 +117,8 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`] and [`Error::InvalidLease`], before anything is sent to the database.
     /// [`Error::NotRegistered`] and [`Error::UnsuitableIsolation`] in an open transaction. [`Error::LockTimeout`] on SQLite.
-    /// The [common errors](crate::Error#common-errors).
+    /// The [common errors](crate::Error#common-errors). After a lost connection a slot may have been granted: it stays held until
+    /// its lease ends.
     ///
     /// ```
     /// use diesel::prelude::*;
@@ -147,12 +150,12 @@ pub trait SemaphoreExt: HasBlockingEngine {
 
     /// Leases a slot like [`try_acquire_slot`](Self::try_acquire_slot), and waits while all slots are held.
     ///
-    /// The waiters of one process form one queue per semaphore, first come, first served. The first of them polls the
+    /// The waiters of one process form one queue per semaphore, in the order in which they came. The first of them polls the
     /// database: every 10 to 20 ms at the beginning, every 50 to 100 ms later. After a second it asks who holds the slots,
     /// and its pauses grow to a tenth of the time for which the holders have not changed, at most 1 s; it also asks when the
-    /// next lease ends. When a slot is released in the same process,
-    /// the next waiter queries at once; from time to time the process leaves a released slot to other processes. The order
-    /// between processes is not defined.
+    /// next lease ends. With more than 100 permits the pauses do not grow. When a slot is released in the same process, the next waiter whose query is not running queries at
+    /// once, and may overtake one whose query is running; from time to time the process leaves a released slot to other
+    /// processes. The order between processes is not defined.
     ///
     /// In an open transaction the method polls on its own. The transaction stays open while it waits: if possible, acquire
     /// outside a transaction.
@@ -174,7 +177,8 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// Renews the lease: it now expires `duration` after this call, by the database's clock. Returns whether the previous
     /// lease had expired.
     ///
-    /// Renewal succeeds as long as no other holder was granted the slot, even after expiry. It does not check the number of
+    /// Renewal succeeds as long as no other holder was granted the slot, even after expiry, and
+    /// [`purge_slots`](Self::purge_slots) has not deleted the expired slot. It does not check the number of
     /// permits. The new lease may expire earlier than the previous one, but not before the end of
     /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least).
     ///
@@ -197,7 +201,8 @@ pub trait SemaphoreExt: HasBlockingEngine {
 
     /// Releases the slot. Returns whether its lease had expired.
     ///
-    /// Release succeeds as long as no other holder was granted the slot. With
+    /// Release succeeds as long as no other holder was granted the slot, and [`purge_slots`](Self::purge_slots) has not deleted
+    /// the expired slot. With
     /// [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least) the slot stays unavailable until that time has
     /// passed, but no longer belongs to this token.
     ///

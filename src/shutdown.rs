@@ -1,67 +1,20 @@
 //! Ends what a process does with locks and slots, within a deadline.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::R2D2Connection;
-
 use crate::activity::{Activity, await_all_idle};
-use crate::{LockPool, ObjectLockExt, SemaphoreExt, Slot, SlotRenewer, StopToken};
+use crate::lender::Lender;
+use crate::semaphore::renewer::weak::WeakRenewer;
+use crate::timer::Timer;
+use crate::{Slot, StopToken};
 
-/// Ends the waits of a process, waits for its closures, and releases its slots, when the process is asked to end (SIGTERM).
-///
-/// Create one when the application starts, and pass each [`SlotRenewer`] and [`LockPool`] through it. Call
-/// [`shut_down`](Self::shut_down) once the application accepts no more requests. Clones are the same value.
-///
-/// ```
-/// use diesel_locks::{LockPool, Shutdown, SlotRenewer};
-/// use std::time::Duration;
-///
-/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let url = directory.path().join("app.db").display().to_string();
-/// # let (renewer_pool, pool) = (sqlite::pool(&url)?, sqlite::pool(&url)?);
-/// let shutdown = Shutdown::new();
-/// let renewer = shutdown.add_renewer(&SlotRenewer::new(renewer_pool));
-/// let locks = shutdown.add_lock_pool(&LockPool::new(pool));
-/// // The application uses `renewer` and `locks`, and passes `shutdown.stop_token()` to `run_as_leader` and `run_on_timer`.
-/// # drop((renewer, locks));
-///
-/// // On SIGTERM:
-/// let left = shutdown.shut_down(Duration::from_secs(20));
-/// assert!(left.is_empty(), "cut off: {left:?}");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Default)]
-#[doc(alias("SIGTERM", "graceful", "drain", "exit"))]
-pub struct Shutdown(Arc<Inner>);
+#[cfg(feature = "_async_pool")]
+pub(crate) mod asynchronous;
+#[cfg(feature = "r2d2")]
+pub(crate) mod blocking;
 
-#[derive(Default)]
-struct Inner {
-    stop: StopToken,
-    transactions: Mutex<Vec<Activity>>,
-    renewers: Mutex<Vec<Arc<dyn Renewer>>>,
-}
-
-/// A renewer, whatever the type of its connections.
-trait Renewer: Send + Sync {
-    fn activity(&self) -> &Activity;
-    fn cut(&self, timeout: Duration) -> Vec<Slot>;
-}
-
-impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Renewer for SlotRenewer<C> {
-    fn activity(&self) -> &Activity {
-        self.activity()
-    }
-
-    fn cut(&self, timeout: Duration) -> Vec<Slot> {
-        self.cut_all(timeout)
-    }
-}
-
-/// What had not ended at the deadline of [`Shutdown::shut_down`].
+/// What had not ended at the deadline of `Shutdown::shut_down`, or of `AsyncShutdown::shut_down`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "what was cut off may have written a part of its data"]
@@ -70,9 +23,10 @@ pub struct Unfinished {
     /// the next holders until the process ends.
     pub slots: Vec<Slot>,
     /// The calls and guards of renewers that had not ended: those of `slots`, guards that are lost, waits that no stop
-    /// ends, and slots whose release failed and which stay held until their leases end.
+    /// ends, and slots that could not be released in time. The renewer retries the release of such a slot for a minute at
+    /// most, while the process lives. A slot that is not released then is held until its lease ends.
     pub guards: usize,
-    /// The calls of [`LockPool`] that had not ended. Their transactions end with the process:
+    /// The calls of lock pools that had not ended. Their transactions end with the process:
     /// the database rolls them back.
     pub transactions: usize,
 }
@@ -87,110 +41,124 @@ impl Unfinished {
 /// The least time that a release at the deadline waits for a connection of the pool.
 const SHORTEST_RELEASE: Duration = Duration::from_millis(500);
 
-impl Shutdown {
-    /// Creates a shutdown whose token is not stopped.
-    pub fn new() -> Self {
-        Self::default()
+/// What is registered with a shutdown. `R` is a renewer, whatever the type of its connections.
+struct Registry<R: ?Sized> {
+    stop: StopToken,
+    transactions: Mutex<Vec<Activity>>,
+    renewers: Mutex<Vec<Arc<R>>>,
+}
+
+/// What is waited for.
+trait Registered: Send + Sync {
+    fn activity(&self) -> &Activity;
+
+    /// Whether nothing will ever run with it again.
+    fn has_ended(&self) -> bool;
+}
+
+impl<L: Lender> Registered for WeakRenewer<L> {
+    fn activity(&self) -> &Activity {
+        self.activity()
     }
 
-    /// Returns the token of the process. [`shut_down`](Self::shut_down) stops it. A request has a child of it:
-    /// [`StopToken::child`].
-    pub fn stop_token(&self) -> &StopToken {
-        &self.0.stop
+    fn has_ended(&self) -> bool {
+        self.has_ended()
+    }
+}
+
+impl<R: Registered + ?Sized> Registry<R> {
+    fn stop_token(&self) -> &StopToken {
+        &self.stop
     }
 
-    /// Registers `renewer` and its clones: [`shut_down`](Self::shut_down) waits for their guards, and releases them. Returns a
-    /// handle whose waits and attempts end when the process is to end: use it in place of `renewer`.
-    #[must_use]
-    pub fn add_renewer<C: SemaphoreExt + R2D2Connection + Send + 'static>(
-        &self,
-        renewer: &SlotRenewer<C>,
-    ) -> SlotRenewer<C> {
-        let handle = renewer.stopped_by(&self.0.stop);
-        let mut renewers = lock(&self.0.renewers);
-        if !renewers
-            .iter()
-            .any(|it| it.activity().is(renewer.activity()))
-        {
-            renewers.push(Arc::new(renewer.clone()));
+    /// Once, however often it is called with clones.
+    fn add_renewer(&self, renewer: Arc<R>) {
+        let mut renewers = lock(&self.renewers);
+        renewers.retain(|known| !known.has_ended());
+        let is_known = |known: &Arc<R>| known.activity().is(renewer.activity());
+        if !renewers.iter().any(is_known) {
+            renewers.push(renewer);
         }
-        handle
     }
 
-    /// Registers `locks` and its clones: [`shut_down`](Self::shut_down) waits for their transactions. Returns a handle whose waits
-    /// end when the process is to end: use it, and handles for requests made of it, in place of `locks`.
-    #[must_use]
-    pub fn add_lock_pool<C: ObjectLockExt + R2D2Connection + 'static>(
-        &self,
-        locks: &LockPool<C>,
-    ) -> LockPool<C> {
-        let mut transactions = lock(&self.0.transactions);
-        if !transactions.iter().any(|it| it.is(locks.activity())) {
-            transactions.push(locks.activity().clone());
+    fn add_transactions(&self, activity: &Activity) {
+        let mut transactions = lock(&self.transactions);
+        transactions.retain(|known| !known.has_ended());
+        if !transactions.iter().any(|known| known.is(activity)) {
+            transactions.push(activity.clone());
         }
-        locks.stopped_by(&self.0.stop)
     }
 
-    /// Stops the token, waits at most for `limit` until all calls, guards and transactions of the renewers and lock
-    /// pools have ended, and then releases the slots that are still held, so that other nodes need not wait until the
-    /// leases end. Returns what had not ended; it is logged by `tracing` too.
-    ///
-    /// Waits for slots and locks end at once, with [`Error::Stopped`](crate::Error::Stopped); closures end by themselves,
-    /// when they see that [`ActiveSlot::is_active`](crate::ActiveSlot::is_active) is false or that the token is
-    /// stopped. Slots and locks that are acquired with other handles than those returned by this value are waited for, but
-    /// not refused: stop accepting requests before. Transactions on connections that the application borrows by
-    /// itself are not waited for.
-    ///
-    /// The release of what is left waits for a connection of the pool up to the deadline, at least 0.5 s. A call of
-    /// `run_as_leader` returns shortly after its closure: join its thread before `main` returns.
-    ///
-    /// May be called several times: each call waits again.
-    #[doc(alias("SIGTERM", "graceful", "drain"))]
-    pub fn shut_down(&self, limit: Duration) -> Unfinished {
+    /// Stops the token.
+    fn stop(&self, limit: Duration) -> Ending<R> {
         let started = Instant::now();
         let longest = Duration::from_secs(365 * 24 * 3600);
-        let end = started + limit.min(longest);
-        self.0.stop.stop();
-        let mut left = Unfinished::default();
+        self.stop.stop();
         // Copies: other calls, and closures that register, must not wait for this one.
-        let mut all = lock(&self.0.transactions).clone();
-        let renewers = lock(&self.0.renewers).clone();
-        let lock_pools = all.len();
-        all.extend(renewers.iter().map(|it| it.activity().clone()));
-        let running = await_all_idle(&all, end);
-        left.transactions = running[..lock_pools].iter().sum();
-        left.guards = running[lock_pools..].iter().sum();
-        for renewer in &renewers {
-            let timeout = end.saturating_duration_since(Instant::now());
-            left.slots
-                .extend(renewer.cut(timeout.max(SHORTEST_RELEASE)));
+        Ending {
+            started,
+            limit,
+            end: started + limit.min(longest),
+            transactions: lock(&self.transactions).clone(),
+            renewers: lock(&self.renewers).clone(),
         }
+    }
+}
+
+impl<R: ?Sized> Default for Registry<R> {
+    fn default() -> Self {
+        Self {
+            stop: StopToken::default(),
+            transactions: Mutex::default(),
+            renewers: Mutex::default(),
+        }
+    }
+}
+
+/// A call that waits for what is registered.
+struct Ending<R: ?Sized> {
+    started: Instant,
+    limit: Duration,
+    end: Instant,
+    transactions: Vec<Activity>,
+    renewers: Vec<Arc<R>>,
+}
+
+impl<R: Registered + ?Sized> Ending<R> {
+    /// Waits until everything has ended, or until the deadline. Returns how much has not.
+    async fn await_idle<T: Timer>(&self) -> Unfinished {
+        let renewers = self.renewers.iter().map(|it| it.activity().clone());
+        let all: Vec<Activity> = self.transactions.iter().cloned().chain(renewers).collect();
+        let running = await_all_idle::<T>(&all, self.end).await;
+        let (transactions, guards) = running.split_at(self.transactions.len());
+        Unfinished {
+            slots: Vec::new(),
+            guards: guards.iter().sum(),
+            transactions: transactions.iter().sum(),
+        }
+    }
+
+    /// How long the release of what is left waits for a connection.
+    fn time_to_release(&self) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        left.max(SHORTEST_RELEASE)
+    }
+
+    fn record(&self, left: &Unfinished) {
         if left.is_empty() {
-            tracing::info!(waited = ?started.elapsed(), "all calls, guards and transactions have ended");
-        } else {
-            let Unfinished {
-                guards,
-                transactions,
-                ..
-            } = left;
-            tracing::warn!(guards, transactions, ?limit, "not ended by the deadline");
-            for slot in &left.slots {
-                let (semaphore, number) = (slot.semaphore(), slot.number());
-                tracing::warn!(semaphore, number, "slot released while its closure runs");
-            }
+            let waited = self.started.elapsed();
+            tracing::info!(?waited, "all calls, guards and transactions have ended");
+            return;
         }
-        left
+        let (guards, transactions, limit) = (left.guards, left.transactions, self.limit);
+        tracing::warn!(guards, transactions, ?limit, "not ended by the deadline");
+        for slot in &left.slots {
+            let (semaphore, number) = (slot.semaphore(), slot.number());
+            tracing::warn!(semaphore, number, "slot released while its closure runs");
+        }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl std::fmt::Debug for Shutdown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shutdown")
-            .field("stop", &self.0.stop)
-            .finish_non_exhaustive()
-    }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::timer::{Event, Polled, Timer};
 
 /// A flag that ends the waits of a `LockPool`, a `SlotRenewer`, an `AsyncLockPool` or an `AsyncSlotRenewer` when it is
 /// stopped: because the client of a request has hung up, or the process is to end.
@@ -107,8 +110,10 @@ impl StopToken {
         self.0.stopped.load(Ordering::SeqCst)
     }
 
-    /// Sleeps for `duration`. Returns true after that time, and false at once when the token is stopped meanwhile or was
+    /// Blocks the thread for `duration`. Returns true after that time, and false at once when the token is stopped meanwhile or was
     /// stopped before, as [`ActiveSlot::sleep`](crate::ActiveSlot::sleep) does: the condition of a loop.
+    ///
+    /// In a task use `AsyncActiveSlot::sleep`, or `tokio::time::timeout(duration, token.stopped())`.
     ///
     /// ```
     /// # let shutdown = diesel_locks::StopToken::new();
@@ -156,6 +161,16 @@ impl StopToken {
         while !self.is_stopped() {
             stopped.notified().await;
         }
+    }
+
+    /// Pauses for this time, or until the token is stopped.
+    pub(crate) async fn pause<T: Timer>(&self, time: Duration) {
+        T::wait(StopOrEnd {
+            stop: self,
+            end: Instant::now().checked_add(time),
+            registration: None,
+        })
+        .await;
     }
 
     /// Returns a guard that stops the token when it is dropped. Keep it in the future of an asynchronous handler: it is
@@ -218,7 +233,32 @@ pub(crate) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.token.lock().by_number.remove(&self.number);
+        let callback = self.token.lock().by_number.remove(&self.number);
+        // Without the lock: it may own the last clone of a child, which removes itself.
+        drop(callback);
+    }
+}
+
+/// The stop, or the end of a pause.
+struct StopOrEnd<'a> {
+    stop: &'a StopToken,
+    end: Option<Instant>,
+    /// Wakes the thread or task that waits.
+    registration: Option<Registration>,
+}
+
+impl Event for StopOrEnd<'_> {
+    type Value = ();
+
+    fn poll(&mut self, waker: &Waker) -> Polled<()> {
+        let has_ended = self.end.is_some_and(|end| Instant::now() >= end);
+        if has_ended || self.stop.is_stopped() {
+            return Polled::Ready(());
+        }
+        let waker = waker.clone();
+        // Called at once if the token is stopped by now.
+        self.registration = Some(self.stop.on_stop(move || waker.wake_by_ref()));
+        Polled::Pending { until: self.end }
     }
 }
 
@@ -240,6 +280,15 @@ mod tests {
     use std::time::Duration;
 
     use super::StopToken;
+
+    #[test]
+    fn callback_may_own_the_last_clone_of_a_child() {
+        let token = StopToken::new();
+        let child = token.child();
+        let registration = token.on_stop(move || child.stop());
+        drop(registration);
+        token.stop();
+    }
 
     #[test]
     fn stop_calls_each_registered_callback_and_no_dropped_one() {

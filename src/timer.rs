@@ -3,14 +3,12 @@
 //! What is waited for is an [`Event`], which does not know who waits. A connection that blocks waits with its thread, so that
 //! its futures are ready when they are polled for the first time.
 
+#[cfg(feature = "_pool")]
+use std::io;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-#[cfg(any(
-    feature = "async-postgres",
-    feature = "async-mysql",
-    feature = "async-sqlite"
-))]
+#[cfg(feature = "_async")]
 pub(crate) mod task;
 pub(crate) mod thread;
 
@@ -24,6 +22,28 @@ pub trait Timer {
 
     /// Waits for the event. Polls it once at the beginning, when its waker is woken, and at the time that it has returned.
     fn wait<E: Event>(event: E) -> impl Future<Output = E::Value> + Send;
+
+    /// Waits for the answer of a server. A task drops the work, and returns `None`, when that takes longer than `limit`. A thread
+    /// waits on.
+    #[cfg(feature = "_pool")]
+    fn answer_within<T: Send>(
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> impl Future<Output = Option<T>> + Send {
+        let _ = limit;
+        async { Some(work.await) }
+    }
+
+    /// Runs work in the background: on a thread with this name, or as a task of the caller's runtime. Drops it if it can't be
+    /// started; that runtime drops it when it is shut down.
+    #[cfg(feature = "_pool")]
+    fn spawn(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()>;
+
+    /// As [`spawn`](Self::spawn), but not on a runtime of the application, which may be shut down.
+    #[cfg(feature = "_pool")]
+    fn spawn_apart(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        Self::spawn(name, work)
+    }
 }
 
 /// What is waited for. It is dropped when the wait has ended or is given up.

@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use crate::queue::{Released, Ticket, Turn};
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use crate::stop::StopToken;
 use crate::timer::Timer;
 use crate::{Error, Wait};
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
     /// For errors.
     resource: String,
     started: Instant,
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     stop: Option<StopToken>,
 }
 
@@ -32,13 +32,13 @@ impl Waiting {
             wait,
             resource,
             started: Instant::now(),
-            #[cfg(feature = "r2d2")]
+            #[cfg(feature = "_pool")]
             stop: None,
         })
     }
 
     /// The same wait, which ends when `stop` is stopped.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn stopped_by(self, stop: Option<&StopToken>) -> Self {
         Self {
             stop: stop.cloned(),
@@ -46,7 +46,7 @@ impl Waiting {
         }
     }
 
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn stop(&self) -> Option<&StopToken> {
         self.stop.as_ref()
     }
@@ -69,20 +69,20 @@ impl Waiting {
 
     /// Returns whether the wait is stopped; `None` if it can't be.
     #[cfg_attr(
-        not(feature = "r2d2"),
+        not(feature = "_pool"),
         expect(clippy::unused_self, reason = "only a wait on a pool can be stopped")
     )]
     fn stopped(&self) -> Option<impl Fn() -> bool> {
-        #[cfg(feature = "r2d2")]
+        #[cfg(feature = "_pool")]
         let stopped = self.stop.as_ref().map(|stop| || stop.is_stopped());
-        #[cfg(not(feature = "r2d2"))]
+        #[cfg(not(feature = "_pool"))]
         let stopped = None::<fn() -> bool>;
         stopped
     }
 
     /// Fails with [`Error::Stopped`] when the wait is stopped.
     #[cfg_attr(
-        not(feature = "r2d2"),
+        not(feature = "_pool"),
         expect(
             clippy::unused_self,
             clippy::unnecessary_wraps,
@@ -90,14 +90,20 @@ impl Waiting {
         )
     )]
     pub(crate) fn check_stop(&self) -> Result<(), Error> {
-        #[cfg(feature = "r2d2")]
+        #[cfg(feature = "_pool")]
         if self.stop.as_ref().is_some_and(StopToken::is_stopped) {
-            return Err(Error::Stopped {
-                resource: self.resource.clone(),
-                waited: self.elapsed(),
-            });
+            return Err(self.stopped_error());
         }
         Ok(())
+    }
+
+    /// The error of a wait that is stopped.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn stopped_error(&self) -> Error {
+        Error::Stopped {
+            resource: self.resource.clone(),
+            waited: self.elapsed(),
+        }
     }
 
     fn unavailable(&self) -> Error {
@@ -127,7 +133,7 @@ pub(crate) enum AtTheEnd {
     Attempt,
     /// It makes none, unless it was notified of a release, did not wait before, or its limit is zero. For waiters that
     /// would have to wait for a connection.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     GiveUp,
 }
 
@@ -165,6 +171,12 @@ pub(crate) trait RepeatedAttempt: Send {
 
     fn target(&mut self) -> impl Future<Output = Result<Option<Self::Target>, Error>> + Send;
 
+    /// Whether another waiter is about to find out the target, so that this one asks for it later.
+    #[cfg(feature = "_pool")]
+    fn target_comes(&self) -> bool {
+        false
+    }
+
     fn run(
         &mut self,
         attempt: Attempt,
@@ -192,12 +204,19 @@ where
         waiting.check_stop()?;
         let notified = match turn {
             Turn::Query { notified } => notified,
+            #[cfg(feature = "_pool")]
+            Turn::Identify if attempt.target_comes() => {
+                ticket.identify_later();
+                continue;
+            }
             Turn::Identify => {
                 match attempt.target().await {
                     Ok(target) => ticket.set_target(target),
-                    #[cfg(feature = "r2d2")]
-                    Err(Error::Pool(_)) => ticket.identify_later(),
-                    Err(error) => return Err(error),
+                    #[cfg(feature = "_pool")]
+                    Err(error) if error.is_out_of_reach() => ticket.record_unreached(),
+                    #[cfg(feature = "_pool")]
+                    Err(error) if error.has_no_connection_yet() => ticket.identify_later(),
+                    Err(error) => return Err(ended_by(error, &mut ticket)),
                 }
                 continue;
             }
@@ -216,13 +235,13 @@ where
                 pause
             }
             // It has waited before, for a release or after a refusal, so it may wait until its own limit.
-            #[cfg(feature = "r2d2")]
-            Err(error @ Error::Pool(_)) if !is_first || !at_once => {
+            #[cfg(feature = "_pool")]
+            Err(error) if error.has_no_connection_yet() && (!is_first || !at_once) => {
                 tracing::warn!(resource = waiting.resource, %error, "wait continues: no connection for an attempt");
                 without_connection = Some(error);
                 None
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(ended_by(error, &mut ticket)),
         };
         waiting.check_stop()?;
         if waiting.wait == Wait::No {
@@ -231,102 +250,41 @@ where
         if waiting.is_over() {
             return Err(waiting.timed_out(without_connection));
         }
-        if without_connection.is_some() {
-            ticket.record_no_query();
-        } else {
-            if ticket.needs_target() {
-                ticket.set_target(attempt.target().await?);
-            }
-            ticket.record_refusal();
-        }
-        ticket.set_pause(next_pause);
         is_first = false;
-    }
-}
-
-#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
-mod tests {
-    use diesel::SqliteConnection;
-    use diesel::r2d2::{ConnectionManager, Pool};
-
-    use super::*;
-    use crate::poll::poll_once;
-    use crate::queue::Queues;
-    use crate::timer::thread::ThreadTimer;
-
-    /// The error of a pool that has no connection.
-    fn no_connection() -> Error {
-        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
-        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-        let _borrowed = pool.get().expect("a connection");
-        let error = pool.get_timeout(Duration::from_millis(1));
-        Error::Pool(error.err().expect("none is left"))
-    }
-
-    /// Has no connection for the first attempts, nor to identify its target.
-    struct WithoutConnection {
-        attempts: u32,
-        failing: u32,
-    }
-
-    impl RepeatedAttempt for WithoutConnection {
-        type Timer = ThreadTimer;
-        type Target = u8;
-        type Value = u32;
-
-        async fn target(&mut self) -> Result<Option<u8>, Error> {
-            Err(no_connection())
-        }
-
-        async fn run(&mut self, _: Attempt) -> Result<Answer<u32>, Error> {
-            self.attempts += 1;
-            if self.attempts <= self.failing {
-                Err(no_connection())
+        #[cfg(feature = "_pool")]
+        if let Some(error) = &without_connection {
+            if error.is_out_of_reach() {
+                ticket.record_unreached();
             } else {
-                Ok(Answer::Granted(self.attempts))
+                ticket.record_no_query();
             }
+            continue;
         }
-    }
-
-    fn without_connection(failing: u32) -> WithoutConnection {
-        WithoutConnection {
-            attempts: 0,
-            failing,
+        if ticket.needs_target() {
+            ticket.set_target(attempt.target().await?);
         }
-    }
-
-    #[test]
-    fn queued_waiter_waits_on_when_it_has_no_connection() {
-        let queues: Queues<&str, u8> = Queues::new();
-        let mut first = queues.join("slots", 1, |_| true);
-        poll_once(first.turn::<ThreadTimer>(None));
-        first.set_target(Some(0));
-        first.record_refusal();
-        let second = queues.join("slots", 1, |_| true);
-        queues.notify_released("slots", 1, None);
-        // The release is handed over to the next one.
-        drop(first);
-        let waiting = Waiting::new(Wait::AtMost(Duration::from_secs(20)), "a slot".to_owned());
-        let outcome = poll_once(repeat(
-            &waiting.expect("a valid limit"),
-            second,
-            AtTheEnd::GiveUp,
-            without_connection(2),
-        ));
-        assert_eq!(outcome.expect("a connection at last"), 3);
-    }
-
-    #[test]
-    fn first_attempt_without_a_connection_fails() {
-        let queues: Queues<&str, u8> = Queues::new();
-        let ticket = queues.join("slots", 1, |_| true);
-        let waiting = Waiting::new(Wait::Forever, "a slot".to_owned()).expect("no limit");
-        let outcome = poll_once(repeat(
-            &waiting,
-            ticket,
-            AtTheEnd::GiveUp,
-            without_connection(1),
-        ));
-        assert!(matches!(outcome, Err(Error::Pool(_))));
+        ticket.record_refusal();
+        ticket.set_pause(next_pause);
     }
 }
+
+/// The error that ends a wait. After one of a pool that lends no connections any more, the next waiter asks at once, so that
+/// each of them gets its error.
+#[cfg_attr(
+    not(feature = "_pool"),
+    expect(unused_variables, reason = "only a pool is closed")
+)]
+fn ended_by<K, T>(error: Error, ticket: &mut Ticket<'_, K, T>) -> Error
+where
+    K: Eq + Hash + Clone,
+    T: PartialEq + Clone,
+{
+    #[cfg(feature = "_pool")]
+    if error.is_pool() && !error.has_no_connection_yet() {
+        ticket.notify_next();
+    }
+    error
+}
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite", feature = "_async_pool"))]
+mod tests;

@@ -1,17 +1,27 @@
 //! A thread on which what dropped futures have left on the server is ended.
 //!
 //! A destructor can't wait for the server, and the runtime of the future may have been shut down, or, if it has one thread,
-//! may not run again. So the work is done by a runtime of this crate, which is started by the first dropped future.
+//! may not run again. So the work is done by a runtime of this crate, which is started by the first dropped future. Renewers
+//! whose runtime has been shut down use it too.
 
+#[cfg(feature = "_async_pool")]
+use std::cell::RefCell;
 use std::future::pending;
 use std::io;
+#[cfg(feature = "_async_pool")]
+use std::pin::Pin;
 use std::sync::LazyLock;
+#[cfg(feature = "_async_pool")]
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+#[cfg(feature = "_async_pool")]
+use crate::activity::Activity;
 
 /// Cancel requests are connections of their own: no more than these at a time.
 static REQUESTS: Semaphore = Semaphore::const_new(8);
@@ -38,6 +48,75 @@ fn start() -> io::Result<Handle> {
         .name("diesel-locks-cancel".to_owned())
         .spawn(move || runtime.block_on(pending::<()>()))?;
     Ok(handle)
+}
+
+#[cfg(feature = "_async_pool")]
+thread_local! {
+    /// What counts the work of a future that is being dropped on this thread.
+    static COUNTED_BY: RefCell<Option<Activity>> = const { RefCell::new(None) };
+}
+
+/// A future whose [`end`] is counted by an activity when it is dropped before it is ready.
+#[cfg(feature = "_async_pool")]
+pub(crate) struct Counted<F> {
+    future: Option<Pin<Box<F>>>,
+    activity: Activity,
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F> Counted<F> {
+    pub(crate) fn new(activity: &Activity, future: F) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+            activity: activity.clone(),
+        }
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F: Future> Future for Counted<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.future.as_mut().expect("a future that was not ready");
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+}
+
+#[cfg(feature = "_async_pool")]
+impl<F> Drop for Counted<F> {
+    fn drop(&mut self) {
+        /// Also after a panic of a destructor.
+        struct Restore(Option<Activity>);
+
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                COUNTED_BY.set(self.0.take());
+            }
+        }
+
+        if let Some(future) = self.future.take() {
+            let _outer = Restore(COUNTED_BY.replace(Some(self.activity.clone())));
+            drop(future);
+        }
+    }
+}
+
+/// Runs the work on the thread: it ends what a future has left that is being dropped. `Counted` counts it.
+pub(crate) fn end(work: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "_async_pool")]
+    let work = {
+        let active = COUNTED_BY.with_borrow(|activity| activity.as_ref().map(Activity::begin));
+        async move {
+            let _active = active;
+            work.await;
+        }
+    };
+    spawn(work);
 }
 
 /// Runs the work on the thread.

@@ -15,9 +15,9 @@ static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
 /// Encrypts the requests by which a dropped future has PostgreSQL cancel its statement.
 ///
 /// A request is a connection of its own, and diesel-async does not tell how a connection was encrypted. Call this once, when
-/// the application starts, with what it connects with. Without it requests are sent as `sslmode=prefer` does it without TLS,
-/// as libpq's `PQcancel` does: any server takes them, unless its proxy does not, and they fail if the connections have
-/// `sslmode=require`. A request that fails is logged as a warning, and the statement runs until it ends by itself: see
+/// the application starts, with the TLS connector of its connections. Without this call, cancel requests are sent
+/// unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts them. They fail if the URL has `sslmode=require`, or if a
+/// proxy requires TLS. A request that fails is logged as a warning, and the statement runs until it ends by itself: see
 /// [Dropped futures](crate::operation::dropped_futures#tls).
 ///
 /// For the whole process; a later call replaces what an earlier one has set. MySQL and MariaDB need no such call: their
@@ -30,8 +30,10 @@ static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
 /// # let client_config = ();
 /// let tls = MakeRustlsConnect::new(client_config); // of tokio-postgres-rustls, for example
 /// diesel_locks::set_cancel_tls(tls.clone());
-/// // .. and `tls` goes into the `custom_setup` of the pool's `ManagerConfig`
+/// // `tls` also goes into the `custom_setup` of the pool's `ManagerConfig`.
 /// ```
+///
+/// [With diesel-async](https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md#tls) shows such a pool.
 #[doc(alias("sslmode", "ssl", "rustls", "cancel_query"))]
 pub fn set_cancel_tls<T>(tls: T)
 where

@@ -122,8 +122,9 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
         writers::remember(conn).await
     }
 
-    /// Diesel knows that a deadlock has ended the transaction, diesel-async does not. COMMIT of a transaction of this crate
-    /// finds out; in another one the server is asked.
+    /// Diesel knows that a deadlock has ended the transaction. diesel-async does not if the error came in place of rows. In a
+    /// transaction of this crate nothing is committed by itself (`autocommit` is off), and its COMMIT finds out; in another
+    /// one the server is asked.
     async fn assert_open(conn: &mut C) -> Result<(), Error> {
         if depth::is_aborted(conn) {
             return Err(run::ended(None));

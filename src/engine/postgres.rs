@@ -76,13 +76,16 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
             return Ok(());
         };
         // COMMIT ends the transaction even when it fails. So if the transaction is still open, the error is that of the
-        // statement before it.
+        // statement before it. If the closure has ended the transaction without beginning another, only a client that knows
+        // the server's state has noticed that before: otherwise the text decides.
         let not_ours = match classify(&error) {
-            ErrorClass::TransactionAborted => true,
-            ErrorClass::Other => error.to_string().contains(sql::MARK),
+            ErrorClass::TransactionAborted => is_open_after_error(conn).await,
+            ErrorClass::Other if sql::names_mark(&error.to_string()) => {
+                !C::KNOWS_SERVER_STATE || is_open_after_error(conn).await
+            }
             _ => false,
         };
-        if not_ours && is_open_after_error(conn).await {
+        if not_ours {
             return Err(run::ended(Some(error)));
         }
         Err(error.into())
@@ -93,8 +96,9 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
             conn.batch("ROLLBACK").await?;
             return Ok(false);
         }
-        // An aborted transaction runs no statement that could check it.
-        let mut started = depth::is_aborted(conn);
+        // An aborted transaction runs no statement that could check it. Only libpq tells Diesel whether the server has a
+        // transaction: other clients take the closure's for open after its COMMIT, and for aborted after the next error.
+        let mut started = C::KNOWS_SERVER_STATE && depth::is_aborted(conn);
         if !started {
             match conn.batch(sql::ROLLBACK).await {
                 Ok(()) => return Ok(true),
@@ -116,7 +120,8 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
 
 impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     /// Sends BEGIN and the locks in one message, which takes one round trip. Its result can't be read, so a request
-    /// that does not wait, whose answer may be "held", takes two.
+    /// that does not wait, whose answer may be "held", takes a second message, for whose answer a connection that blocks
+    /// waits by itself.
     async fn begin_with_locks(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         if request.wait == Wait::No {
             return begin_and_try(conn, request).await;
@@ -201,28 +206,21 @@ async fn purge_batch(conn: &mut impl Link<Backend = Pg>) -> QueryResult<(usize, 
     Ok((ids.len(), removed))
 }
 
-/// [`try_acquire`] in a transaction of this crate, which an error rolls back.
-async fn try_or_roll_back(
-    conn: &mut impl Link<Backend = Pg>,
-    request: &Request,
-) -> QueryResult<LockOutcome> {
-    let grant = try_acquire(conn, request).await;
-    if grant.is_err() {
-        conn.roll_back().await?;
-    }
-    grant
-}
-
 async fn try_acquire(
     conn: &mut impl Link<Backend = Pg>,
     request: &Request,
 ) -> QueryResult<LockOutcome> {
     let try_acquire = sql::try_acquire(ids(request), request.is_kept());
-    let answer: String = conn.get_result(try_acquire).await?;
-    match answer.as_str() {
-        "locked" => Ok(LockOutcome::Acquired),
-        "held" => Ok(LockOutcome::Unavailable),
-        level => Err(unsuitable_isolation(request.resource(), level).into()),
+    try_outcome(request, conn.load(try_acquire).await)
+}
+
+/// What the answer of `diesel_locks_try_acquire` says.
+fn try_outcome(request: &Request, answers: QueryResult<Vec<String>>) -> QueryResult<LockOutcome> {
+    match answers?.first().map(String::as_str) {
+        Some("locked") => Ok(LockOutcome::Acquired),
+        Some("held") => Ok(LockOutcome::Unavailable),
+        Some(level) => Err(unsuitable_isolation(request.resource(), level).into()),
+        None => Err(diesel::result::Error::NotFound),
     }
 }
 

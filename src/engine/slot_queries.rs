@@ -47,6 +47,11 @@ macro_rules! slot_queries {
             );
         }
 
+        /// Releases the slot at once, also before the end of its minimum hold time.
+        fn push_released_unused(out: &mut AstPass<'_, '_, $db>) {
+            out.push_sql(" SET token = NULL, expires_us = 0, hold_until_us = 0");
+        }
+
         fn push_key_filter<'b>(out: &mut AstPass<'_, 'b, $db>, key: &'b Key<'_>) -> QueryResult<()> {
             push!(out;
                 " WHERE name = ", $sql_text = key.name;
@@ -118,7 +123,8 @@ macro_rules! slot_queries {
             /// Releases the slot at once, also before the end of its minimum hold time.
             ReleaseUnused<'a> { key: Key<'a> } -> Integer,
             |self, out| {
-                out.push_sql("UPDATE diesel_locks_slots SET token = NULL, expires_us = 0, hold_until_us = 0");
+                out.push_sql("UPDATE diesel_locks_slots");
+                push_released_unused(&mut out);
                 push_key_filter(&mut out, &self.key)?;
             }
         }

@@ -144,7 +144,7 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
 
 impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     /// All wait for the one write lock.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     fn queue_key(_: &Request) -> Vec<crate::ObjectId> {
         Vec::new()
     }

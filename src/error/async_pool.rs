@@ -2,21 +2,30 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "deadpool")]
+use ::deadpool::managed::TimeoutType;
 use diesel_async::pooled_connection::PoolError;
-use thiserror::Error;
+#[cfg(feature = "bb8")]
+use diesel_async::pooled_connection::bb8;
+#[cfg(feature = "deadpool")]
+use diesel_async::pooled_connection::deadpool;
 
+#[cfg(any(feature = "bb8", feature = "deadpool"))]
+use super::Error;
 use super::human::Rounded;
 
 /// Why a pool of asynchronous connections ([`AsyncPool`](crate::AsyncPool)) gave no connection:
 /// [`Error::AsyncPool`](crate::Error::AsyncPool).
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AsyncPoolError {
     /// No connection was free, and none could be opened, within the time-out of the pool or of the request.
-    #[error("no connection within {}", Rounded(*waited))]
+    #[error("{}{}", missed(*step), within(*waited))]
     TimedOut {
-        /// How long the request waited for a connection.
-        waited: Duration,
+        /// How long the request waited for a connection. `None` in an error that the application got of the pool itself.
+        waited: Option<Duration>,
+        /// What the request waited for at last. `None` if the pool does not tell (bb8).
+        step: Option<PoolStep>,
     },
 
     /// A connection could not be opened, or failed the check of the pool.
@@ -27,7 +36,149 @@ pub enum AsyncPoolError {
     #[error("the pool is closed")]
     Closed,
 
-    /// Another error of the pool: a hook failed, or its time-outs need a runtime.
+    /// A hook of the pool failed on a connection that was opened (`post_create` of deadpool).
+    #[error("a hook of the pool failed on a new connection")]
+    Hook(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// Another error of the pool: its time-outs need a runtime.
     #[error("the pool failed")]
     Other(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What deadpool's own `get` returns.
+#[cfg(feature = "deadpool")]
+impl From<deadpool::PoolError> for AsyncPoolError {
+    fn from(error: deadpool::PoolError) -> Self {
+        match error {
+            deadpool::PoolError::Timeout(kind) => Self::TimedOut {
+                waited: None,
+                step: Some(match kind {
+                    TimeoutType::Wait => PoolStep::Queue,
+                    TimeoutType::Create | TimeoutType::Recycle => PoolStep::Connect,
+                }),
+            },
+            deadpool::PoolError::Backend(error) => Self::Connection(error),
+            deadpool::PoolError::Closed => Self::Closed,
+            deadpool::PoolError::PostCreateHook(error) => Self::Hook(Box::new(error)),
+            error @ deadpool::PoolError::NoRuntimeSpecified => Self::Other(Box::new(error)),
+        }
+    }
+}
+
+/// What bb8's own `get` returns.
+#[cfg(feature = "bb8")]
+impl From<bb8::RunError> for AsyncPoolError {
+    fn from(error: bb8::RunError) -> Self {
+        match error {
+            bb8::RunError::User(error) => Self::Connection(error),
+            bb8::RunError::TimedOut => Self::TimedOut {
+                waited: None,
+                step: None,
+            },
+        }
+    }
+}
+
+/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `AsyncLockPool` returns.
+#[cfg(feature = "deadpool")]
+#[cfg_attr(docsrs, doc(cfg(feature = "deadpool")))]
+impl From<deadpool::PoolError> for Error {
+    fn from(error: deadpool::PoolError) -> Self {
+        Self::AsyncPool(error.into())
+    }
+}
+
+/// An application that takes a connection of its pool by `pool.get().await?` gets the error that `AsyncLockPool` returns.
+#[cfg(feature = "bb8")]
+#[cfg_attr(docsrs, doc(cfg(feature = "bb8")))]
+impl From<bb8::RunError> for Error {
+    fn from(error: bb8::RunError) -> Self {
+        Self::AsyncPool(error.into())
+    }
+}
+
+/// What a request to a pool waits for, one after the other: [`AsyncPoolError::TimedOut`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolStep {
+    /// One of the pool's connections, which are all in use (deadpool's time-out `wait`).
+    Queue,
+    /// The database, which opens or checks a connection (deadpool's time-outs `create` and `recycle`).
+    Connect,
+}
+
+fn within(waited: Option<Duration>) -> String {
+    waited.map_or_else(
+        || " within the time-out of the pool".to_owned(),
+        |waited| format!(" within {}", Rounded(waited)),
+    )
+}
+
+fn missed(step: Option<PoolStep>) -> &'static str {
+    match step {
+        None => "no connection",
+        Some(PoolStep::Queue) => "no connection was free",
+        Some(PoolStep::Connect) => "no connection was opened or checked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_tells_what_was_waited_for() {
+        let message = |step| {
+            let waited = Some(Duration::from_secs(2));
+            AsyncPoolError::TimedOut { waited, step }.to_string()
+        };
+        let steps = [None, Some(PoolStep::Queue), Some(PoolStep::Connect)];
+        assert_eq!(
+            steps.map(message),
+            [
+                "no connection within 2000 ms",
+                "no connection was free within 2000 ms",
+                "no connection was opened or checked within 2000 ms",
+            ]
+        );
+    }
+
+    #[cfg(all(feature = "bb8", feature = "deadpool"))]
+    #[test]
+    fn error_of_the_pool_itself_is_found_and_busy_unless_the_pool_is_closed() {
+        let errors: [(Error, bool, &str); 5] = [
+            (
+                bb8::RunError::TimedOut.into(),
+                true,
+                "no connection within the time-out of the pool",
+            ),
+            (
+                deadpool::PoolError::Timeout(TimeoutType::Wait).into(),
+                true,
+                "no connection was free within the time-out of the pool",
+            ),
+            (
+                deadpool::PoolError::Timeout(TimeoutType::Create).into(),
+                true,
+                "no connection was opened or checked within the time-out of the pool",
+            ),
+            (
+                deadpool::PoolError::Closed.into(),
+                false,
+                "the pool is closed",
+            ),
+            (
+                deadpool::PoolError::NoRuntimeSpecified.into(),
+                false,
+                "the pool failed",
+            ),
+        ];
+        for (error, busy, message) in errors {
+            assert_eq!(error.is_busy(), busy, "{error:?}");
+            let Error::AsyncPool(error) = error else {
+                panic!("{error:?}");
+            };
+            assert_eq!(error.to_string(), message);
+        }
+    }
 }

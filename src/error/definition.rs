@@ -172,8 +172,8 @@ pub enum Error {
     /// Several nodes of the cluster take writes, so that a lock on one node does not exclude sessions on the others.
     ///
     /// Returned by object locks, slots of transactions, [`pin_slot`](crate::SemaphoreExt::pin_slot), sequences, and
-    /// everything that relies on such a lock. Leases are safe on Galera and Group Replication. See
-    /// [`assume_single_writer`](crate::assume_single_writer).
+    /// everything that relies on such a lock. Leases work on Galera and Group Replication if the clocks of the nodes
+    /// agree: "Clusters" in docs/guarantees.md. See [`assume_single_writer`](crate::assume_single_writer).
     #[error(
         "{cluster} takes writes on several nodes, and a lock on one node does not exclude sessions on the others: {hint}"
     )]

@@ -2,6 +2,8 @@
 
 use super::Error;
 use super::classify::{ErrorClass, RequiredPrivilege};
+#[cfg(feature = "_async_pool")]
+use super::{AsyncPoolError, PoolStep};
 
 impl Error {
     /// Returns whether a wait timed out: [`Error::LockTimeout`] for a lock or slot, [`Error::StatementTimeout`] for
@@ -16,10 +18,11 @@ impl Error {
 
     /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy
     /// now: [`Error::LockTimeout`], [`Error::Unavailable`], [`Error::StatementTimeout`], `Error::Pool`,
-    /// `Error::AsyncPool`; or whether the application has stopped it (`Error::Stopped`). A web service answers 503.
+    /// `Error::AsyncPool`, unless that pool is closed or set up wrongly; or whether the application has stopped it
+    /// (`Error::Stopped`). A web service answers 503.
     pub fn is_busy(&self) -> bool {
         #[cfg(feature = "_pool")]
-        if self.is_pool() || matches!(self, Self::Stopped { .. }) {
+        if self.has_no_connection_yet() || matches!(self, Self::Stopped { .. }) {
             return true;
         }
         self.is_timeout() || self.is_unavailable()
@@ -35,6 +38,35 @@ impl Error {
             Self::AsyncPool(_) => true,
             _ => false,
         }
+    }
+
+    /// Returns whether a pool gave no connection, and may give one later.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn has_no_connection_yet(&self) -> bool {
+        #[cfg(feature = "_async_pool")]
+        if let Self::AsyncPool(AsyncPoolError::Closed | AsyncPoolError::Other(_)) = self {
+            return false;
+        }
+        self.is_pool()
+    }
+
+    /// Returns whether a pool could not open a connection, or the database did not answer to it. False if its connections
+    /// may all have been in use: r2d2 and bb8 do not tell. These retry by themselves until their time-out.
+    #[cfg(feature = "_pool")]
+    #[cfg_attr(
+        not(feature = "_async_pool"),
+        expect(clippy::unused_self, reason = "r2d2 does not tell")
+    )]
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        #[cfg(feature = "_async_pool")]
+        if let Self::AsyncPool(error) = self {
+            return match error {
+                AsyncPoolError::Connection(_) | AsyncPoolError::Hook(_) => true,
+                AsyncPoolError::TimedOut { step, .. } => *step == Some(PoolStep::Connect),
+                AsyncPoolError::Closed | AsyncPoolError::Other(_) => false,
+            };
+        }
+        false
     }
 
     /// Returns whether the lock or all slots are held ([`Error::Unavailable`]).

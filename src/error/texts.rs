@@ -2,7 +2,7 @@
 
 pub(crate) const PREPARED_STATEMENT_MISMATCH: &str = "the session does not have the prepared statements of this connection \
     (transaction pooler, or DISCARD ALL): call conn.set_prepared_statement_cache_size(CacheSize::Disabled) on each \
-    connection, or set max_prepared_statements in PgBouncer 1.21 or newer; see \"Through a transaction pooler\" in the \
+    connection, or set max_prepared_statements in PgBouncer 1.21 or newer, which connections of diesel-async need; see \"Through a transaction pooler\" in the \
     documentation of diesel-locks";
 
 pub(crate) const BROKEN_CLIENT_LIBRARY: &str = "the client library of MySQL or MariaDB returns empty strings: libmariadb \

@@ -8,8 +8,8 @@ use crate::engine::HasAsyncEngine;
 /// [`migrate`](crate::migrate) on a connection of diesel-async, or on a pooled one (`bb8`, `deadpool`).
 ///
 /// The future is `Send`, and runs on every kind of tokio's runtimes. If it is dropped, others may migrate, and on PostgreSQL
-/// and SQLite all migrations that it has run are undone. MySQL and MariaDB commit each statement: the next call goes on with
-/// the migration that was running. See [Dropped futures](crate::operation::dropped_futures).
+/// and SQLite all migrations that it has run are rolled back. MySQL and MariaDB commit each statement: the next call
+/// continues with the migration that was running. See [Dropped futures](crate::operation::dropped_futures).
 ///
 /// # Errors
 ///
@@ -34,14 +34,9 @@ use crate::engine::HasAsyncEngine;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use diesel::prelude::*;
-/// use diesel_async::pooled_connection::AsyncDieselConnectionManager;
-/// use diesel_async::pooled_connection::bb8::Pool;
-/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-///
-/// type Conn = SyncConnectionWrapper<SqliteConnection>;
-/// let manager = AsyncDieselConnectionManager::<Conn>::new(":memory:");
-/// let pool = Pool::builder().max_size(1).build(manager).await?;
+/// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/asynchronous.rs")); }
+/// # let directory = tempfile::tempdir()?;
+/// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
 /// diesel_locks::migrate_async(&mut pool.get().await?).await?;
 /// # Ok(())
 /// # }

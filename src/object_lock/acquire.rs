@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::limits::{MAX_KEPT_IDS, NAMED_IDS};
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use crate::waiting::Waiting;
 use crate::{Error, LockRequest, ObjectId, Retention, Wait};
 
@@ -56,13 +56,13 @@ impl Request {
     }
 
     /// The wait for the locks, which begins now.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn waiting(&self) -> Result<Waiting, Error> {
         Waiting::new(self.wait, self.resource())
     }
 
     /// The same request, which does not wait.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn attempt(&self) -> Self {
         Self {
             ids: self.ids.clone(),

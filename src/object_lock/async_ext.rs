@@ -81,9 +81,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        let request = Request::new(request.into());
+        let request = request.into();
         Self::droppable(async move {
-            let request = request?;
+            let request = Request::new(request)?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
         })
     }
@@ -150,10 +150,10 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        let request = Request::new(request.into());
+        let request = request.into();
         let query = query.as_query();
         Self::droppable(async move {
-            let request = request?;
+            let request = Request::new(request)?;
             unless_dropped!(self, |conn| run::run_with_rows(conn, &request, query, f))
         })
     }
@@ -179,9 +179,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        let request = Request::without_wait(request.into(), "try_with_object_lock");
+        let request = request.into();
         Self::droppable(async move {
-            let request = request?;
+            let request = Request::without_wait(request, "try_with_object_lock")?;
             unless_dropped!(self, |conn| run::run(conn, &request, f))
         })
     }
@@ -206,9 +206,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        let request = Request::new(request.into_lock_request());
+        let request = request.into_lock_request();
         Self::droppable(async move {
-            let request = request?;
+            let request = Request::new(request)?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
         })
     }
@@ -234,9 +234,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         E: From<Error> + Send + 'f,
         'f: 'c,
     {
-        let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks");
+        let request = request.into_lock_request();
         Self::droppable(async move {
-            let request = request?;
+            let request = Request::without_wait(request, "try_with_object_locks")?;
             unless_dropped!(self, |conn| run::run(conn, &request, f))
         })
     }
@@ -251,9 +251,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         &'c mut self,
         request: impl Into<LockRequest>,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'c {
-        let request = Request::new(request.into());
+        let request = request.into();
         async move {
-            let request = request?;
+            let request = Request::new(request)?;
             match unless_dropped!(self, |conn| run::lock(conn, "lock_object", &request))? {
                 LockOutcome::Acquired => Ok(()),
                 LockOutcome::Unavailable => Err(unavailable(&request)),
@@ -271,9 +271,9 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         &'c mut self,
         request: impl Into<LockRequest>,
     ) -> impl Future<Output = Result<bool, Error>> + Send + 'c {
-        let request = Request::without_wait(request.into(), "try_lock_object");
+        let request = request.into();
         async move {
-            let request = request?;
+            let request = Request::without_wait(request, "try_lock_object")?;
             let outcome =
                 unless_dropped!(self, |conn| run::lock(conn, "try_lock_object", &request));
             Ok(outcome? == LockOutcome::Acquired)

@@ -8,7 +8,7 @@ use diesel::{
 };
 
 use crate::Error;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use crate::ObjectId;
 use crate::inspect::object_lock::HeldObjectLock;
 #[cfg(feature = "_async")]
@@ -61,7 +61,7 @@ pub trait ObjectLockBackend<C> {
     ) -> impl Future<Output = Result<LockOutcome, Error>> + Send;
 
     /// The objects of a request by which its process's waiters queue: requests with the same key exclude each other.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     fn queue_key(request: &Request) -> Vec<ObjectId> {
         request.ids.clone()
     }

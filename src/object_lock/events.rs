@@ -34,7 +34,7 @@ pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
             ids = %request.resource(),
             "object lock not acquired: already held"
         ),
-        #[cfg(feature = "r2d2")]
+        #[cfg(feature = "_pool")]
         Err(Error::Stopped { .. }) => tracing::debug!(
             target: "diesel_locks::object_lock",
             outcome = "stopped",

@@ -6,15 +6,23 @@
 //! closures:
 //!
 //! - What was not committed is rolled back, so locks and slots of transactions are free for others. A slot that was leased,
-//!   and that nobody got, is released.
+//!   and that nobody got, is released (the exceptions are below the table).
 //! - A statement that is running is cancelled at the server, so that no waiter is left there.
-//! - The connection is not used again. The pools bb8 and deadpool close it and make another. Whoever uses it without a pool
-//!   gets errors, and connects again.
+//! - The connection is not used again. The pools bb8 and deadpool close it and open another. Without a pool, close it and
+//!   open a new one. A statement on the old connection does not always return an error: see the last line of the table.
 //!
 //! Dropping does not wait for the server. A thread of this crate does the rest, which takes a few ms: it is started by the
-//! first dropped future, and needs no runtime of the application. What does not wait in the database needs no end: a future
-//! that is dropped while it waits in the queue of the process ([`acquire_slot`], [`with_slot`]), or before it is polled for
-//! the first time, leaves its connection usable.
+//! first dropped future, and needs no runtime of the application. If the future is dropped between two attempts (of
+//! [`acquire_slot`] or [`with_slot`]) or before its first poll, no statement is running and the connection stays usable. A
+//! future of `AsyncLockPool` has no connection then.
+//!
+//! Until the old session has ended, it exists beside the one that replaces it, and a cancel request is a connection of its
+//! own: allow some connections more on the server than the pools have.
+//!
+//! A future that is kept and not polled keeps its locks and its connection: a branch of `select!` by reference, or a stream
+//! of buffered futures whose consumer awaits something else. Two such futures of one task can wait for each other until a
+//! limit passes. While it waits in a queue of the process it may delay others there: one such future by about 100 ms, several
+//! by some seconds. Await them together, spawn them, or drop them.
 //!
 //! # Outcomes
 //!
@@ -25,39 +33,63 @@
 //! | in a statement of the closure | cancelled, rolled back | cancelled, rolled back | rolled back when the statement has ended; the drop waits for it |
 //! | at COMMIT | committed or rolled back, as a whole | committed or rolled back, as a whole | committed or rolled back, as a whole |
 //! | a lease ([`try_acquire_slot`], [`acquire_slot`]) | released | released | released |
+//! | `AsyncSlotRenewer::acquire`, `try_acquire` | released | released | released |
+//! | `AsyncSlotRenewer::try_run` in its closure, `release_guards`; `AsyncSlotGuard::release`; a guard | released in the background | released in the background | released in the background |
 //! | [`renew_slot`], [`release_slot`] | done or not done | done or not done | done or not done |
 //! | the connection afterwards, in a pool | replaced | replaced | replaced |
-//! | the connection afterwards, without a pool | closed: each use is an error | its session is ended: each use is an error, but one or two statements that are not of this crate may get answers to earlier ones first | methods of this crate and transactions return an error; other statements work |
+//! | the connection afterwards, without a pool | closed: each use is an error | connect again: its session is ended, and one or two statements that are not of this crate may return answers to earlier ones before each use is an error | methods of this crate and transactions return an error; other statements work, with the settings that the method has made (`busy_timeout` may be 0, and `query_only` may be on) |
+//!
+//! A slot that was leased is released by a statement after the one that acquired it. In rare cases that statement is not run, or
+//! is cancelled with the one before, and the slot is free when its lease ends: if another session has the slot's row locked, if
+//! the connection is lost, and on MySQL and MariaDB if the server takes long to answer.
+//!
+//! On MySQL and MariaDB the client can't send a rollback before it has read all rows of a statement of the closure: then the
+//! transaction ends when the connection is closed. bb8, `AsyncLockPool` and `AsyncSlotRenewer` close it at once. If the
+//! application took the connection by `pool.get()`, deadpool closes it at the next `get`, not at the drop. Without a pool,
+//! drop the connection.
 //!
 //! # In an open transaction
 //!
 //! If the dropped future is that of a call inside an open transaction (a nested lock, [`lock_object`], a draw), the whole
 //! transaction is rolled back at once, and can't be committed any more: the method of this crate that began it returns
-//! [`Error::TransactionAborted`], and diesel-async's `transaction` an error. A closure that goes on gets errors for its
+//! [`Error::TransactionAborted`], and diesel-async's `transaction` an error. A closure that continues gets errors for its
 //! statements; on SQLite its reads work, and its writes fail. For a limited wait in a transaction use [`Wait::AtMost`] or
 //! [`Wait::No`], after which the transaction is usable.
 //!
-//! The same holds for a statement of the application that is dropped in a closure which goes on: PostgreSQL's client reads
+//! The same holds for a statement of the application that is dropped in a closure which continues: PostgreSQL's client reads
 //! past its answer, and on SQLite diesel-async waits for it. On MySQL and MariaDB the client then takes its answer for that of
-//! the next statement, COMMIT included. That is diesel-async's, with or without this crate: let the whole method be dropped
-//! instead.
+//! the next statement, COMMIT included. This is a limit of diesel-async: drop the future of the whole method instead.
+//!
+//! # Statements of the application on MySQL and MariaDB
+//!
+//! A statement of the application that is dropped outside of a method of this crate leaves its answer in the connection too, and
+//! the pool lends that connection again: the check of bb8 and deadpool does not notice it. Each later statement gets the answer
+//! to the one before, and a lock may be reported that is not acquired yet. `AsyncLockPool` and `AsyncSlotRenewer` discard such
+//! connections: they send a number to each connection that they borrow, and compare the answer. The methods of a connection
+//! that the application borrows by itself do not. Where clients may hang up, spawn such statements (`tokio::spawn`), or run
+//! them in [`run_transaction`], whose connection is discarded when it is dropped. bb8 itself drops its check of a connection
+//! when `connection_timeout` passes: with `test_on_check_out(false)` it makes none.
 //!
 //! # Panics, runtimes, processes
 //!
-//! A panic in a closure rolls back, and goes on afterwards, as on connections that block.
+//! A panic in a closure rolls back. Afterwards it continues, as on connections that block.
 //!
 //! A runtime that is shut down drops its tasks, and so the futures in them. Its connections are closed, which rolls back
 //! their transactions, and their statements are cancelled. A runtime with one thread that is not running (`block_on` has
 //! returned) sends nothing: statements are cancelled, but an idle transaction is rolled back when the runtime runs again, or is
 //! dropped with its connections.
 //!
+//! A guard of an `AsyncSlotRenewer` stays held when the runtime of its first guard is shut down: a thread of this crate renews
+//! it from then on. While a runtime with one thread is not running, its renewers renew and release nothing, and guards whose
+//! leases end are lost.
+//!
 //! On SQLite a statement of the application that is dropped while it runs panics on a runtime with one thread, in
 //! diesel-async: use one with several threads.
 //!
 //! When a process is killed or exits, the system closes its connections, and the server rolls back. But a server does not
-//! notice while it runs a statement, and a session that waits for a lock goes on waiting until it gets the lock, and only then
-//! ends. Blocking processes have the same. On PostgreSQL 14 or newer set `client_connection_check_interval`, which any user may
-//! do: the server then looks for a closed connection during statements. On MySQL and MariaDB the limits of the waits end them.
+//! notice while it runs a statement: a session that waits for a lock waits until it acquires the lock, and ends then. Connections
+//! that block behave in the same way. On PostgreSQL 14 or newer set `client_connection_check_interval`. Any user may set it. The
+//! server then looks for a closed connection during statements. On MySQL and MariaDB the limits of the waits end them.
 //!
 //! ```text
 //! postgres://app@db/shop?options=-c%20client_connection_check_interval%3D1s
@@ -72,6 +104,20 @@
 //! target `diesel_locks::cancel`. A statement that can't be cancelled runs to its end: a waiter waits until it gets its
 //! lock, which is then released at once.
 //!
+//! # Proxies and restarts
+//!
+//! On MySQL and MariaDB a cancel request names the session by its number, on a connection of its own to the same address. Behind
+//! a proxy that distributes connections over several servers it may reach another server, and cancel there the statement of
+//! a session of the same user with the same number. Connect to one server, or through a proxy that sends a client's
+//! connections to one server.
+//!
+//! A server of MySQL or MariaDB that restarts gives the same numbers to new sessions. Cancel requests are repeated every
+//! 200 ms until the session has ended, for 16 s at most, and stop after one that does not reach the server. So only a
+//! restart within 200 ms could lead a request to a new session.
+//!
+//! PostgreSQL's requests contain a key: one that reaches another server, or another session, has no effect.
+//!
+//! [`run_transaction`]: crate::AsyncTransactionExt::run_transaction
 //! [`lock_object`]: crate::AsyncObjectLockExt::lock_object
 //! [`try_acquire_slot`]: crate::AsyncSemaphoreExt::try_acquire_slot
 //! [`acquire_slot`]: crate::AsyncSemaphoreExt::acquire_slot

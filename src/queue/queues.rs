@@ -33,7 +33,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     }
 
     /// Queues of waiters of which at most one can succeed at a time.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn exclusive() -> Self {
         Self::of_kind(true)
     }
@@ -49,13 +49,13 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     }
 
     /// The number of tickets.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn waiting(&self) -> usize {
         self.tickets.load(Ordering::SeqCst)
     }
 
     /// Has a waiter ask whether it is stopped.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn wake<Q: Eq + Hash + ?Sized>(&self, key: &Q, number: u64)
     where
         K: Borrow<Q>,

@@ -15,6 +15,8 @@ mod futures;
 mod pauses;
 mod targets;
 mod turns;
+#[cfg(feature = "_pool")]
+mod unreached;
 
 type Test = Queues<&'static str, u8>;
 

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::queues::Queues;
+#[cfg(feature = "_pool")]
+use super::waiters::unreached_pause;
 use super::waiters::{MAX_POLL_INTERVAL, NameQueues, Position, Queue, Released, State, Waiter};
 use super::wakes::{Locked, Wakes};
 use crate::backoff;
@@ -21,6 +23,9 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) position: Position,
     /// The number of refused queries.
     pub(super) refusals: u32,
+    /// The number of queries in succession that did not reach the database.
+    #[cfg(feature = "_pool")]
+    pub(super) unreached: u32,
     pub(super) target_known: bool,
     /// When the target is to be identified.
     pub(super) identify_at: Option<Instant>,
@@ -100,6 +105,8 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             key,
             position: Position::Independent,
             refusals: 0,
+            #[cfg(feature = "_pool")]
+            unreached: 0,
             target_known: true,
             identify_at: None,
             notified: false,
@@ -114,7 +121,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// A waiter that has no connection of its own. While the query of another waiter of its queue is running, it polls
     /// after a second, so that few of them wait for connections.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn serial(mut self) -> Self {
         self.pause_beside_query = Some(SERIAL_POLL_INTERVAL);
         self
@@ -136,7 +143,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     }
 
     /// The number of the waiter, if it is in a queue or may join one.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn number(&self) -> Option<u64> {
         match self.position {
             Position::Immediate { number } | Position::Queued { number } => Some(number),
@@ -227,13 +234,22 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// Records that the query was refused. To be called after [`set_target`](Self::set_target).
     pub(crate) fn record_refusal(&mut self) {
         self.refusals = self.refusals.saturating_add(1);
+        #[cfg(feature = "_pool")]
+        {
+            self.unreached = 0;
+        }
         self.notified = false;
-        self.in_queue(Queue::sleep_or_query);
+        self.in_queue(|queue, number, wakes| {
+            queue.reach();
+            queue.sleep_or_query(number, wakes);
+        });
     }
 
-    /// Records that the waiter had no connection to query with. The release of which it was notified is handed over to
+    /// Records that no connection of the pool was free to query with. The release of which it was notified is handed over to
     /// another waiter, if there is one.
+    #[cfg(feature = "_pool")]
     pub(crate) fn record_no_query(&mut self) {
+        self.next_pause = None;
         self.refusals = self.refusals.saturating_add(1);
         let notified = std::mem::take(&mut self.notified);
         self.in_queue(|queue, number, wakes| {
@@ -244,8 +260,31 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         });
     }
 
+    /// Records that the query did not reach the database. The pauses of the queue grow until one does. A release of which the
+    /// waiter was notified is not handed over: two waiters would query in turn without a pause.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn record_unreached(&mut self) {
+        self.refusals = self.refusals.saturating_add(1);
+        self.unreached = self.unreached.saturating_add(1);
+        self.next_pause = match self.position {
+            Position::Queued { .. } => None,
+            Position::Immediate { .. } | Position::Independent => {
+                Some(unreached_pause(self.unreached))
+            }
+        };
+        self.notified = false;
+        self.identifying = false;
+        self.in_queue(Queue::end_unreached);
+    }
+
+    /// Has the next waiter query at once when this one leaves: it has an error that the others will have too.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn notify_next(&mut self) {
+        self.notified = true;
+    }
+
     /// Has the waiter identify its target later: it had no connection.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn identify_later(&mut self) {
         self.identifying = false;
         self.identify_at = Some(Instant::now() + backoff::jittered(MAX_POLL_INTERVAL));
@@ -264,6 +303,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         let done = notified || self.queues.exclusive;
         self.in_queue(|queue, _, wakes| {
             // A release while all were querying is the one that it has used.
+            queue.reach();
             if !notified {
                 queue.missed = queue.missed.saturating_sub(1);
             }

@@ -134,9 +134,13 @@ where
             State::Due => (true, None),
             State::Sleeping | State::Querying => (ended, None),
         };
-        if queries || passed(ticket.identify_at) {
+        // Identifying would not reach the database either.
+        let identify_at = ticket
+            .identify_at
+            .max(ticket.identify_at.and(queue.retry_at));
+        if queries || passed(identify_at) {
             // The database may not respond: meanwhile the next sleeping waiter is the first.
-            waiter.state = State::Querying;
+            queue.waiter(number).state = State::Querying;
             queue.update(wakes);
             ticket.notified = notified.is_some();
             ticket.identifying = !queries;
@@ -147,7 +151,8 @@ where
                 Turn::Identify
             });
         }
-        let times = [self.deadline, queue.watch(number), ticket.identify_at];
+        let watch = queue.watch(number).or_else(|| queue.reliance(now));
+        let times = [self.deadline, watch, identify_at];
         queue.waiter(number).park(waker);
         Polled::Pending {
             until: times.into_iter().flatten().min(),

@@ -11,6 +11,22 @@ use crate::backoff;
 /// The longest pause between two queries of the first waiter, before jitter.
 pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The shortest and the longest pause of a queue after queries that did not reach the database, before jitter.
+#[cfg(feature = "_pool")]
+const MIN_UNREACHED_PAUSE: Duration = Duration::from_millis(100);
+#[cfg(feature = "_pool")]
+pub(super) const MAX_UNREACHED_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pause after this many queries in succession that did not reach the database.
+#[cfg(feature = "_pool")]
+pub(super) fn unreached_pause(queries: u32) -> Duration {
+    backoff::jittered(backoff::growing(
+        queries.saturating_sub(1),
+        MIN_UNREACHED_PAUSE,
+        MAX_UNREACHED_PAUSE,
+    ))
+}
+
 /// At most one of this many releases is yielded to other processes,
 pub(super) const RELEASES_PER_YIELD: u32 = 3;
 /// and at most one part in this many of the time.
@@ -59,6 +75,10 @@ pub(super) struct Queue<T> {
     pub(super) watches: Watches,
     /// The shortest [`longest_pause`](Waiter::longest_pause) of the waiters.
     pub(super) longest_pause: Duration,
+    /// The number of queries in succession that did not reach the database,
+    pub(super) unreached: u32,
+    /// and when the next waiter queries, unless it is notified of a release.
+    pub(super) retry_at: Option<Instant>,
 }
 
 pub(super) struct Waiter {
@@ -75,6 +95,8 @@ pub(super) struct Waiter {
     pub(super) pause_beside_query: Option<Duration>,
     /// The longest pause of the first waiter, which queries for this one too.
     pub(super) longest_pause: Duration,
+    /// Whether its last query did not reach the database. Another one, which may have another pool, queries before it.
+    unreached: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -216,6 +238,8 @@ impl<T> Queue<T> {
             querying_since: None,
             watches: Watches::default(),
             longest_pause: Duration::MAX,
+            unreached: 0,
+            retry_at: None,
         }
     }
 
@@ -227,9 +251,12 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn first_sleeping(&mut self) -> Option<(&u64, &mut Waiter)> {
+        let sleeps = |waiter: &Waiter| waiter.state == State::Sleeping;
+        let may_reach = |waiter: &Waiter| sleeps(waiter) && !waiter.unreached;
+        let prefers = self.unreached > 0 && self.waiters.values().any(may_reach);
         self.waiters
             .iter_mut()
-            .find(|(_, waiter)| waiter.state == State::Sleeping)
+            .find(|(_, waiter)| sleeps(waiter) && !(prefers && waiter.unreached))
     }
 
     /// Hands a release over to the first sleeping waiter.
@@ -256,6 +283,29 @@ impl<T> Queue<T> {
             };
         }
         self.update(wakes);
+    }
+
+    /// The query of a waiter did not reach the database. The queue pauses, longer each time.
+    #[cfg(feature = "_pool")]
+    pub(super) fn end_unreached(&mut self, number: u64, wakes: &mut Wakes) {
+        self.unreached = self.unreached.saturating_add(1);
+        self.retry_at = Some(Instant::now() + unreached_pause(self.unreached));
+        if let Some(waiter) = self.waiters.get_mut(&number) {
+            waiter.unreached = true;
+        }
+        self.sleep_or_query(number, wakes);
+    }
+
+    /// A query has reached the database.
+    pub(super) fn reach(&mut self) {
+        if self.unreached == 0 {
+            return;
+        }
+        self.unreached = 0;
+        self.retry_at = None;
+        for waiter in self.waiters.values_mut() {
+            waiter.unreached = false;
+        }
     }
 
     /// Hands a release over to a waiter, or yields it to other processes. Their waiters poll every 50 to 100 ms, as each
@@ -292,6 +342,7 @@ impl Waiter {
             pause: MAX_POLL_INTERVAL,
             pause_beside_query: None,
             longest_pause: Duration::MAX,
+            unreached: false,
         }
     }
 

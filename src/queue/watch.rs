@@ -5,15 +5,20 @@
 //! of the grants per second. So the waiter that is likely to sleep longest, the last one, watches the time of the first.
 //!
 //! A waiter that is a future may be left alone by its application, which polls another one meanwhile. So while such a one
-//! watches, a second waiter does too, and wakes a little later.
+//! watches, a second waiter does too, and wakes a little later. Both may be left alone: so while one of them is a future, each
+//! other waiter wakes every few seconds, and does what they should have done.
 
 use std::time::{Duration, Instant};
 
 use super::waiters::{MAX_POLL_INTERVAL, Queue, Released, State, Waiter};
 use super::wakes::Wakes;
+use crate::backoff;
 
 /// How much later the second waiter that watches wakes.
 const STALLED: Duration = MAX_POLL_INTERVAL;
+
+/// How long a waiter relies on futures that watch, before jitter. Tests wait for it several times.
+const RELIANCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 3000 });
 
 /// The waiters that watch the time for the others. The second one only while the first one may stall.
 pub(super) type Watches = [Option<Watch>; 2];
@@ -145,6 +150,16 @@ impl<T> Queue<T> {
         None
     }
 
+    /// Until when a waiter that does not watch sleeps at the longest.
+    pub(super) fn reliance(&self, now: Instant) -> Option<Instant> {
+        let mut watching = self.watches.iter().flatten();
+        let any_may_stall = watching.any(|watch| {
+            let waiter = self.waiters.get(&watch.number);
+            waiter.is_some_and(|waiter| waiter.may_stall)
+        });
+        any_may_stall.then(|| now + backoff::jittered(RELIANCE))
+    }
+
     fn sleeps(&self, number: u64) -> bool {
         let waiter = self.waiters.get(&number);
         waiter.is_some_and(|waiter| waiter.state == State::Sleeping)
@@ -166,9 +181,10 @@ impl<T> Queue<T> {
         } = self.waiters.get(&self.first?)?;
         let time = self.first_since + self.longest_pause.min(*pause);
         let delayed = self.querying_since.zip(*pause_beside_query);
-        Some(delayed.map_or(time, |(since, longer)| {
+        let time = delayed.map_or(time, |(since, longer)| {
             time.max(since.max(self.first_since) + longer)
-        }))
+        });
+        Some(self.retry_at.map_or(time, |retry| time.max(retry)))
     }
 
     /// A waiter has come that waits for at most `pause` between two polls.

@@ -1,11 +1,13 @@
 //! What a waiter acquires: a lease of a slot, or a transaction that holds one.
 
+use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
+use crate::poll::caught;
 use crate::semaphore::attempts::{RetryBudget, acquire, begin_with_slot};
 use crate::semaphore::holding;
-use crate::semaphore::polling::notify_released;
+use crate::semaphore::polling::Unused;
 use crate::transaction::depth::depth;
-use crate::transaction::run::roll_back;
+use crate::transaction::run::roll_back_stopped;
 use crate::waiting::Waiting;
 use crate::{Error, LeaseOptions, Semaphore, Slot};
 
@@ -38,13 +40,21 @@ impl<C: HasEngine> Acquire<C> for Lease<'_> {
     ) -> Result<Option<Slot>, Error> {
         let slot = acquire(conn, semaphore, self.0, budget).await?;
         if let (Some(slot), Err(stopped)) = (&slot, waiting.check_stop()) {
-            if let Err(error) = holding::release_unused(conn, slot).await {
+            if let Err(error) = release_unused(conn, slot).await {
                 tracing::warn!(semaphore = semaphore.name(), %error, "slot not released: its lease ends");
             }
             return Err(stopped);
         }
         Ok(slot)
     }
+}
+
+/// Releases the slot, also if the future is dropped.
+async fn release_unused<C: HasEngine>(conn: &mut C, slot: &Slot) -> Result<(), Error> {
+    let mut guard = CancelGuard::new(conn)?;
+    guard.release_slot_of(&slot.semaphore, slot.token);
+    let released = caught(holding::release_unused(&mut *guard, slot)).await;
+    guard.finish_with(released)
 }
 
 /// Begins a transaction, or a savepoint, that holds a slot.
@@ -64,10 +74,10 @@ impl<C: HasEngine> Acquire<C> for Hold {
             return Ok(None);
         }
         if let Err(stopped) = waiting.check_stop() {
-            roll_back(conn).await;
-            if depth(conn)? == 0 {
-                notify_released(semaphore.name(), 1, None);
-            }
+            // On a connection that is marked as broken too: no transaction of it holds the slot.
+            let outermost = !depth(conn).is_ok_and(|depth| depth > 1);
+            let _unused = outermost.then(|| Unused(semaphore));
+            roll_back_stopped(conn).await;
             return Err(stopped);
         }
         Ok(Some(()))

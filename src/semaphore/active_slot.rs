@@ -88,12 +88,8 @@ impl ActiveSlot {
         self.guard.fence()
     }
 
-    /// The slot was not used.
-    pub(super) fn into_guard(self) -> SlotGuard {
-        self.guard
-    }
-
-    /// Releases the slot. A release that fails is logged, and retried in the background until the lease ends.
+    /// Releases the slot. A release that fails is logged, and retried in the background until the lease ends, for a minute at
+    /// most.
     pub(super) fn release(self) {
         let (semaphore, number) = (self.slot().semaphore().to_owned(), self.slot().number());
         match self.guard.release() {

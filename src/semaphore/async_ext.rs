@@ -50,8 +50,8 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
     /// Acquires a free slot for a lease, or returns `None`. Behaves as
     /// [`SemaphoreExt::try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).
     ///
-    /// If the future is dropped, a slot that it may have acquired is released; on MySQL and MariaDB it may be held until its
-    /// lease ends, if a statement was running.
+    /// If the future is dropped, a slot that it may have acquired is released. In rare cases, if a statement was running, the
+    /// slot stays held until its lease ends: see [Dropped futures](crate::operation::dropped_futures#outcomes).
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
     /// Waits for a free slot, and acquires it for a lease. Behaves as
     /// [`SemaphoreExt::acquire_slot`](crate::SemaphoreExt::acquire_slot).
     ///
-    /// If the future is dropped, a slot that it may have acquired is released; on MySQL and MariaDB it may be held until its
-    /// lease ends, if a statement was running.
+    /// If the future is dropped, a slot that it may have acquired is released. In rare cases, if a statement was running, the
+    /// slot stays held until its lease ends: see [Dropped futures](crate::operation::dropped_futures#outcomes).
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         async move { unless_dropped!(self, |conn| administration::purge(conn, unused_for)) }
     }
 
-    /// Raises all fences, after the clock of the database was set back. Behaves as
+    /// Raises all fences, after a fail-over or a restored backup that has lost grants. Behaves as
     /// [`SemaphoreExt::raise_fences`](crate::SemaphoreExt::raise_fences).
     ///
     /// # Errors

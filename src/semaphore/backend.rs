@@ -178,6 +178,7 @@ pub trait SemaphoreBackend<C: Send> {
     fn release_batch(
         conn: &mut C,
         leases: &[RenewalRequest],
+        kind: ReleaseKind,
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
 
     /// Renews many leases in one statement. Returns the remaining time of each whose token still matches.
@@ -185,6 +186,15 @@ pub trait SemaphoreBackend<C: Send> {
         conn: &mut C,
         leases: &[RenewalRequest],
     ) -> impl Future<Output = Result<Vec<RenewalResult>, Error>> + Send;
+}
+
+/// How a slot is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseKind {
+    /// It stays unavailable until the end of its minimum hold time.
+    Used,
+    /// It was not used, and is free at once.
+    Unused,
 }
 
 /// A validated request for a lease.

@@ -58,7 +58,7 @@ impl<'a> SlotRequest<'a> {
         let waited = self.started.elapsed();
         match error {
             Error::Unavailable { .. } => self.record_refused(),
-            #[cfg(feature = "r2d2")]
+            #[cfg(feature = "_pool")]
             Error::Stopped { .. } => tracing::debug!(
                 target: "diesel_locks::slot",
                 outcome = "stopped",
@@ -100,7 +100,7 @@ pub(super) fn record_released(semaphore: &str, number: Option<u32>, held: Durati
 }
 
 /// Records that a guard has lost its slot.
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(super) fn record_lost(semaphore: &str, number: u32, held: Duration) {
     tracing::warn!(
         target: "diesel_locks::slot",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Error, StopToken, backoff};
+use crate::{Error, backoff};
 
 /// The pauses after errors that follow each other.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
@@ -17,13 +17,8 @@ impl Failures {
         self.0 = 0;
     }
 
-    /// Logs an error that may pass, and waits until the next attempt is due or `stop` is stopped. Returns other errors.
-    pub(super) fn back_off(
-        &mut self,
-        error: Error,
-        semaphore: &str,
-        stop: &StopToken,
-    ) -> Result<(), Error> {
+    /// Logs an error that may pass, and returns the pause until the next attempt. Returns other errors.
+    pub(super) fn pause_after(&mut self, error: Error, semaphore: &str) -> Result<Duration, Error> {
         if !may_pass(&error) {
             return Err(error);
         }
@@ -31,8 +26,7 @@ impl Failures {
         self.0 = self.0.saturating_add(1);
         let failures = self.0;
         tracing::warn!(semaphore, failures, ?pause, %error, "no slot requested: error; retrying");
-        stop.sleep(pause);
-        Ok(())
+        Ok(pause)
     }
 }
 
@@ -49,4 +43,27 @@ fn may_pass(error: &Error) -> bool {
                 | Error::SlotLost { .. }
                 | Error::LockTableFull { .. }
         )
+}
+
+#[cfg(all(test, feature = "_async_pool"))]
+mod tests {
+    use super::*;
+    use crate::error::AsyncPoolError;
+
+    #[test]
+    fn error_of_a_pool_is_retried_unless_the_pool_is_closed() {
+        let mut failures = Failures::default();
+        let (waited, step) = (None, None);
+        let timed_out = AsyncPoolError::TimedOut { waited, step };
+        for error in [timed_out, AsyncPoolError::Hook("no answer".into())] {
+            assert!(failures.pause_after(error.into(), "leader").is_ok());
+        }
+        for error in [
+            AsyncPoolError::Closed,
+            AsyncPoolError::Other("no runtime".into()),
+        ] {
+            let result = failures.pause_after(error.into(), "leader");
+            assert!(matches!(result, Err(Error::AsyncPool(_))), "{result:?}");
+        }
+    }
 }

@@ -87,7 +87,7 @@ impl LeaseOptions {
     }
 
     /// The same lease, held at least for `time`.
-    #[cfg(feature = "r2d2")]
+    #[cfg(feature = "_pool")]
     pub(crate) fn at_least(&self, time: Duration) -> Self {
         Self {
             duration: self.duration.max(time),

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::backoff;
+use crate::cancel::unless_dropped;
 use crate::engine::HasEngine;
 use crate::limits::FEW_SLOTS;
 use crate::semaphore::backend::SemaphoreBackend;
@@ -79,7 +80,17 @@ impl Holders {
 
     /// Returns the pause before the next look if all slots are leased, so that an attempt would be refused. Returns `None`
     /// without a query when an attempt is due.
-    pub(super) async fn hold_all<C: HasEngine>(
+    pub(super) async fn look<C: HasEngine>(
+        &mut self,
+        conn: &mut C,
+        semaphore: &Semaphore,
+        waiting: &Waiting,
+        turn: Attempt,
+    ) -> Result<Option<Duration>, Error> {
+        unless_dropped!(conn, |conn| self.hold_all(conn, semaphore, waiting, turn))
+    }
+
+    async fn hold_all<C: HasEngine>(
         &mut self,
         conn: &mut C,
         semaphore: &Semaphore,

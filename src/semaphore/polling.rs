@@ -93,8 +93,8 @@ impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A>
             holders,
             acquire,
         } = self;
-        let pause = unless_dropped!(&mut **conn, |conn| holders
-            .hold_all(conn, semaphore, waiting, attempt))?;
+        let look = holders.look(&mut **conn, semaphore, waiting, attempt);
+        let pause = look.await?;
         if pause.is_some() {
             return Ok(Answer::Refused { pause });
         }
@@ -176,6 +176,15 @@ impl<'a> NotifyOnDrop<'a> {
     }
 }
 
+/// Notifies waiters when it is dropped, after the end of a transaction that held a slot and was not used.
+pub(super) struct Unused<'a>(pub(super) &'a Semaphore);
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        notify_released(self.0.name(), 1, None);
+    }
+}
+
 impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         let semaphore = self.semaphore.name();
@@ -185,7 +194,7 @@ impl Drop for NotifyOnDrop<'_> {
 }
 
 /// Has the waiter `number` ask whether it is stopped.
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 pub(super) fn wake(semaphore: &str, number: u64) {
     QUEUES.wake(semaphore, number);
 }

@@ -1,9 +1,8 @@
 //! Acquires slots with connections of a pool, and holds none between attempts.
 
-use diesel::r2d2::R2D2Connection;
-
-use crate::engine::HasBlockingEngine;
-use crate::pooled::{Borrowed, Connections};
+use crate::engine::HasEngine;
+use crate::lender::Lender;
+use crate::pooled::{Borrowed, Connections, discard_if_unusable};
 use crate::semaphore::acquisition::{Acquire, Hold, Lease};
 use crate::semaphore::attempts::{NO_WAIT, RetryBudget};
 use crate::semaphore::events::SlotRequest;
@@ -14,17 +13,21 @@ use crate::waiting::{Answer, AtTheEnd, Attempt, RepeatedAttempt, Waiting, repeat
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
 
 /// What was granted, and the connection of the attempt.
-type Granted<C, A> = (<A as Acquire<C>>::Granted, Borrowed<C>);
+type Granted<L, A> = (
+    <A as Acquire<<L as Lender>::Connection>>::Granted,
+    Borrowed<L>,
+);
 
-/// Leases a slot without waiting; `None` when none is free.
-pub(super) fn try_lease<C: HasBlockingEngine + R2D2Connection + 'static>(
-    connections: &Connections<C>,
+/// Leases a slot without waiting; `None` when none is free. The slot is released if the future is dropped.
+#[cfg_attr(not(feature = "r2d2"), allow(dead_code, reason = "for renewers"))]
+pub(super) async fn try_lease<L: Lender>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
 ) -> Result<Option<Slot>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, Lease(lease));
+    let outcome = once(connections, stop, semaphore, Lease(lease)).await;
     match &outcome {
         Ok(Some((slot, _))) => request.record_granted(Some(slot.number)),
         Ok(None) => request.record_refused(),
@@ -33,9 +36,10 @@ pub(super) fn try_lease<C: HasBlockingEngine + R2D2Connection + 'static>(
     Ok(outcome?.map(|(slot, _)| slot))
 }
 
-/// Leases a slot within a time limit, or until `stop` is stopped.
-pub(super) fn lease<C: HasBlockingEngine + R2D2Connection + 'static>(
-    connections: &Connections<C>,
+/// Leases a slot within a time limit, or until `stop` is stopped. The slot is released if the future is dropped.
+#[cfg_attr(not(feature = "r2d2"), allow(dead_code, reason = "for renewers"))]
+pub(super) async fn lease<L: Lender>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     lease: &LeaseOptions,
@@ -44,18 +48,19 @@ pub(super) fn lease<C: HasBlockingEngine + R2D2Connection + 'static>(
 ) -> Result<Slot, Error> {
     let request = SlotRequest::new(semaphore);
     let pace = Some(pace);
-    let outcome = poll(connections, stop, semaphore, wait, pace, Lease(lease));
+    let outcome = poll(connections, stop, semaphore, wait, pace, Lease(lease)).await;
     request.record_outcome(outcome.map(|(slot, _)| slot))
 }
 
-/// Begins a transaction that holds a slot, without waiting. Returns its connection, or `None` when no slot is free.
-pub(crate) fn try_begin<C: HasBlockingEngine + R2D2Connection + 'static>(
-    connections: &Connections<C>,
+/// Begins a transaction that holds a slot, without waiting. Returns its connection, or `None` when no slot is free. The
+/// caller guards the open transaction, without an await in between.
+pub(crate) async fn try_begin<L: Lender>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
-) -> Result<Option<Borrowed<C>>, Error> {
+) -> Result<Option<Borrowed<L>>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = once(connections, stop, semaphore, Hold);
+    let outcome = once(connections, stop, semaphore, Hold).await;
     match &outcome {
         Ok(Some(_)) => request.record_granted(None),
         Ok(None) => request.record_refused(),
@@ -64,15 +69,16 @@ pub(crate) fn try_begin<C: HasBlockingEngine + R2D2Connection + 'static>(
     Ok(outcome?.map(|((), conn)| conn))
 }
 
-/// Begins a transaction that holds a slot within a time limit, or until `stop` is stopped, and returns its connection.
-pub(crate) fn begin<C: HasBlockingEngine + R2D2Connection + 'static>(
-    connections: &Connections<C>,
+/// Begins a transaction that holds a slot within a time limit, or until `stop` is stopped, and returns its connection. The
+/// caller guards the open transaction, without an await in between.
+pub(crate) async fn begin<L: Lender>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
-) -> Result<Borrowed<C>, Error> {
+) -> Result<Borrowed<L>, Error> {
     let request = SlotRequest::new(semaphore);
-    let outcome = poll(connections, stop, semaphore, wait, None, Hold);
+    let outcome = poll(connections, stop, semaphore, wait, None, Hold).await;
     match &outcome {
         Ok(_) => request.record_granted(None),
         Err(error) => request.record_error(error),
@@ -81,31 +87,33 @@ pub(crate) fn begin<C: HasBlockingEngine + R2D2Connection + 'static>(
 }
 
 /// Makes one attempt when its turn has come, and returns its result with the connection.
-fn once<C: HasBlockingEngine + R2D2Connection + 'static, A: Acquire<C>>(
-    connections: &Connections<C>,
+async fn once<L: Lender, A: Acquire<L::Connection>>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     mut acquire: A,
-) -> Result<Option<Granted<C, A>>, Error> {
+) -> Result<Option<Granted<L, A>>, Error> {
     let waiting = begin_wait(semaphore, Wait::No)?.stopped_by(stop);
     waiting.check_stop()?;
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
-    let _turn = C::block_on(turn::<C>(semaphore, max_concurrent));
-    let mut conn = connections.borrow(&waiting)?;
-    let granted = C::block_on(acquire.attempt(&mut conn, semaphore, &waiting, NO_WAIT))?;
+    let _turn = turn::<L::Connection>(semaphore, max_concurrent).await;
+    let mut conn = connections.borrow(&waiting).await?;
+    let granted = acquire.attempt(&mut *conn, semaphore, &waiting, NO_WAIT);
+    let granted = granted.await;
+    let granted = discard_if_unusable(&mut *conn, granted)?;
     Ok(granted.map(|granted| (granted, conn)))
 }
 
 /// Attempts to acquire a slot until it is granted, the time is up or the wait is stopped, in turn with other waiters of this
 /// process. Returns what was granted with the connection of the attempt.
-fn poll<C: HasBlockingEngine + R2D2Connection + 'static, A: Acquire<C>>(
-    connections: &Connections<C>,
+async fn poll<L: Lender, A: Acquire<L::Connection>>(
+    connections: &Connections<L>,
     stop: Option<&StopToken>,
     semaphore: &Semaphore,
     wait: Wait,
     pace: Option<Pace>,
     acquire: A,
-) -> Result<Granted<C, A>, Error> {
+) -> Result<Granted<L, A>, Error> {
     let waiting = &begin_wait(semaphore, wait)?.stopped_by(stop);
     let ticket = if wait == Wait::No {
         leave_out(semaphore)
@@ -125,30 +133,30 @@ fn poll<C: HasBlockingEngine + R2D2Connection + 'static, A: Acquire<C>>(
         holders: Holders::new(pace),
         acquire,
     };
-    C::block_on(repeat(waiting, ticket, AtTheEnd::GiveUp, attempt))
+    repeat(waiting, ticket, AtTheEnd::GiveUp, attempt).await
 }
 
 /// An attempt with a connection that is borrowed for it.
-struct PooledAttempt<'a, C: R2D2Connection + 'static, A> {
-    connections: &'a Connections<C>,
+struct PooledAttempt<'a, L, A> {
+    connections: &'a Connections<L>,
     semaphore: &'a Semaphore,
     waiting: &'a Waiting,
     holders: Holders,
     acquire: A,
 }
 
-impl<C, A> RepeatedAttempt for PooledAttempt<'_, C, A>
-where
-    C: HasBlockingEngine + R2D2Connection + 'static,
-    A: Acquire<C>,
-{
-    type Timer = C::LockTimer;
+impl<L: Lender, A: Acquire<L::Connection>> RepeatedAttempt for PooledAttempt<'_, L, A> {
+    type Timer = <L::Connection as HasEngine>::LockTimer;
     type Target = Target;
-    type Value = Granted<C, A>;
+    type Value = Granted<L, A>;
 
     async fn target(&mut self) -> Result<Option<Target>, Error> {
-        let database = self.connections.database_id(self.waiting)?;
+        let database = self.connections.database_id(self.waiting).await?;
         Ok(Target::of(database, self.semaphore))
+    }
+
+    fn target_comes(&self) -> bool {
+        self.connections.is_being_identified()
     }
 
     async fn run(&mut self, attempt: Attempt) -> Result<Answer<Self::Value>, Error> {
@@ -159,17 +167,19 @@ where
             holders,
             acquire,
         } = self;
-        let mut conn = connections.borrow(waiting)?;
-        let look = holders.hold_all(&mut *conn, semaphore, waiting, attempt);
-        let pause = look.await?;
+        let mut conn = connections.borrow(waiting).await?;
+        let look = holders.look(&mut *conn, semaphore, waiting, attempt);
+        let pause = look.await;
+        let pause = discard_if_unusable(&mut *conn, pause)?;
         if pause.is_none() {
             let budget = RetryBudget::of(waiting, attempt);
-            let granted = acquire.attempt(&mut conn, semaphore, waiting, budget);
-            if let Some(granted) = granted.await? {
+            let granted = acquire.attempt(&mut *conn, semaphore, waiting, budget);
+            let granted = granted.await;
+            if let Some(granted) = discard_if_unusable(&mut *conn, granted)? {
                 return Ok(Answer::Granted((granted, conn)));
             }
         }
-        connections.refresh_identity(&mut conn)?;
+        connections.refresh_identity(&mut *conn).await?;
         Ok(Answer::Refused { pause })
     }
 }

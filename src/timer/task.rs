@@ -1,13 +1,25 @@
 //! Waits of a task of tokio, beside which others run.
 
 use std::future::poll_fn;
+#[cfg(feature = "_pool")]
+use std::io;
 use std::pin::pin;
+#[cfg(feature = "_pool")]
+use std::task::Waker;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+#[cfg(feature = "_pool")]
+use futures_util::future::{Either, select};
+#[cfg(feature = "_pool")]
+use tokio::runtime::Handle;
+#[cfg(feature = "_async_pool")]
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{Event, Polled, Timer};
+#[cfg(feature = "_pool")]
+use crate::cancel::background;
 
 /// For asynchronous connections. Panics outside a runtime of tokio, and in one without timers.
 pub enum TaskTimer {}
@@ -21,6 +33,8 @@ impl Timer for TaskTimer {
 
     async fn wait<E: Event>(mut event: E) -> E::Value {
         let mut timer = pin!(None::<Sleep>);
+        #[cfg(feature = "_async_pool")]
+        let mut apart = None::<(Instant, oneshot::Receiver<()>)>;
         poll_fn(|context| {
             loop {
                 let time = match event.poll(context.waker()) {
@@ -28,6 +42,15 @@ impl Timer for TaskTimer {
                     Polled::Pending { until: None } => return Poll::Pending,
                     Polled::Pending { until: Some(time) } => Instant::from_std(time),
                 };
+                #[cfg(feature = "_async_pool")]
+                if let Some((until, ended)) = &mut apart
+                    && *until == time
+                {
+                    // Nothing is sent: the sender is dropped when the time has come.
+                    let _ended = ready!(pin!(ended).poll(context));
+                    apart = None;
+                    continue;
+                }
                 match timer.as_mut().as_pin_mut() {
                     None => timer.set(Some(sleep_until(time))),
                     Some(timer) if timer.deadline() == time => {}
@@ -35,10 +58,76 @@ impl Timer for TaskTimer {
                 }
                 let timer = timer.as_mut().as_pin_mut().expect("a timer that is set");
                 ready!(timer.poll(context));
+                #[cfg(feature = "_async_pool")]
+                if time.into_std() > std::time::Instant::now() {
+                    apart = Some((time, sleep_apart(time)));
+                }
             }
         })
         .await
     }
+
+    #[cfg(feature = "_pool")]
+    async fn answer_within<T: Send>(
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        // By the system's clock: a test may pause tokio's.
+        let end = Until(std::time::Instant::now() + limit);
+        match select(pin!(work), pin!(Self::wait(end))).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        }
+    }
+
+    #[cfg(feature = "_pool")]
+    fn spawn(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        match Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(work);
+                Ok(())
+            }
+            // A destructor, on any thread.
+            Err(_) => Self::spawn_apart(name, work),
+        }
+    }
+
+    #[cfg(feature = "_pool")]
+    fn spawn_apart(_: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        background::spawn(work);
+        Ok(())
+    }
+}
+
+/// A time of the system's clock.
+#[cfg(feature = "_pool")]
+struct Until(std::time::Instant);
+
+#[cfg(feature = "_pool")]
+impl Event for Until {
+    type Value = ();
+
+    fn poll(&mut self, _: &Waker) -> Polled<()> {
+        if std::time::Instant::now() >= self.0 {
+            Polled::Ready(())
+        } else {
+            Polled::Pending {
+                until: Some(self.0),
+            }
+        }
+    }
+}
+
+/// Sleeps until a time of the system's clock. A test may pause tokio's, so that its timers end at once: without this, the wait
+/// would poll its event without a pause until that time.
+#[cfg(feature = "_async_pool")]
+fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
+    let (mut sleeps, ended) = oneshot::channel();
+    background::spawn(async move {
+        let sleep = pin!(sleep_until(time));
+        select(sleep, pin!(sleeps.closed())).await;
+    });
+    ended
 }
 
 #[cfg(test)]
@@ -81,6 +170,21 @@ mod tests {
         let polls = TaskTimer::wait(event).await;
         assert!(started.elapsed() >= Duration::from_millis(40));
         assert!(polls <= 4, "{polls} for 3 times");
+    }
+
+    #[cfg(feature = "_async_pool")]
+    #[tokio::test(start_paused = true)]
+    async fn wait_takes_its_time_where_the_clock_of_the_runtime_is_paused() {
+        let started = time::Instant::now();
+        let times = [50, 200].map(|millis| started + Duration::from_millis(millis));
+        let event = At {
+            times: times.into(),
+            polls: 0,
+        };
+        let hour = Duration::from_secs(3600);
+        let (polls, ()) = tokio::join!(TaskTimer::wait(event), sleep(hour));
+        assert!(started.elapsed() >= Duration::from_millis(200));
+        assert!(polls <= 20, "{polls} for 2 times");
     }
 
     #[tokio::test]

@@ -1,10 +1,14 @@
 //! Waits that block the thread.
 
+#[cfg(feature = "_pool")]
+use std::io;
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Event, Polled, Timer};
+#[cfg(feature = "_pool")]
+use crate::poll::poll_once;
 use crate::poll::thread_waker::thread_waker;
 
 /// For connections that block.
@@ -30,6 +34,12 @@ impl Timer for ThreadTimer {
                 }
             }
         }
+    }
+
+    #[cfg(feature = "_pool")]
+    fn spawn(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || poll_once(work)).map(drop)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
+use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
 #[cfg(feature = "_async")]
@@ -294,6 +295,19 @@ pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> b
         }
     }
     result.unwrap_or(false)
+}
+
+/// [`roll_back`] after an attempt of a wait that is stopped has begun the transaction, without an await in between. It is
+/// rolled back also if the future is dropped. Nothing is to be rolled back on a connection that is marked as broken, and the
+/// stop takes precedence over its error.
+pub(crate) async fn roll_back_stopped<C: HasEngine>(conn: &mut C) {
+    match CancelGuard::after_begin(conn) {
+        Ok(mut guard) => {
+            let rolled_back = caught(roll_back(&mut *guard)).await;
+            guard.finish_with(rolled_back);
+        }
+        Err(error) => tracing::warn!(%error, "no rollback after a stop"),
+    }
 }
 
 /// Rolls back the innermost transaction.

@@ -21,7 +21,7 @@ use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, LeaseRequest, RaiseOutcome,
-    SemaphoreBackend, SemaphoreRow,
+    ReleaseKind, SemaphoreBackend, SemaphoreRow,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::FirstSlot;
@@ -164,6 +164,9 @@ delegate!(SemaphoreBackend {
     async fn now_us() -> Result<i64, Error>;
     async fn release_all(name: &str) -> Result<usize, Error>;
     async fn purge_unused_slots(age_us: i64) -> Result<usize, Error>;
-    async fn release_batch(leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error>;
+    async fn release_batch(
+        leases: &[RenewalRequest],
+        kind: ReleaseKind
+    ) -> Result<Vec<Vec<u8>>, Error>;
     async fn renew_batch(leases: &[RenewalRequest]) -> Result<Vec<RenewalResult>, Error>;
 });

@@ -1,6 +1,10 @@
 //! How a wrapper waits.
 
+#[cfg(feature = "_pool")]
+use std::io;
 use std::marker::PhantomData;
+#[cfg(feature = "_pool")]
+use std::thread;
 use std::time::Duration;
 
 use super::ConnectionWrapper;
@@ -41,5 +45,27 @@ impl<W: ConnectionWrapper> Timer for WrapperTimer<W> {
             return TaskTimer::wait(event).await;
         }
         ThreadTimer::wait(event).await
+    }
+
+    #[cfg(feature = "_pool")]
+    async fn answer_within<T: Send>(
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        #[cfg(any(
+            feature = "async-postgres",
+            feature = "async-mysql",
+            feature = "async-sqlite"
+        ))]
+        if W::AWAITS {
+            return TaskTimer::answer_within(limit, work).await;
+        }
+        ThreadTimer::answer_within(limit, work).await
+    }
+
+    #[cfg(feature = "_pool")]
+    fn spawn(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || W::block_on(work)).map(drop)
     }
 }

@@ -8,8 +8,10 @@ mod endings;
 mod locks;
 mod migrations;
 mod nesting;
+mod runtimes;
 mod sequences;
 mod slots;
+#[allow(dead_code, reason = "tests/asynchronous uses the rest")]
 mod support;
 
 /// One test for each body, on a runtime with several threads or with one.
@@ -33,6 +35,7 @@ macro_rules! all_tests {
             locks::{free, held_by_another, in_closure, in_statement, other_methods, purge},
             migrations::{another_migrates, nobody_migrates},
             nesting::{free, held_by_another},
+            runtimes::{shut_down},
             sequences::{drawn_by_another, free},
             slots::{administration, held, leased_by_another, leases, releases, transactions},
         }

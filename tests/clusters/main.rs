@@ -23,6 +23,8 @@ fn main() {
             Some(nodes) => {
                 if kind == "galera" {
                     nodes.await_galera();
+                } else {
+                    nodes.await_group_replication();
                 }
                 for (name, test) in writers::TESTS {
                     let nodes = nodes.clone();

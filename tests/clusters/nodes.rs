@@ -1,5 +1,8 @@
 //! The servers of a cluster.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
@@ -36,6 +39,24 @@ impl Nodes {
         }
     }
 
+    /// A server answers before it is a member, and while the group has excluded it. A member whose first attempt to join
+    /// fails makes the next after a minute.
+    pub(crate) fn await_group_replication(&self) {
+        let online = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
+                      WHERE member_state = 'ONLINE'";
+        for url in &self.0 {
+            let mut seen = String::from("nothing");
+            let ready = is_so_within(Duration::from_secs(150), || {
+                seen = match MysqlConnection::establish(url) {
+                    Ok(mut conn) => format!("{} of {}", number(&mut conn, online), self.len()),
+                    Err(error) => error.to_string(),
+                };
+                seen == format!("{0} of {0}", self.len())
+            });
+            assert!(ready, "members that are ONLINE, as {url} sees them: {seen}");
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -58,7 +79,18 @@ impl Nodes {
             name,
         };
         for node in 0..self.len() {
-            await_that(|| MysqlConnection::establish(&self.url(node, &database.name)).is_ok());
+            let url = self.url(node, &database.name);
+            let mut seen = String::new();
+            let is_there = is_so_within(Duration::from_secs(60), || {
+                let connected = MysqlConnection::establish(&url);
+                seen = connected
+                    .as_ref()
+                    .err()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                connected.is_ok()
+            });
+            assert!(is_there, "{url}: {seen}");
         }
         database
     }
@@ -109,10 +141,22 @@ pub(crate) fn number(conn: &mut MysqlConnection, sql: &str) -> i64 {
 }
 
 /// What comes to another node comes a moment later.
-pub(crate) fn await_that(mut is_so: impl FnMut() -> bool) {
-    let started = std::time::Instant::now();
+#[track_caller]
+pub(crate) fn await_that(is_so: impl FnMut() -> bool) {
+    assert!(
+        is_so_within(Duration::from_secs(60), is_so),
+        "it does not come within a minute"
+    );
+}
+
+/// Whether it is so at last.
+fn is_so_within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed().as_secs() < 30, "it does not come");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        if started.elapsed() > limit {
+            return false;
+        }
+        sleep(Duration::from_millis(10));
     }
+    true
 }

@@ -1,10 +1,11 @@
 //! What compiles, and what the compiler says about what does not.
 //!
-//! `spellings` is compiled with this test. Each file of `fails` is a program with one mistake of a new user. Its lines
-//! `//~ ` are parts of the compiler's messages that this crate promises; the rest of the messages is the compiler's own,
-//! and differs between its versions.
+//! `spellings` and `futures` are compiled with this test. Each file of `fails` is a program with one mistake of a new user.
+//! Its lines `//~ ` are parts of the compiler's messages that this crate promises; the rest of the messages is the compiler's
+//! own, and differs between its versions.
 
 mod check;
+mod futures;
 mod spellings;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Promises that an application has through its own connection type: an enum of connections, and a struct around one.
+//! Promises that an application has through its own connection type: an enum of connections, and a struct around one. And
+//! through the connection with which diesel-async blocks.
 
 /// The guarantees for which a connection goes through the wrapper.
 macro_rules! bodies {
@@ -121,14 +122,73 @@ macro_rules! bodies {
     };
 }
 
+/// One guarantee of each kind: the rest is that of the connection inside.
+macro_rules! fewer_bodies {
+    ($backend:ident) => {
+        use crate::behaviour as bodies;
+
+        crate::backend_tests!($backend:
+            exclusion::{
+                waiter_gets_the_lock_when_the_holder_commits,
+            },
+            nesting::{
+                lock_in_a_savepoint_ends_as_documented,
+            },
+            transaction_end::{
+                panic_rolls_back_releases_and_propagates,
+                pooled_connection_is_returned_without_the_lock,
+            },
+        );
+        mod slots {
+            use super::$backend;
+            use crate::behaviour::slots as bodies;
+
+            crate::backend_tests!($backend:
+                leases::{
+                    slot_is_renewed_and_released,
+                },
+                transaction_slots::{
+                    a_slot_is_held_as_long_as_its_transaction,
+                },
+            );
+        }
+        mod sequences {
+            use super::$backend;
+            use crate::behaviour::sequences as bodies;
+
+            crate::backend_tests!($backend:
+                numbering::{
+                    rolled_back_number_is_drawn_again,
+                },
+            );
+        }
+        mod transactions {
+            use super::$backend;
+            use crate::behaviour::transactions as bodies;
+
+            crate::backend_tests!($backend:
+                aborted::{
+                    closure_whose_transaction_has_ended_fails,
+                },
+            );
+        }
+    };
+}
+
 macro_rules! on_engine {
-    ($engine:ident: $backend:ty, $conn:ty) => {
+    ($engine:ident: $backend:ty, $conn:ty; $generic:ident<$async_conn:ty>) => {
         mod $engine {
+            use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
+
+            use crate::support::awaited::AroundBlocking;
             use crate::support::connection_wrapper::WithConnection;
             use crate::support::connection_wrapper::connections::{AnyConnection, Counted};
+            use crate::support::$engine::$generic;
 
             type Any = WithConnection<$backend, AnyConnection>;
             type Struct = WithConnection<$backend, Counted<$conn>>;
+            type AsyncWrapper = $generic<AsyncConnectionWrapper<$async_conn>>;
+            type AroundAsyncWrapper = $generic<AroundBlocking<$async_conn>>;
 
             mod any_connection {
                 use super::Any;
@@ -139,13 +199,32 @@ macro_rules! on_engine {
                 use super::Struct;
                 bodies!(Struct);
             }
+
+            mod async_wrapper {
+                use super::AsyncWrapper;
+                bodies!(AsyncWrapper);
+            }
+
+            mod around_async_wrapper {
+                use super::AroundAsyncWrapper;
+                fewer_bodies!(AroundAsyncWrapper);
+            }
         }
     };
 }
 
-on_engine!(postgres: crate::support::postgres::Postgres, diesel::PgConnection);
-on_engine!(mysql: crate::support::mysql::Mysql, diesel::MysqlConnection);
-on_engine!(sqlite: crate::support::sqlite::Sqlite, diesel::SqliteConnection);
+on_engine!(
+    postgres: crate::support::postgres::Postgres, diesel::PgConnection;
+    PostgresOn<diesel_async::AsyncPgConnection>
+);
+on_engine!(
+    mysql: crate::support::mysql::Mysql, diesel::MysqlConnection;
+    MysqlOn<diesel_async::AsyncMysqlConnection>
+);
+on_engine!(
+    sqlite: crate::support::sqlite::Sqlite, diesel::SqliteConnection;
+    SqliteOn<diesel_async::sync_connection_wrapper::SyncConnectionWrapper<diesel::SqliteConnection>>
+);
 
 mod on_sqlite {
     use diesel::connection::{Connection, SimpleConnection};

@@ -4,6 +4,7 @@
 //! them. The modules `postgres`, `mysql` (MySQL or MariaDB, whichever `MYSQL_DATABASE_URL` names) and `sqlite`
 //! run them on their engine, and add the tests of that engine only.
 
+mod async_connections;
 mod behaviour;
 mod client_library;
 mod connection_wrapper;
@@ -34,5 +35,5 @@ macro_rules! backend_tests {
 }
 pub(crate) use backend_tests;
 pub(crate) use test_lists::{
-    all_tests, core_tests, held_locks_tests, many_writers_tests, session_tests,
+    all_tests, connection_tests, core_tests, held_locks_tests, many_writers_tests, session_tests,
 };

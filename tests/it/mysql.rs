@@ -13,6 +13,7 @@ use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::threads::{Holder, result_of, spawn};
 
+mod async_round_trips;
 mod held_locks;
 mod kills;
 mod round_trips;

@@ -13,10 +13,12 @@ use crate::support::backend::MIGRATIONS;
 use crate::support::postgres::{Postgres, knows_no_german, words};
 use crate::support::threads::{Holder, result_of, spawn};
 
+mod async_endings;
 mod commit_errors;
 mod cost;
 mod held_locks;
 mod kept_rows;
+mod pipelined;
 mod timeouts;
 
 crate::all_tests!(Postgres);

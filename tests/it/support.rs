@@ -1,5 +1,6 @@
 //! Databases, sessions and witnesses for the tests.
 
+pub(crate) mod awaited;
 pub(crate) mod backend;
 pub(crate) mod connection_wrapper;
 pub(crate) mod failing_proxy;

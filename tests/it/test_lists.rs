@@ -9,23 +9,9 @@ macro_rules! all_tests {
     ($backend:ident) => {
         crate::core_tests!($backend);
         crate::session_tests!($backend);
+        crate::connection_tests!($backend);
 
         crate::backend_tests!($backend:
-            errors::{
-                lock_object_needs_a_transaction,
-                a_missing_table_names_migrate,
-                read_only_connection_is_a_typed_error,
-                a_stale_transaction_is_refused,
-                purge_and_migrate_need_to_be_outside_a_transaction,
-            },
-            tables::{
-                eight_servers_migrate_at_once,
-                failed_migration_leaves_no_lock_and_no_transaction,
-                down_migrations_leave_nothing,
-                our_migration_sorts_before_the_applications,
-                a_missing_table_of_slots_names_migrate,
-                a_missing_table_of_sequences_names_migrate,
-            },
             lock_pool::{
                 waiters_leave_connections_to_others,
                 lock_pools_and_connections_exclude_each_other,
@@ -36,6 +22,7 @@ macro_rules! all_tests {
                 error_and_panic_on_a_pool_roll_back_and_release,
                 lock_in_a_test_transaction_is_a_savepoint,
                 waiters_borrow_a_connection_for_each_object,
+                requests_for_free_locks_leave_a_connection_to_others,
                 free_lock_of_a_pool_is_acquired_however_short_the_limit,
             },
             lock_pool_slots::{
@@ -94,20 +81,8 @@ macro_rules! all_tests {
                 a_large_request_locks_all_or_none,
                 too_many_kept_locks_are_refused,
             },
-            events::{
-                tracing_records_acquired_unavailable_timeout_and_released,
-                held_time_starts_at_the_grant,
-                tracing_records_the_outcomes_of_slots,
-                tracing_records_a_lost_slot,
-            },
             semaphore_state_machine::{
                 semaphores_behave_as_their_model,
-            },
-            session_state::{
-                drawing_a_number_keeps_the_last_inserted_id,
-                locking_an_object_keeps_the_last_inserted_id,
-                semaphores_keep_the_last_inserted_id,
-                panic_restores_session_limits,
             },
         );
         mod waiting_application {
@@ -168,6 +143,42 @@ macro_rules! all_tests {
     };
 }
 pub(crate) use all_tests;
+
+/// The tests that need the owner of the tables, or all sessions of the database. They run on every kind of connection.
+macro_rules! connection_tests {
+    ($backend:ident) => {
+        crate::backend_tests!($backend:
+            errors::{
+                lock_object_needs_a_transaction,
+                a_missing_table_names_migrate,
+                read_only_connection_is_a_typed_error,
+                a_stale_transaction_is_refused,
+                purge_and_migrate_need_to_be_outside_a_transaction,
+            },
+            tables::{
+                eight_servers_migrate_at_once,
+                failed_migration_leaves_no_lock_and_no_transaction,
+                down_migrations_leave_nothing,
+                our_migration_sorts_before_the_applications,
+                a_missing_table_of_slots_names_migrate,
+                a_missing_table_of_sequences_names_migrate,
+            },
+            events::{
+                tracing_records_acquired_unavailable_timeout_and_released,
+                held_time_starts_at_the_grant,
+                tracing_records_the_outcomes_of_slots,
+                tracing_records_a_lost_slot,
+            },
+            session_state::{
+                drawing_a_number_keeps_the_last_inserted_id,
+                locking_an_object_keeps_the_last_inserted_id,
+                semaphores_keep_the_last_inserted_id,
+                panic_restores_session_limits,
+            },
+        );
+    };
+}
+pub(crate) use connection_tests;
 
 /// The tests of several sessions that hold different ids at the same time, which SQLite's one writer can't.
 macro_rules! many_writers_tests {

@@ -12,6 +12,9 @@ use crate::run;
 
 /// The package that all this is about.
 pub(crate) const PACKAGE: &str = "diesel-locks";
+/// Features of the package's own tests; each of its backends. The same set everywhere: another is compiled anew.
+pub(crate) const FEATURES: &str =
+    "postgres,mysql,sqlite,r2d2,async-postgres,async-mysql,async-sqlite,bb8,deadpool";
 
 /// The workspace's root directory.
 pub(crate) fn root() -> &'static Path {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cargo::{PACKAGE, cargo};
+use crate::cargo::{FEATURES, PACKAGE, cargo};
 use crate::cleanup_process::CleanupProcess;
 use crate::path_lookup::{self, MysqlServer};
 use crate::plan::{Plan, Source};
@@ -41,7 +41,7 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
             "--package",
             PACKAGE,
             "--features",
-            "postgres,mysql,sqlite,r2d2",
+            FEATURES,
             "--test",
             "clusters",
         ])

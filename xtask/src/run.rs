@@ -1,6 +1,6 @@
 //! Running commands to their end.
 
-use std::io::{IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -15,6 +15,39 @@ use crate::spawn::{pid, spawn};
 /// Runs the command with the output of this process and without input.
 pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
     wait(start(command.stdin(Stdio::null()))?)
+}
+
+/// [`run`] for a command that runs tests. Returns the names of those that failed too, unless a person watches.
+pub(crate) fn run_tests(command: &mut Command) -> Result<(ExitStatus, Vec<String>)> {
+    if std::io::stdout().is_terminal() {
+        return Ok((run(command)?, Vec::new()));
+    }
+    let mut child = start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let failed = child.stdout.take().map(copy_and_find_failures);
+    Ok((wait(child)?, failed.unwrap_or_default()))
+}
+
+/// Prints what is read, and returns the names of the tests that failed.
+fn copy_and_find_failures(printed: impl Read) -> Vec<String> {
+    let mut failed = Vec::new();
+    let mut lines = BufReader::new(printed);
+    let mut line = Vec::new();
+    while lines
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|read| read > 0)
+    {
+        // Nobody may listen any more: the tests still run to their end.
+        let _ = std::io::stdout().write_all(&line);
+        failed.extend(failed_test(&String::from_utf8_lossy(&line)));
+        line.clear();
+    }
+    failed
+}
+
+/// The name in a line of a test that failed, as the standard library's test harness prints it.
+fn failed_test(line: &str) -> Option<String> {
+    let name = line.trim_end().strip_suffix(" ... FAILED")?;
+    Some(name.strip_prefix("test ").unwrap_or(name).to_owned())
 }
 
 /// Runs the command for the person at the terminal, who may type into it.
@@ -131,4 +164,23 @@ fn read(mut pipe: impl Read) -> String {
     // What came before a broken pipe is still worth showing.
     let _ = pipe.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_tests_are_found() {
+        let printed = "running 3 tests\n\
+            test one::two ... ok\n\
+            test one::three - should panic ... FAILED\n\
+            test src/lib.rs - (line 3) ... FAILED\n\
+            \n\
+            test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(
+            copy_and_find_failures(printed.as_bytes()),
+            ["one::three - should panic", "src/lib.rs - (line 3)"]
+        );
+    }
 }

@@ -12,7 +12,7 @@ use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{AsyncLockPool, Error, Retention};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
@@ -39,9 +39,18 @@ impl Ids {
     }
 }
 
+/// What a task waits for its lock with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitsWith {
+    /// A connection of the pool.
+    Connection,
+    /// A place in the queue of an `AsyncLockPool`, and a connection for each attempt.
+    Queue,
+}
+
 /// A macro, because a generic function over asynchronous connections can't be spawned.
 macro_rules! tasks {
-    ($conn:ty, $url:expr, $askers:expr, $ids:expr) => {{
+    ($conn:ty, $url:expr, $askers:expr, $ids:expr, $waits_with:expr) => {{
         let run = || -> Result<Figures> {
             let runtime = Runtime::new()?;
             let manager = AsyncDieselConnectionManager::<$conn>::new($url.as_str());
@@ -52,25 +61,32 @@ macro_rules! tasks {
                 Arc::new(AtomicU64::new(0)),
                 Arc::new(AtomicBool::new(false)),
             );
-            let (askers, ids) = ($askers, $ids);
+            let (askers, ids, waits_with) = ($askers, $ids, $waits_with);
+            let locks = AsyncLockPool::new(pool.clone());
             runtime.block_on(async {
                 let started = Instant::now();
                 let mut running = Vec::new();
                 for number in 0..askers {
-                    let (pool, done, stop) = (pool.clone(), Arc::clone(&done), Arc::clone(&stop));
+                    let (pool, locks) = (pool.clone(), locks.clone());
+                    let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
                     running.push(tokio::spawn(async move {
                         while !stop.load(Ordering::Relaxed) {
-                            let mut conn = pool.get().await.expect("a connection");
-                            let locked: Result<(), Error> = conn
-                                .with_object_lock(ids.request(number), async |_| Ok(()))
-                                .await;
+                            let request = ids.request(number).wait(Wait::Forever);
+                            let work = async |_: &mut $conn| -> Result<(), Error> { Ok(()) };
+                            let locked = if waits_with == WaitsWith::Queue {
+                                locks.with_object_lock(request, work).await
+                            } else {
+                                let mut conn = pool.get().await.expect("a connection");
+                                conn.with_object_lock(request, work).await
+                            };
                             locked.expect("a lock");
                             done.fetch_add(1, Ordering::Relaxed);
                         }
                     }));
                 }
                 let mut times = Vec::new();
-                while started.elapsed() < TIME {
+                // At least one, however long it takes.
+                while times.is_empty() || started.elapsed() < TIME {
                     use diesel_async::SimpleAsyncConnection;
 
                     let asked = Instant::now();
@@ -99,39 +115,56 @@ pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
         TIME.as_secs()
     );
     println!(
-        "| askers | ids | threads and r2d2 | tasks and deadpool | tasks / threads | unrelated: threads, tasks |"
+        "| askers | ids | threads and r2d2 | tasks and deadpool | tasks and `AsyncLockPool` | tasks / threads | \
+         unrelated: threads, tasks, `AsyncLockPool` |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     for (askers, ids, name) in [
         (64, Ids::Many, "many"),
         (64, Ids::One, "one"),
         (512, Ids::Many, "many"),
+        (512, Ids::One, "one"),
         (4096, Ids::Many, "many"),
+        (4096, Ids::One, "one"),
     ] {
-        let mut figures = [const { Vec::new() }; 4];
+        let mut figures = [const { Vec::new() }; 6];
         for _ in 0..rounds {
             let url = &database.url;
-            let (threads, tasks) = match engine {
-                Engine::Postgres => (
+            let measured = match engine {
+                Engine::Postgres => [
                     threads::<PgConnection>(url, askers, ids)?,
-                    tasks!(AsyncPgConnection, url, askers, ids)?,
-                ),
-                _ => (
+                    tasks!(AsyncPgConnection, url, askers, ids, WaitsWith::Connection)?,
+                    tasks!(AsyncPgConnection, url, askers, ids, WaitsWith::Queue)?,
+                ],
+                _ => [
                     threads::<MysqlConnection>(url, askers, ids)?,
-                    tasks!(AsyncMysqlConnection, url, askers, ids)?,
-                ),
+                    tasks!(
+                        AsyncMysqlConnection,
+                        url,
+                        askers,
+                        ids,
+                        WaitsWith::Connection
+                    )?,
+                    tasks!(AsyncMysqlConnection, url, askers, ids, WaitsWith::Queue)?,
+                ],
             };
-            for (place, figure) in [threads.0, tasks.0, threads.1, tasks.1]
-                .into_iter()
-                .enumerate()
-            {
-                figures[place].push(figure);
+            for (place, (per_second, unrelated)) in measured.into_iter().enumerate() {
+                figures[place].push(per_second);
+                figures[place + 3].push(unrelated);
             }
         }
-        let [threads, tasks, beside_threads, beside_tasks] = figures.map(median);
+        let [
+            threads,
+            tasks,
+            queue,
+            beside_threads,
+            beside_tasks,
+            beside_queue,
+        ] = figures.map(median);
         let ratio = tasks / threads;
         println!(
-            "| {askers} | {name} | {threads:.0} | {tasks:.0} | {ratio:.2} | {beside_threads:.1}, {beside_tasks:.1} |"
+            "| {askers} | {name} | {threads:.0} | {tasks:.0} | {queue:.0} | {ratio:.2} | \
+             {beside_threads:.1}, {beside_tasks:.1}, {beside_queue:.1} |"
         );
     }
     Ok(())
@@ -164,7 +197,7 @@ where
             });
         }
         let mut times = Vec::new();
-        while started.elapsed() < TIME {
+        while times.is_empty() || started.elapsed() < TIME {
             let asked = Instant::now();
             let mut conn = pool.get().expect("a connection");
             conn.batch_execute("SELECT 1").expect("SELECT 1");

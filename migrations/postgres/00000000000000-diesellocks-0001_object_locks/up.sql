@@ -120,22 +120,38 @@ $$;
 -- extension of a table, which must not count as a holder.
 CREATE FUNCTION diesel_locks_try_acquire(object_ids TEXT[], keep BOOLEAN) RETURNS TEXT
 LANGUAGE plpgsql SET lock_timeout = '10ms' AS $$
+DECLARE
+    object_id TEXT;
+    key INTEGER;
+    key_now INTEGER;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RETURN current_setting('transaction_isolation');
     END IF;
-    -- Tries the locks of kept rows, which do not wait. With more than 1000 ids diesel_locks_acquire counts the kept
-    -- rows first. OFFSET 0 prevents the planner from merging the two queries: it could then try the lock of every row
-    -- of the table before it compares the ids.
-    IF cardinality(object_ids) <= 1000 THEN
-        PERFORM 1 FROM (
-                SELECT advisory_key AS key FROM diesel_locks_objects WHERE id = ANY (object_ids) OFFSET 0
-            ) AS asked
-            WHERE NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key)
-            LIMIT 1;
-        IF FOUND THEN
-            RAISE lock_not_available;
+    -- The kept row of one object: the end of diesel_locks_acquire_one, without a wait. In a read-only transaction
+    -- diesel_locks_acquire fails.
+    IF cardinality(object_ids) = 1 AND current_setting('transaction_read_only') = 'off' THEN
+        SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_ids[1];
+        IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
+            RETURN 'held';
         END IF;
+        IF key IS NOT NULL THEN
+            SELECT advisory_key INTO key_now FROM diesel_locks_objects WHERE id = object_ids[1];
+            IF key_now = key THEN
+                RETURN 'locked';
+            END IF;
+        END IF;
+    END IF;
+    -- Tries the locks of kept rows, which do not wait. With more than 1000 ids diesel_locks_acquire counts the kept
+    -- rows first. One query for each id: for = ANY (object_ids) the planner expects ten rows, and reads the whole table
+    -- while it is small or was never analyzed.
+    IF cardinality(object_ids) BETWEEN 2 AND 1000 THEN
+        FOREACH object_id IN ARRAY object_ids LOOP
+            SELECT advisory_key INTO key FROM diesel_locks_objects WHERE id = object_id;
+            IF NOT pg_try_advisory_xact_lock('diesel_locks_objects'::regclass::integer, key) THEN
+                RAISE lock_not_available;
+            END IF;
+        END LOOP;
     END IF;
     PERFORM diesel_locks_acquire(object_ids, keep);
     RETURN 'locked';

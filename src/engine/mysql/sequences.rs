@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use diesel::mysql::Mysql;
+use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::{BigInt, Binary};
 use diesel::{ExpressionMethods, QueryDsl};
 
@@ -121,9 +122,19 @@ async fn add<C: Link<Backend = Mysql>>(
             Ok(Some(last))
         }
         Err(failure) if failure.number == Some(OUT_OF_RANGE) => Ok(None),
-        Err(failure) if failure.number == Some(NULL) => Err(run::ended(Some(failure.error))),
+        Err(failure) if is_null_refused(&failure) => Err(run::ended(Some(failure.error))),
         Err(failure) => Err(failure.into()),
     }
+}
+
+/// Whether the number would have been drawn outside of a transaction. The error's number is asked of the server, which may not
+/// answer any more: then Diesel's classification tells it.
+fn is_null_refused(failure: &MysqlError) -> bool {
+    failure.number == Some(NULL)
+        || matches!(
+            failure.error,
+            diesel::result::Error::DatabaseError(DatabaseErrorKind::NotNullViolation, _)
+        )
 }
 
 /// Fails when the server has no open transaction. Sends nothing in a transaction of this crate.

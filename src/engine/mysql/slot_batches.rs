@@ -3,10 +3,11 @@
 use diesel::mysql::Mysql;
 
 use super::execute::Run;
-use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, RenewBatch};
+use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
 use crate::Error;
 use crate::engine::retry::autocommit_retry;
 use crate::link::Link;
+use crate::semaphore::backend::ReleaseKind;
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 
 /// The most leases in one statement: 2 MB with the longest names. MariaDB's default for `max_allowed_packet` is 16 MB.
@@ -21,10 +22,19 @@ pub(super) fn parts(leases: &[RenewalRequest]) -> impl Iterator<Item = &[Renewal
 pub(super) async fn release_part(
     conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
+    kind: ReleaseKind,
 ) -> Result<Vec<Vec<u8>>, Error> {
     let asked = RenewalRequest::as_json(leases);
-    let release = || ReleaseBatch { asked: &asked };
-    let freed = autocommit_retry!(conn, release().execute(conn).await)?;
+    let freed = match kind {
+        ReleaseKind::Used => {
+            let release = || ReleaseBatch { asked: &asked };
+            autocommit_retry!(conn, release().execute(conn).await)?
+        }
+        ReleaseKind::Unused => {
+            let release = || ReleaseUnusedBatch { asked: &asked };
+            autocommit_retry!(conn, release().execute(conn).await)?
+        }
+    };
     if freed == leases.len() {
         return Ok(Vec::new());
     }

@@ -22,7 +22,7 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    SemaphoreBackend, SemaphoreRow, lowest_grantable,
+    ReleaseKind, SemaphoreBackend, SemaphoreRow, lowest_grantable,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -243,10 +243,14 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         purge(conn, age_us).await
     }
 
-    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
+    async fn release_batch(
+        conn: &mut C,
+        leases: &[RenewalRequest],
+        kind: ReleaseKind,
+    ) -> Result<Vec<Vec<u8>>, Error> {
         let mut locked = Vec::new();
         for leases in parts(leases) {
-            locked.extend(release_part(conn, leases).await?);
+            locked.extend(release_part(conn, leases, kind).await?);
         }
         Ok(locked)
     }

@@ -1,18 +1,14 @@
 //! Begins transactions, with locks and a first query in the same message.
 
-#[cfg(feature = "_async")]
 use std::marker::PhantomData;
 
 use diesel::QueryResult;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
-#[cfg(feature = "_async")]
-use diesel::{
-    deserialize::FromSqlRow,
-    expression::QueryMetadata,
-    query_builder::{Query, QueryFragment, QueryId},
-};
+use diesel::query_builder::{Query, QueryFragment, QueryId};
 
-use super::{is_wait_timeout, map_error, sql, try_or_roll_back};
+use super::{ids, is_wait_timeout, map_error, sql, try_outcome};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
 use crate::object_lock::acquire::Request;
@@ -43,10 +39,8 @@ impl<C: Link<Backend = Pg>> Beginning<C> for Alone {
 }
 
 /// A query, whose rows or error is the value.
-#[cfg(feature = "_async")]
 pub(super) struct WithQuery<'a, Q, T>(pub(super) &'a Q, pub(super) PhantomData<fn() -> T>);
 
-#[cfg(feature = "_async")]
 impl<C, Q, T> Beginning<C> for WithQuery<'_, Q, T>
 where
     C: Link<Backend = Pg>,
@@ -82,22 +76,27 @@ where
     }
 }
 
-/// Begins a transaction and tries to acquire the locks. Restarts it after a deadlock.
+/// Begins a transaction and tries to acquire the locks. Restarts it after a deadlock. An asynchronous connection sends both
+/// at once.
 pub(super) async fn begin_and_try(
     conn: &mut impl Link<Backend = Pg>,
     request: &Request,
 ) -> Result<LockOutcome, Error> {
+    let try_acquire = sql::try_acquire(ids(request), request.is_kept());
+    let trying = WithQuery(&try_acquire, PhantomData);
     loop {
-        let grant = match begin(conn, sql::BEGIN).await {
-            Ok(()) => try_or_roll_back(conn, request).await,
+        let tried = match begin_by(conn, &trying, sql::BEGIN).await {
+            Ok(answers) => {
+                let outcome = try_outcome(request, answers);
+                if !matches!(outcome, Ok(LockOutcome::Acquired)) {
+                    conn.roll_back().await?;
+                }
+                outcome
+            }
             Err(error) => Err(error),
         };
-        match grant {
-            Ok(LockOutcome::Acquired) => return Ok(LockOutcome::Acquired),
-            Ok(LockOutcome::Unavailable) => {
-                conn.roll_back().await?;
-                return Ok(LockOutcome::Unavailable);
-            }
+        match tried {
+            Ok(outcome) => return Ok(outcome),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
             Err(error) => return Err(map_error(request, error)),
         }

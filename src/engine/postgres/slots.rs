@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::pg::Pg;
 use diesel::{OptionalExtension, QueryResult};
 
-use super::slot_sql::batch::{Asked, ReleaseBatch, RenewBatch};
+use super::slot_sql::batch::{Asked, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
 use super::slot_sql::{self, Acquired};
 use super::{lists, sql, unsuitable_isolation};
 use crate::engine::literal;
@@ -17,7 +17,7 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
+    ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -199,11 +199,22 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         purge(conn, age_us).await
     }
 
-    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
-        let release = || ReleaseBatch {
-            asked: Asked::new(leases),
-        };
-        autocommit_retry!(conn, conn.load(release()).await)
+    async fn release_batch(
+        conn: &mut C,
+        leases: &[RenewalRequest],
+        kind: ReleaseKind,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let asked = || Asked::new(leases);
+        match kind {
+            ReleaseKind::Used => {
+                let release = || ReleaseBatch { asked: asked() };
+                autocommit_retry!(conn, conn.load(release()).await)
+            }
+            ReleaseKind::Unused => {
+                let release = || ReleaseUnusedBatch { asked: asked() };
+                autocommit_retry!(conn, conn.load(release()).await)
+            }
+        }
     }
 
     async fn renew_batch(

@@ -76,8 +76,18 @@ pub(super) const COMMIT: &str = concat!(assert_marked!(), "; COMMIT");
 /// ROLLBACK is not run in a transaction that has failed, or that this crate has not started.
 pub(super) const ROLLBACK: &str = concat!(assert_marked!(), "; ROLLBACK");
 
-/// The error of [`COMMIT`] contains this text, in any language, in a transaction that this crate has not started.
-pub(super) const MARK: &str = "diesel_locks.";
+/// The start of the settings' names.
+const MARK: &str = "diesel_locks.";
+
+/// Whether this is the error of [`COMMIT`], in any language, in a transaction that this crate has not started, or outside of
+/// a transaction. It names the setting that is missing, in quotation marks: `diesel_locks.` or `diesel_locks.started`.
+pub(super) fn names_mark(message: &str) -> bool {
+    message.match_indices(MARK).any(|(start, _)| {
+        let end = &message[start + MARK.len()..];
+        let end = end.strip_prefix("started").unwrap_or(end);
+        !end.starts_with(|next: char| next.is_alphanumeric() || next == '_')
+    })
+}
 
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
     let mut sql = String::from("BEGIN");
@@ -226,4 +236,28 @@ fn push_acquire(sql: &mut String, request: &Request) {
     } else {
         ", false)"
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_mark_is_known_in_any_language() {
+        for message in [
+            r#"unrecognized configuration parameter "diesel_locks.""#,
+            r#"unrecognized configuration parameter "diesel_locks.started""#,
+            "paramètre de configuration « diesel_locks. » non reconnu",
+            "設定パラメータ\"diesel_locks.\"は不明です",
+        ] {
+            assert!(names_mark(message), "{message}");
+        }
+        for message in [
+            r#"unrecognized configuration parameter "diesel_locks""#,
+            r#"relation "diesel_locks.seats" does not exist"#,
+            r#"unrecognized configuration parameter "diesel_locks.started_at""#,
+        ] {
+            assert!(!names_mark(message), "{message}");
+        }
+    }
 }

@@ -171,3 +171,14 @@ statement! {
         push_asked(&mut out, self.asked)?;
     }
 }
+
+statement! {
+    Sqlite;
+    /// [`ReleaseBatch`] of slots that were not used.
+    ReleaseUnusedBatch<'a> { asked: &'a str } -> BigInt,
+    |self, out| {
+        out.push_sql("UPDATE diesel_locks_slots");
+        push_released_unused(&mut out);
+        push_asked(&mut out, self.asked)?;
+    }
+}

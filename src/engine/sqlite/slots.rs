@@ -17,7 +17,7 @@ use crate::link::{self, Link};
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
+    ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -262,11 +262,17 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         })
     }
 
-    async fn release_batch(conn: &mut C, leases: &[RenewalRequest]) -> Result<Vec<Vec<u8>>, Error> {
+    async fn release_batch(
+        conn: &mut C,
+        leases: &[RenewalRequest],
+        kind: ReleaseKind,
+    ) -> Result<Vec<Vec<u8>>, Error> {
         write!(conn, async {
-            let asked = RenewalRequest::as_json(leases);
-            conn.execute(slot_sql::ReleaseBatch { asked: &asked })
-                .await?;
+            let asked = &RenewalRequest::as_json(leases);
+            match kind {
+                ReleaseKind::Used => conn.execute(slot_sql::ReleaseBatch { asked }).await?,
+                ReleaseKind::Unused => conn.execute(slot_sql::ReleaseUnusedBatch { asked }).await?,
+            };
             Ok(Vec::new())
         })
     }

@@ -33,7 +33,7 @@ pub(super) fn classify(message: &str) -> Option<ErrorClass> {
         && find_named_object(message, POSTGRES_PRIVILEGES).is_some()
     {
         Some(ErrorClass::MissingTables)
-    } else if is(STATEMENT) && message.contains(STATEMENT_NAME_PREFIX) {
+    } else if is(STATEMENT) && names_statement_of_diesel(message) {
         Some(ErrorClass::PreparedStatementMismatch)
     } else if is(DENIED) {
         find_named_object(message, POSTGRES_PRIVILEGES)
@@ -55,8 +55,20 @@ fn too_many_ids(message: &str) -> Option<ErrorClass> {
     })
 }
 
-/// How Diesel calls the statements that it caches, before a number.
-const STATEMENT_NAME_PREFIX: &str = "__diesel_stmt_";
+/// How Diesel calls the statements that it caches, and tokio-postgres, for diesel-async, all: before a number.
+const STATEMENT_NAME_PREFIXES: [&str; 2] = ["__diesel_stmt_", "s"];
+
+/// Whether a word of the message is such a name. All translations have quotation marks around it.
+fn names_statement_of_diesel(message: &str) -> bool {
+    let is_name = |word: &str| {
+        let mut numbers = STATEMENT_NAME_PREFIXES
+            .iter()
+            .filter_map(|prefix| word.strip_prefix(prefix));
+        numbers.any(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut words = message.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(is_name)
+}
 
 #[cfg(test)]
 mod tests {
@@ -112,8 +124,24 @@ mod tests {
             classify(another),
             Some(ErrorClass::PreparedStatementMismatch)
         );
-        let own = r#"prepared statement "own" does not exist"#;
-        assert_eq!(classify(own), None);
+        for own in ["own", "s", "s1_own", "__diesel_stmt_"] {
+            let own = format!(r#"prepared statement "{own}" does not exist"#);
+            assert_eq!(classify(&own), None);
+        }
+    }
+
+    #[test]
+    fn statements_of_diesel_async_are_known() {
+        for message in [
+            r#"prepared statement "s0" does not exist"#,
+            "vorbereitete Anweisung »s12« existiert bereits",
+            "l'instruction préparée « s7 » n'existe pas",
+            r#"準備された文"s3"は存在しません"#,
+            r#"bind message supplies 3 parameters, but prepared statement "s1" requires 2"#,
+        ] {
+            let class = Some(ErrorClass::PreparedStatementMismatch);
+            assert_eq!(classify(message), class, "{message}");
+        }
     }
 
     #[test]

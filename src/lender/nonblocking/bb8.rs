@@ -13,18 +13,42 @@ macro_rules! implement {
                 limit: std::time::Duration,
                 stop: Option<&crate::StopToken>,
             ) -> Result<Option<Self::Lent>, crate::Error> {
+                let lent = self.lend_keeping(limit, stop, ()).await?;
+                Ok(lent.map(|(conn, ())| conn))
+            }
+
+            async fn lend_keeping<K: Send + 'static>(
+                &self,
+                limit: std::time::Duration,
+                stop: Option<&crate::StopToken>,
+                kept: K,
+            ) -> Result<Option<(Self::Lent, K)>, crate::Error> {
                 use diesel_async::pooled_connection::bb8::RunError;
 
                 let started = std::time::Instant::now();
-                super::get(limit, stop, async {
-                    self.get_owned().await.map_err(|error| match error {
+                let pool = self.clone();
+                super::get(limit, stop, || None, async {
+                    let taken = super::on_task(async move {
+                        loop {
+                            let mut conn = pool.get_owned().await?;
+                            if super::is_in_step(&mut *conn).await {
+                                return Ok((conn, kept));
+                            }
+                        }
+                    });
+                    taken.await.map_err(|error| match error {
                         RunError::User(error) => error.into(),
                         RunError::TimedOut => crate::error::AsyncPoolError::TimedOut {
-                            waited: started.elapsed(),
+                            waited: Some(started.elapsed()),
+                            step: None,
                         },
                     })
                 })
                 .await
+            }
+
+            fn timed_out(&self, waited: std::time::Duration) -> Option<crate::Error> {
+                Some(super::timed_out(waited))
             }
 
             fn timeout(&self) -> std::time::Duration {

@@ -1,12 +1,13 @@
 //! `AsyncPgConnection`.
 
+use std::iter;
 use std::mem;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::connection::TransactionDepthChange;
+use diesel::connection::{TransactionDepthChange, TransactionManagerStatus};
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
@@ -49,13 +50,18 @@ impl Link for AsyncPgConnection {
     /// gets errors. So neither a cancel request nor what is sent here can meet another statement.
     fn abandon(&mut self, statements: &[&str]) {
         if is_closed(self) {
+            // Its runtime may have ended before the future was dropped. The server does not notice during a statement.
+            if !matches!(self.status(), TransactionManagerStatus::InError) {
+                background::end(cancel_blindly(self.cancel_token()));
+                self.status().set_in_error();
+            }
             return;
         }
         let statements = statements.iter().map(|sql| (*sql).to_owned()).collect();
         match closed::connection() {
-            Some(closed) => background::spawn(end(mem::replace(self, closed), statements)),
+            Some(closed) => background::end(end(mem::replace(self, closed), statements)),
             // A pool closes the connection, which rolls back when its statement has ended.
-            None => background::spawn(cancel_blindly(self.cancel_token())),
+            None => background::end(cancel_blindly(self.cancel_token())),
         }
         self.status().set_in_error();
     }
@@ -73,6 +79,9 @@ fn is_closed(conn: &mut AsyncPgConnection) -> bool {
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The first pause when no other statement can be running: the statement itself is to be given time.
+const OWN_PAUSE: Duration = Duration::from_secs(1);
+
 /// The requests for a statement that does not end. The runtime of the connection may not run any more.
 const MOST_REQUESTS: u32 = 30;
 
@@ -82,9 +91,10 @@ const MOST_REPETITIONS: u32 = 5;
 /// Runs the statements after all that were sent before, which it cancels.
 async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
     let token = conn.cancel_token();
-    for sql in &statements {
+    let first_pauses = iter::once(FIRST_PAUSE).chain(iter::repeat(OWN_PAUSE));
+    for (sql, first_pause) in statements.iter().zip(first_pauses) {
         let mut repetitions = 0;
-        while let Err(error) = cancel_until_answered(&mut conn, sql, &token).await {
+        while let Err(error) = cancel_until_answered(&mut conn, sql, &token, first_pause).await {
             repetitions += 1;
             if is_closed(&mut conn) {
                 return cancel_blindly(token).await;
@@ -103,9 +113,10 @@ async fn cancel_until_answered(
     conn: &mut AsyncPgConnection,
     sql: &str,
     token: &CancelToken,
+    first_pause: Duration,
 ) -> QueryResult<()> {
     let mut answer = pin!(conn.batch_execute(sql));
-    let mut pause = FIRST_PAUSE;
+    let mut pause = first_pause;
     for _ in 0..MOST_REQUESTS {
         if let Ok(answer) = timeout(pause, &mut answer).await {
             return answer;

@@ -120,25 +120,38 @@ fn mark_broken(conn: &mut Conn) {
 }
 
 /// A future that is dropped where its statements can be waited for. diesel-async waits for a statement that is dropped, and
-/// panics on a runtime with one thread.
+/// panics on a runtime with one thread. What the closure has captured is dropped in the runtime, and may spawn tasks.
+///
+/// One that is ready runs no statement: it is dropped where it is, which saves a thread for each call.
 struct OffRuntime<F: Future + Send>(Option<Pin<Box<F>>>);
 
 impl<F: Future + Send> Future for OffRuntime<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.0.as_mut().expect("a future that is not dropped");
-        future.as_mut().poll(context)
+        let future = self.0.as_mut().expect("a future that was not ready");
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
     }
 }
 
 impl<F: Future + Send> Drop for OffRuntime<F> {
     fn drop(&mut self) {
-        let future = self.0.take();
-        let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-        if matches!(runtime, Ok(RuntimeFlavor::CurrentThread)) {
+        let Some(future) = self.0.take() else {
+            return;
+        };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
             thread::scope(|scope| {
-                let dropped = thread::Builder::new().spawn_scoped(scope, || drop(future));
+                let dropped = thread::Builder::new().spawn_scoped(scope, || {
+                    let _entered = runtime.enter();
+                    drop(future);
+                });
                 let _ = dropped.map(ScopedJoinHandle::join);
             });
         }
@@ -191,5 +204,77 @@ fn finish(future: Pin<&mut impl Future>) {
     let mut future = pin!(unconstrained(future));
     while future.as_mut().poll(&mut context).is_pending() {
         thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::Waker;
+    use std::thread::ThreadId;
+
+    use super::*;
+
+    /// Tells on which thread it is dropped.
+    struct Dropped(Sender<ThreadId>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    #[tokio::test]
+    async fn future_that_is_ready_is_dropped_on_its_thread() {
+        let (sender, threads) = channel();
+        let dropped = Dropped(sender);
+        // The closure owns it until the future is dropped.
+        let ready = poll_fn(move |_| {
+            let _ = &dropped;
+            Poll::Ready(())
+        });
+        OffRuntime(Some(Box::pin(ready))).await;
+        assert_eq!(threads.recv(), Ok(thread::current().id()));
+    }
+
+    /// Needs a runtime when it is dropped, as a connection of bb8 does.
+    struct SpawnsInDrop(Option<tokio::sync::oneshot::Sender<()>>);
+
+    impl Drop for SpawnsInDrop {
+        fn drop(&mut self) {
+            let sender = self.0.take();
+            tokio::spawn(async move { sender.map(|sender| sender.send(())) });
+        }
+    }
+
+    #[tokio::test]
+    async fn destructor_that_needs_the_runtime_has_it() {
+        let (sender, spawned) = tokio::sync::oneshot::channel();
+        let spawns = SpawnsInDrop(Some(sender));
+        let mut future = Box::pin(OffRuntime(Some(Box::pin(async move {
+            let _spawns = spawns;
+            pending::<()>().await;
+        }))));
+        let _ = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        drop(future);
+        assert_eq!(spawned.await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn future_that_is_not_ready_is_dropped_off_a_runtime_of_one_thread() {
+        let (sender, threads) = channel();
+        let dropped = Dropped(sender);
+        let mut future = Box::pin(OffRuntime(Some(Box::pin(async move {
+            let _dropped = dropped;
+            pending::<()>().await;
+        }))));
+        let _ = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        drop(future);
+        assert_ne!(threads.recv(), Ok(thread::current().id()));
     }
 }

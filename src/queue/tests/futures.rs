@@ -1,6 +1,8 @@
 //! Waits that are futures: whom a release wakes, and what a dropped future leaves.
 
 use std::future::poll_fn;
+#[cfg(feature = "_pool")]
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +13,8 @@ use super::super::waiters::Position;
 use super::super::wakes::Locked;
 use super::super::{Released, Ticket, Turn};
 use super::{LIMIT, Test, Wait, notify_first, queued_behind, queues, refused, waiters};
+#[cfg(feature = "_pool")]
+use crate::timer::thread::ThreadTimer;
 use crate::timer::{Event, Polled, Timer};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
@@ -35,6 +39,11 @@ impl Timer for ByHand {
             Polled::Pending { .. } => Poll::Pending,
         })
         .await
+    }
+
+    #[cfg(feature = "_pool")]
+    fn spawn(name: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        ThreadTimer::spawn(name, work)
     }
 }
 
@@ -250,6 +259,39 @@ fn future_that_is_not_polled_delays_others_for_a_moment() {
     assert_eq!(turn, Turn::Query { notified: None });
     assert!(started.elapsed() < LIMIT, "nobody watched the time");
     assert_eq!(left_alone.woken(), 1);
+}
+
+/// Both that watch the time are left alone, whether they came before the other waiter or after it.
+#[test]
+fn futures_that_are_not_polled_delay_others_for_some_seconds() {
+    for (before, after) in [(2, 0), (0, 2), (1, 1), (2, 2)] {
+        let queues = queues();
+        let pause = Some(Duration::from_millis(10));
+        let (_first, _) = queue_of(queues, 0);
+        let join = || {
+            let mut ticket = queued_behind(queues);
+            ticket.set_pause(pause);
+            ticket
+        };
+        let left_alone = || {
+            let mut ticket = join();
+            let mut task = Task::new(async move { ticket.turn::<ByHand>(None).await });
+            assert!(task.poll().is_pending());
+            task
+        };
+        let _before: Vec<_> = (0..before).map(|_| left_alone()).collect();
+        let mut other = join();
+        let turn = Turn::Query { notified: None };
+        let started = Instant::now();
+        assert_eq!(other.wait(Some(started + LIMIT)), turn);
+        let _after: Vec<_> = (0..after).map(|_| left_alone()).collect();
+        other.record_refusal();
+        assert_eq!(other.wait(Some(started + LIMIT)), turn);
+        assert!(
+            started.elapsed() < LIMIT,
+            "{before}, {after}: nobody watched the time"
+        );
+    }
 }
 
 /// A waker of another runtime may drop a future, and with it a ticket, when it is called.

@@ -1,19 +1,19 @@
 //! When the first waiter polls.
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::super::Turn;
 use super::super::waiters::Waiter;
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use super::super::{Queues, Released};
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 use super::{LIMIT, Test};
 use super::{Wait, next_turn, queued_behind, queues, refused, until, wait_on_thread};
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
     let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
@@ -38,7 +38,7 @@ fn next_waiter_of_an_exclusive_queue_does_not_poll_while_a_query_runs() {
     );
 }
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn waiter_of_an_exclusive_queue_that_succeeds_by_a_release_lets_nobody_query() {
     let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
@@ -54,7 +54,7 @@ fn waiter_of_an_exclusive_queue_that_succeeds_by_a_release_lets_nobody_query() {
     assert_eq!(turn, Turn::Query { notified: None });
 }
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
     let queues = queues();
@@ -75,7 +75,7 @@ fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
     ));
 }
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
     let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
@@ -91,7 +91,7 @@ fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
     assert!(started.elapsed() >= limit, "it had no other turn");
 }
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn short_queries_of_others_do_not_restart_a_pause() {
     let queues = queues();
@@ -111,7 +111,7 @@ fn short_queries_of_others_do_not_restart_a_pause() {
     }
 }
 
-#[cfg(feature = "r2d2")]
+#[cfg(feature = "_pool")]
 #[test]
 fn waiter_outside_the_queues_is_stopped() {
     let queues = queues();

@@ -45,10 +45,10 @@ fn query_without_response_does_not_block_others() {
     wait_on_thread(queued_behind(queues), 2, &sender);
     // Its query does not return, nor does that of the next.
     assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let (turn, second) = next_turn(&turns);
-    assert_eq!(turn, 1);
-    let (turn, third) = next_turn(&turns);
-    assert_eq!(turn, 2);
+    // The thread of the second may go on later than that of the third.
+    let (one, second) = next_turn(&turns);
+    let (other, third) = next_turn(&turns);
+    assert_eq!(one + other, 3);
     drop((first, second, third));
     assert!(queues.lock().names.is_empty());
 }
@@ -304,6 +304,7 @@ fn release_wakes_only_the_waiter_that_queries() {
     assert!(woken <= MAX_WAKES, "{woken} for {RELEASES} releases");
 }
 
+#[cfg(feature = "_pool")]
 #[test]
 fn release_is_handed_over_by_a_waiter_without_a_connection() {
     let queues = queues();

@@ -100,7 +100,7 @@ impl State {
     }
 
     /// The remaining time of the last confirmed lease, also of a guard that is released.
-    pub(super) fn last_remaining(&self) -> Duration {
+    pub(in crate::semaphore) fn last_remaining(&self) -> Duration {
         let deadline = self.lock().deadline;
         deadline.saturating_duration_since(Instant::now())
     }

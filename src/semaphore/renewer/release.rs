@@ -1,74 +1,166 @@
 //! Release of slots whose guards are dropped, and of all slots at a shutdown.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::R2D2Connection;
+use uuid::Uuid;
 
 use super::pending_release::PendingRelease;
 use super::shared::{RenewedSlot, Shared, renewal};
-use crate::engine::HasBlockingEngine;
+use crate::cancel::unless_dropped;
+use crate::engine::HasEngine;
+use crate::lender::Lender;
+use crate::pooled::discard_if_unusable;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::ReleaseKind;
-use crate::semaphore::holding;
 use crate::semaphore::polling::notify_released;
 use crate::semaphore::renewal::RenewalRequest;
+use crate::timer::Timer;
 use crate::{Error, Slot};
 
 /// When a release that failed is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a release in the background waits for a connection.
+/// How long a release in the background waits for a connection: for one that is in use. A pool of asynchronous connections
+/// also checks the connection in that time, so there a release waits longer, unless renewals are due.
 const POOL_TIMEOUT: Duration = Duration::from_millis(50);
+const LONGEST_POOL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the loop waits for an answer, unless half of the remaining time of a lease is between them.
+const SHORTEST_ANSWER: Duration = Duration::from_millis(200);
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
+
+type LockTimer<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
 
 /// The slot of a guard that was released by another than its holder.
-pub(super) struct CutSlot {
-    pub(super) slot: Slot,
+struct CutSlot {
+    slot: Slot,
     /// Whether the guard was not lost.
-    pub(super) was_held: bool,
-    pub(super) is_released: bool,
+    was_held: bool,
+    /// The remaining time of its lease.
+    remaining: Duration,
 }
 
-impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
-    /// Releases the slots. Retries later those that another session has locked, or all after an error.
-    pub(super) fn release_pending(&self, mut pending: Vec<PendingRelease>) {
-        if let Err(error) = self.release_now(&mut pending) {
-            tracing::debug!(%error, "slots not released; retrying");
+impl<L: Lender> Shared<L> {
+    /// Releases the slots that are to be released. Retries later those that another session has locked, or all after an
+    /// error. They stay in the list until they are released: the loop may be dropped meanwhile.
+    pub(super) async fn release_pending(&self) {
+        self.remove_pending(|pending| pending.is_tried && Instant::now() >= pending.deadline);
+        let pending: Vec<(Slot, ReleaseKind)> = {
+            let inner = self.lock();
+            let pending = inner.pending_releases.iter();
+            pending
+                .map(|pending| (pending.slot.clone(), pending.kind))
+                .collect()
+        };
+        let mut released = HashSet::new();
+        for kind in [ReleaseKind::Used, ReleaseKind::Unused] {
+            let of_kind = pending.iter().filter(|(_, of)| *of == kind);
+            let slots: Vec<&Slot> = of_kind.map(|(slot, _)| slot).collect();
+            if !slots.is_empty() {
+                released.extend(self.release_now(&slots, kind).await);
+            }
         }
-        pending.retain(|pending| Instant::now() < pending.deadline);
-        if !pending.is_empty() {
-            let mut inner = self.lock();
-            inner.pending_releases.append(&mut pending);
-            inner.next_release = Some(Instant::now() + RETRY_DELAY);
+        let tried: HashSet<Uuid> = pending.iter().map(|(slot, _)| slot.token).collect();
+        self.remove_pending(|pending| released.contains(&pending.slot.token));
+        let mut inner = self.lock();
+        let left = &mut inner.pending_releases;
+        for pending in &mut *left {
+            pending.is_tried |= tried.contains(&pending.slot.token);
         }
+        let all_tried = left.iter().all(|pending| pending.is_tried);
+        inner.next_release = all_tried.then(|| Instant::now() + RETRY_DELAY);
     }
 
-    /// Releases the slots, and leaves those that another session has locked.
-    fn release_now(&self, pending: &mut Vec<PendingRelease>) -> Result<(), Error> {
-        let used = |pending: &PendingRelease| pending.kind == ReleaseKind::Used;
-        let slots = pending.iter().filter(|pending| used(pending));
-        let slots: Vec<&Slot> = slots.map(|pending| &pending.slot).collect();
-        if !slots.is_empty() {
-            let mut released = self.release_batch(&slots, POOL_TIMEOUT)?.into_iter();
-            pending.retain(|pending| !used(pending) || released.next() == Some(false));
+    /// Removes them, and drops them after the lock is free: dropping one wakes the threads and tasks that wait for it.
+    fn remove_pending(&self, mut is_done: impl FnMut(&PendingRelease) -> bool) {
+        let mut inner = self.lock();
+        let all = std::mem::take(&mut inner.pending_releases);
+        let (done, left) = all.into_iter().partition::<Vec<_>, _>(|it| is_done(it));
+        inner.pending_releases = left;
+        drop(inner);
+        drop(done);
+    }
+
+    /// Releases the slots, and leaves those that another session has locked. Returns the tokens of those that are released.
+    async fn release_now(&self, slots: &[&Slot], kind: ReleaseKind) -> Vec<Uuid> {
+        let limit = self.answer_limit();
+        let releasing = self.release_batch(slots, kind, self.pool_timeout());
+        match LockTimer::<L>::answer_within(limit, releasing).await {
+            Some(Ok(released)) => {
+                let released = slots.iter().zip(released).filter(|(_, done)| *done);
+                return released.map(|(slot, _)| slot.token).collect();
+            }
+            Some(Err(error)) => tracing::debug!(%error, "slots not released; retrying"),
+            None => tracing::debug!(?limit, "no answer to a release; retrying"),
         }
-        while let Some(position) = pending.iter().position(|pending| !used(pending)) {
-            let mut conn = self.pool().get_timeout(POOL_TIMEOUT)?;
-            let unused = &pending[position].slot;
-            C::block_on(holding::release_unused(&mut *conn, unused))?;
-            pending.remove(position);
+        Vec::new()
+    }
+
+    /// How long the loop waits for an answer: when it has given up, another connection can still renew all slots.
+    pub(super) fn answer_limit(&self) -> Duration {
+        let inner = self.lock();
+        let remaining = inner.slots.values().map(|slot| slot.state.remaining());
+        remaining.min().map_or(LONGEST_ANSWER, |remaining| {
+            (remaining / 2).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
+        })
+    }
+
+    fn pool_timeout(&self) -> Duration {
+        let includes_check = LockTimer::<L>::MAY_STALL;
+        if !includes_check {
+            return POOL_TIMEOUT;
         }
-        Ok(())
+        let inner = self.lock();
+        let renewal = inner.next_renewal.filter(|_| !inner.slots.is_empty());
+        let until_renewal = renewal.map(|at| at.saturating_duration_since(Instant::now()));
+        let longest = LONGEST_POOL_TIMEOUT;
+        until_renewal
+            .unwrap_or(longest)
+            .clamp(POOL_TIMEOUT, longest)
     }
 
     /// Releases the slots of all guards, and returns how many were held and are released.
-    pub(super) fn release_guards(&self) -> usize {
-        let cut = self.release_held(self.pool().connection_timeout());
-        let released = cut.iter().filter(|cut| cut.was_held && cut.is_released);
-        released.count()
+    pub(super) async fn release_guards(self: &Arc<Self>) -> usize {
+        let timeout = self.connections().pool().timeout();
+        self.release_held(timeout).await.len()
     }
 
-    /// Releases the slots of all guards, within `timeout` for a connection, and returns them.
-    pub(super) fn release_held(&self, timeout: Duration) -> Vec<CutSlot> {
+    /// Releases the slots of all guards, within `timeout` for a connection, and returns those that were held and are
+    /// released. Has the others released in the background, and all if the future is dropped.
+    async fn release_held(self: &Arc<Self>, timeout: Duration) -> Vec<Slot> {
+        let mut cut = Cut {
+            shared: self,
+            slots: self.take_held(),
+        };
+        if cut.slots.is_empty() {
+            return Vec::new();
+        }
+        let batch: Vec<&Slot> = cut.slots.iter().map(|cut| &cut.slot).collect();
+        let outcome = self.release_batch(&batch, ReleaseKind::Used, timeout).await;
+        let is_released = outcome.unwrap_or_else(|error| {
+            tracing::warn!(%error, slots = batch.len(), "slots not released; retrying in the background");
+            vec![false; batch.len()]
+        });
+        let all = std::mem::take(&mut cut.slots).into_iter().zip(is_released);
+        let (released, left) = all.partition::<Vec<_>, _>(|(_, is_released)| *is_released);
+        cut.slots = left.into_iter().map(|(cut, _)| cut).collect();
+        let held = released.into_iter().filter(|(cut, _)| cut.was_held);
+        held.map(|(cut, _)| cut.slot).collect()
+    }
+
+    /// [`release_held`](Self::release_held), which waits no longer than `timeout` if the connections do not block.
+    pub(super) async fn cut_all(self: &Arc<Self>, timeout: Duration) -> Vec<Slot> {
+        let released = LockTimer::<L>::answer_within(timeout, self.release_held(timeout)).await;
+        released.unwrap_or_else(|| {
+            tracing::warn!(?timeout, "no answer to a release");
+            Vec::new()
+        })
+    }
+
+    /// Marks all guards as released.
+    fn take_held(&self) -> Vec<CutSlot> {
         let slots: Vec<RenewedSlot> = self.lock().slots.drain().map(|(_, slot)| slot).collect();
         let mut cut = Vec::new();
         for RenewedSlot { slot, state, .. } in slots {
@@ -78,22 +170,8 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
                 cut.push(CutSlot {
                     slot,
                     was_held,
-                    is_released: false,
+                    remaining: state.last_remaining(),
                 });
-            }
-        }
-        if cut.is_empty() {
-            return cut;
-        }
-        let batch: Vec<&Slot> = cut.iter().map(|cut| &cut.slot).collect();
-        match self.release_batch(&batch, timeout) {
-            Ok(released) => {
-                for (cut, released) in cut.iter_mut().zip(released) {
-                    cut.is_released = released;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, slots = cut.len(), "slots not released; their leases end");
             }
         }
         cut
@@ -101,11 +179,20 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
 
     /// Releases the slots with one statement, and returns for each whether it is released. One that another
     /// session has locked is not.
-    fn release_batch(&self, slots: &[&Slot], timeout: Duration) -> Result<Vec<bool>, Error> {
+    async fn release_batch(
+        &self,
+        slots: &[&Slot],
+        kind: ReleaseKind,
+        timeout: Duration,
+    ) -> Result<Vec<bool>, Error> {
         let batch: Vec<RenewalRequest> = slots.iter().map(|slot| renewal(slot, 0)).collect();
-        let mut conn = self.pool().get_timeout(timeout)?;
-        let locked = C::block_on(C::LockEngine::release_batch(&mut conn, &batch))?;
-        drop(conn);
+        let locked = {
+            let mut conn = self.lend(timeout).await?;
+            let released = unless_dropped!(&mut *conn, |conn| {
+                <L::Connection as HasEngine>::LockEngine::release_batch(conn, &batch, kind)
+            });
+            discard_if_unusable(&mut *conn, released)?
+        };
         let released = slots.iter().map(|slot| {
             let is_locked = locked.iter().any(|token| token == slot.token.as_bytes());
             if !is_locked {
@@ -117,10 +204,26 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
     }
 }
 
-#[cfg(all(test, feature = "_sqlite"))]
+/// The slots that are being released. Those that are left when the future is dropped are released in the background.
+struct Cut<'a, L: Lender> {
+    shared: &'a Arc<Shared<L>>,
+    slots: Vec<CutSlot>,
+}
+
+impl<L: Lender> Drop for Cut<'_, L> {
+    fn drop(&mut self) {
+        for cut in &self.slots {
+            let (shared, used) = (self.shared, ReleaseKind::Used);
+            drop(shared.release_in_background(&cut.slot, used, cut.remaining));
+        }
+    }
+}
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::RecvTimeoutError;
     use std::time::Duration;
 
     use diesel::SqliteConnection;
@@ -129,6 +232,7 @@ mod tests {
     use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
 
     use super::*;
+    use crate::poll::poll_once;
     use crate::semaphore::SemaphoreExt;
     use crate::semaphore::guard::state::State;
     use crate::{LeaseOptions, Semaphore};
@@ -152,7 +256,8 @@ mod tests {
             .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
             .build(manager)
             .expect("a pool");
-        assert_eq!(Shared::new(pool).release_guards(), 0);
+        let shared = Arc::new(Shared::new(pool));
+        assert_eq!(poll_once(shared.release_guards()), 0);
         assert_eq!(checkouts.load(Ordering::SeqCst), 0);
     }
 
@@ -182,8 +287,112 @@ mod tests {
             shared.lock().slots.insert(renewed.slot.token, renewed);
         }
         drop(conn);
-        assert_eq!(shared.release_guards(), 1);
+        assert_eq!(poll_once(shared.release_guards()), 1);
         let mut conn = pool.get().expect("a connection");
         assert_eq!(conn.held_slots("three").expect("rows"), []);
+    }
+
+    /// The database has extended the lease by a renewal that it has not answered in time.
+    #[test]
+    fn slot_of_a_lost_guard_is_released() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = folder.path().join("test.sqlite3").display().to_string();
+        let manager = ConnectionManager::<SqliteConnection>::new(url);
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        let mut conn = pool.get().expect("a connection");
+        crate::migrate(&mut *conn).expect("migrate");
+        let slot = conn.try_acquire_slot(&Semaphore::new("one", 1), LeaseOptions::new(HOUR));
+        let slot = slot.expect("an answer").expect("free");
+        drop(conn);
+        let shared = Arc::new(Shared::new(pool.clone()));
+        let released = shared.release_in_background(&slot, ReleaseKind::Used, Duration::ZERO);
+        let ended = released.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+        let mut conn = pool.get().expect("a connection");
+        assert_eq!(conn.held_slots("one").expect("rows"), []);
+    }
+}
+
+#[cfg(all(test, feature = "async-sqlite", feature = "deadpool"))]
+mod asynchronous_tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use diesel::{ConnectionError, QueryResult, SqliteConnection};
+    use diesel_async::pooled_connection::deadpool::Pool;
+    use diesel_async::pooled_connection::{
+        AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
+    };
+    use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+    use diesel_async::{AsyncConnection, SimpleAsyncConnection};
+    use futures_util::future::BoxFuture;
+    use tokio::time::sleep;
+
+    use crate::semaphore::async_ext::AsyncSemaphoreExt;
+    use crate::{AsyncSlotRenewer, LeaseOptions, Semaphore};
+
+    type Conn = SyncConnectionWrapper<SqliteConnection>;
+
+    type Check = fn(bool) -> BoxFuture<'static, QueryResult<()>>;
+
+    /// Drops a guard of a pool that checks connections so, with whether it is the first check.
+    async fn dropped_guard_is_released(check: Check) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = folder.path().join("test.sqlite3").display().to_string();
+        let mut config = ManagerConfig::<Conn>::default();
+        // The test reads while the release is committed.
+        config.custom_setup = Box::new(|url| {
+            let url = url.to_owned();
+            Box::pin(async move {
+                let mut conn = Conn::establish(&url).await?;
+                let set = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL";
+                let set = conn.batch_execute(set).await;
+                set.map_err(ConnectionError::CouldntSetupConfiguration)?;
+                Ok(conn)
+            })
+        });
+        let checked = AtomicBool::new(false);
+        config.recycling_method = RecyclingMethod::CustomFunction(Box::new(move |_| {
+            check(!checked.swap(true, Ordering::SeqCst))
+        }));
+        let manager = AsyncDieselConnectionManager::new_with_config(url, config);
+        let pool = Pool::builder(manager).max_size(2).build();
+        let pool: Pool<Conn> = pool.expect("a pool");
+        let mut conn = pool.get().await.expect("a connection");
+        crate::migrate_async(&mut conn).await.expect("migrate");
+        let semaphore = Semaphore::new("one", 1);
+        let lease = LeaseOptions::new(Duration::from_secs(3600));
+        // On a new connection, which is not checked.
+        let guard = AsyncSlotRenewer::new(pool)
+            .try_acquire(&semaphore, &lease)
+            .await;
+        drop(guard.expect("an answer").expect("free"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !conn.held_slots(&semaphore).await.expect("rows").is_empty() {
+            assert!(Instant::now() < deadline, "not released");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Longer than [`POOL_TIMEOUT`](super::POOL_TIMEOUT).
+    #[tokio::test]
+    async fn dropped_guard_is_released_with_a_pool_that_checks_slowly() {
+        dropped_guard_is_released(|_| {
+            Box::pin(async {
+                sleep(Duration::from_millis(150)).await;
+                Ok(())
+            })
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn dropped_guard_is_released_after_a_panic() {
+        dropped_guard_is_released(|is_first| {
+            assert!(!is_first, "as planned");
+            Box::pin(async { Ok(()) })
+        })
+        .await;
     }
 }

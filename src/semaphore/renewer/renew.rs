@@ -4,41 +4,38 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::R2D2Connection;
 use uuid::Uuid;
 
 use super::shared::{RenewedSlot, Shared};
 use crate::Error;
-use crate::engine::HasBlockingEngine;
+use crate::cancel::unless_dropped;
+use crate::engine::HasEngine;
+use crate::lender::Lender;
+use crate::pooled::discard_if_unusable;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::semaphore::guard::state::State;
-use crate::semaphore::renewal::RenewalRequest;
+use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
+use crate::timer::Timer;
 
 /// A renewal that failed is retried after a tenth of the shortest lease, within these bounds.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
+type Engine<L> = <<L as Lender>::Connection as HasEngine>::LockEngine;
+type LockTimer<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
+
+impl<L: Lender> Shared<L> {
     /// Renews all slots with one statement, and sets the time of the next renewal.
-    pub(super) fn renew_all(&self) {
+    pub(super) async fn renew_all(&self) {
         self.remove_lost();
-        let mut inner = self.lock();
-        let leases: Vec<RenewalRequest> = inner.slots.values().map(RenewedSlot::renewal).collect();
-        let Some(shortest) = inner.slots.values().map(|slot| slot.lease).min() else {
-            inner.next_renewal = None;
+        let Some((leases, shortest, remaining)) = self.leases() else {
             return;
         };
-        let remaining = inner
-            .slots
-            .values()
-            .map(|slot| slot.state.remaining())
-            .min();
-        drop(inner);
-        let timeout = remaining.unwrap_or_default().min(shortest / 6);
+        let timeout = remaining.min(shortest / 6);
         let retry_delay = (shortest / 10).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
-        let pause = match self.renew(&leases, timeout) {
+        let pause = match self.renew(&leases, timeout).await {
             Ok(true) => shortest / 3,
-            // Another session had a row locked.
+            // Another session had a row locked, or there was no answer.
             Ok(false) => retry_delay,
             Err(error) => {
                 tracing::warn!(%error, guards = leases.len(), "slots not renewed; retrying");
@@ -56,6 +53,20 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
             pause.min(remaining / 3).max(MIN_RETRY_DELAY.min(pause))
         });
         inner.next_renewal = Some(Instant::now() + next);
+    }
+
+    /// All leases, the length of the shortest, and the time until the first one ends. `None` without guards.
+    fn leases(&self) -> Option<(Vec<RenewalRequest>, Duration, Duration)> {
+        let mut inner = self.lock();
+        let slots = || inner.slots.values();
+        let remaining = slots().map(|slot| slot.state.remaining()).min();
+        let shortest = slots().map(|slot| slot.lease).min();
+        let leases = slots().map(RenewedSlot::renewal).collect();
+        let found = shortest.zip(remaining);
+        if found.is_none() {
+            inner.next_renewal = None;
+        }
+        found.map(|(shortest, remaining)| (leases, shortest, remaining))
     }
 
     /// Removes the slots whose leases have ended, after a pause of the process for example: a lost guard is
@@ -76,12 +87,31 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
     }
 
     /// Returns whether all slots that are still held have a new lease.
-    fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
-        let mut conn = self.pool().get_timeout(timeout)?;
+    async fn renew(&self, leases: &[RenewalRequest], timeout: Duration) -> Result<bool, Error> {
+        let mut conn = self.lend(timeout).await?;
         let started = Instant::now();
-        let answers = C::block_on(C::LockEngine::renew_batch(&mut conn, leases))?;
-        let clock_resolution = C::LockEngine::clock_resolution(&mut conn);
+        let limit = self.answer_limit();
+        let renewing = renew_batch::<L>(&mut conn, leases);
+        let Some(answers) = LockTimer::<L>::answer_within(limit, renewing).await else {
+            let guards = leases.len();
+            tracing::warn!(?limit, guards, "no answer to a renewal; retrying");
+            return Ok(false);
+        };
+        let answers = discard_if_unusable(&mut *conn, answers)?;
+        let clock_resolution = Engine::<L>::clock_resolution(&mut conn);
         drop(conn);
+        Ok(self.confirm(leases, answers, started, clock_resolution))
+    }
+
+    /// Extends the leases that the database has extended in the statement that was sent at `started`, and marks the guards of
+    /// others as lost. Returns whether all that are still held have a new lease.
+    fn confirm(
+        &self,
+        leases: &[RenewalRequest],
+        answers: Vec<RenewalResult>,
+        started: Instant,
+        clock_resolution: Duration,
+    ) -> bool {
         let mut remaining: HashMap<Vec<u8>, i64> = answers
             .into_iter()
             .map(|renewed| (renewed.token, renewed.remaining_us))
@@ -115,6 +145,13 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
         for slot in lost {
             slot.state.revoke();
         }
-        Ok(all_renewed)
+        all_renewed
     }
+}
+
+async fn renew_batch<L: Lender>(
+    conn: &mut L::Connection,
+    leases: &[RenewalRequest],
+) -> Result<Vec<RenewalResult>, Error> {
+    unless_dropped!(conn, |conn| Engine::<L>::renew_batch(conn, leases))
 }

@@ -1,17 +1,17 @@
-//! The guards of a renewer, and the thread that renews and releases their slots.
+//! The guards of a renewer, and what is to be done for them in the background.
 
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use uuid::Uuid;
 
+use super::background::start;
 use super::pending_release::PendingRelease;
 use crate::activity::Activity;
-use crate::engine::HasBlockingEngine;
+use crate::lender::Lender;
 use crate::pooled::Connections;
 use crate::semaphore::guard::ReleaseKind;
 use crate::semaphore::guard::state::State;
@@ -49,39 +49,28 @@ pub(super) struct Inner {
     pub(super) pending_releases: Vec<PendingRelease>,
     /// When a failed release is retried; `None`: at once.
     pub(super) next_release: Option<Instant>,
-    thread_running: bool,
+    /// Whether the loop in the background runs.
+    pub(super) is_running: bool,
+    /// Wakes it while it waits.
+    pub(super) waker: Option<Waker>,
     /// The renewer, its clones and its guards are dropped.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
-pub(super) struct Shared<C: R2D2Connection + Send + 'static> {
-    connections: Connections<C>,
+pub(super) struct Shared<L> {
+    connections: Connections<L>,
     /// The guards, the calls that may return one, and the releases in the background.
     activity: Activity,
     inner: Mutex<Inner>,
-    changed: Condvar,
 }
 
-impl<C: R2D2Connection + Send + 'static> Shared<C> {
-    pub(super) fn new(pool: Pool<ConnectionManager<C>>) -> Self {
-        Self {
-            connections: Connections::new(pool),
-            activity: Activity::default(),
-            inner: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    pub(super) fn connections(&self) -> &Connections<C> {
+impl<L> Shared<L> {
+    pub(super) fn connections(&self) -> &Connections<L> {
         &self.connections
     }
 
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
-    }
-
-    pub(super) fn pool(&self) -> &Pool<ConnectionManager<C>> {
-        self.connections.pool()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -93,14 +82,33 @@ impl<C: R2D2Connection + Send + 'static> Shared<C> {
         self.lock().slots.remove(&slot.token);
     }
 
-    /// Ends the thread when nothing is left to release.
+    /// Ends the loop when nothing is left to release.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_one();
+        let mut inner = self.lock();
+        inner.closed = true;
+        let waker = inner.waker.take();
+        drop(inner);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
-impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
+impl<L: Lender> Shared<L> {
+    pub(super) fn new(pool: L) -> Self {
+        Self {
+            connections: Connections::new(pool),
+            activity: Activity::default(),
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Borrows a connection within the time of the pool and `limit`.
+    pub(super) async fn lend(&self, limit: Duration) -> Result<L::Lent, Error> {
+        let lent = self.connections.pool().lend(limit, None).await?;
+        Ok(lent.expect("a connection or an error: no stop ends the request"))
+    }
+
     /// Renews the slot from now on.
     pub(super) fn add(
         self: &Arc<Self>,
@@ -123,8 +131,7 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
         Ok(())
     }
 
-    /// Has the thread release the slot, whose lease ends after `remaining`. The receiver is disconnected
-    /// when the slot is released.
+    /// Has the slot released, whose lease ends after `remaining`. The receiver is disconnected when the slot is released.
     pub(super) fn release_in_background(
         self: &Arc<Self>,
         slot: &Slot,
@@ -140,83 +147,15 @@ impl<C: HasBlockingEngine + R2D2Connection + Send + 'static> Shared<C> {
         released
     }
 
-    /// Wakes the thread, and starts it if it does not run.
+    /// Wakes the loop, and starts it if it does not run.
     fn wake(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
-        if !inner.thread_running {
-            let shared = Arc::clone(self);
-            let started = thread::Builder::new()
-                .name("diesel-locks renewer".to_owned())
-                .spawn(move || shared.run());
-            if let Err(error) = &started {
-                tracing::warn!(%error, "no thread to renew slots: they will be lost");
-            }
-            inner.thread_running = started.is_ok();
-        }
+        let runs = std::mem::replace(&mut inner.is_running, true);
+        let waker = inner.waker.take();
         drop(inner);
-        self.changed.notify_one();
-    }
-
-    fn run(&self) {
-        let _reset = PanicReset(self);
-        while let Some(due) = self.wait_until_due() {
-            if due.renewal {
-                self.renew_all();
-            }
-            if !due.releases.is_empty() {
-                self.release_pending(due.releases);
-            }
-        }
-    }
-
-    /// `None` when the renewer is closed and nothing is left to release.
-    fn wait_until_due(&self) -> Option<Due> {
-        let mut inner = self.lock();
-        loop {
-            let now = Instant::now();
-            let renewal = inner.next_renewal.filter(|_| !inner.slots.is_empty());
-            let release = inner.next_release.unwrap_or(now);
-            let release = (!inner.pending_releases.is_empty()).then_some(release);
-            let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-            if is_due(renewal) || is_due(release) {
-                let releases = if is_due(release) {
-                    inner.next_release = None;
-                    std::mem::take(&mut inner.pending_releases)
-                } else {
-                    Vec::new()
-                };
-                return Some(Due {
-                    renewal: is_due(renewal),
-                    releases,
-                });
-            }
-            if inner.closed && inner.pending_releases.is_empty() {
-                inner.thread_running = false;
-                return None;
-            }
-            inner = if let Some(next) = renewal.into_iter().chain(release).min() {
-                let waited = self.changed.wait_timeout(inner, next - now);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            } else {
-                let waited = self.changed.wait(inner);
-                waited.unwrap_or_else(PoisonError::into_inner)
-            };
-        }
-    }
-}
-
-/// What the thread has to do now.
-struct Due {
-    renewal: bool,
-    releases: Vec<PendingRelease>,
-}
-
-/// Lets the next guard start a new thread after a panic of this one.
-struct PanicReset<'a, C: R2D2Connection + Send + 'static>(&'a Shared<C>);
-
-impl<C: R2D2Connection + Send + 'static> Drop for PanicReset<'_, C> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.lock().thread_running = false;
+        if !runs {
+            start(self, false);
+        } else if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }

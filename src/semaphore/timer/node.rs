@@ -1,19 +1,28 @@
 //! A node that waits for the ticks of a job.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::R2D2Connection;
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::job::{Ticks, TimerJob};
 use crate::activity::Active;
-use crate::pooled::Borrowed;
+use crate::cancel::unless_dropped;
+use crate::engine::HasEngine;
+use crate::lender::Lender;
+use crate::pooled::{Borrowed, discard_if_unusable};
 use crate::semaphore::acquire::try_acquire_as;
 use crate::semaphore::backend::SemaphoreBackend;
+use crate::semaphore::failures::Failures;
+use crate::semaphore::guard::ReleaseKind;
+use crate::semaphore::guard::held::Held;
 use crate::semaphore::holding;
+use crate::semaphore::pace::POLL_INTERVAL;
+use crate::semaphore::renewer::generic::Renewer;
 use crate::semaphore::slot_times::{FirstSlot, SlotTimes};
-use crate::{Error, LeaseOptions, SemaphoreExt, Slot, SlotGuard, SlotRenewer, backoff};
+use crate::stop::{Registration, StopToken};
+use crate::timer::Timer;
+use crate::{Error, LeaseOptions, Slot, backoff};
 
 /// How often a node reads the database's clock while it waits for a tick: clocks drift and are set, and a node that was
 /// granted the tick may give it up.
@@ -23,59 +32,116 @@ const CLOCK_CHECK: Duration = Duration::from_secs(60);
 const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a node does next.
-pub(super) enum Step {
+enum Step {
     Wait(Duration),
     /// The tick with this number.
-    Run(SlotGuard, i64),
+    Run(Held, i64),
 }
 
-/// A node that waits for ticks.
-pub(super) struct Node<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> {
+type Engine<L> = <<L as Lender>::Connection as HasEngine>::LockEngine;
+type LockTimer<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
+
+/// A node that waits for ticks: what `run_on_timer` does around its closure.
+pub(super) struct Node<'a, L: Lender> {
     /// Its waits end when the job is stopped.
-    renewer: &'a SlotRenewer<C>,
+    renewer: Renewer<L>,
     job: &'a TimerJob,
     ticks: Ticks,
     lease: &'a LeaseOptions,
+    stop: StopToken,
+    _registration: Option<Registration>,
+    failures: Failures,
     /// The last tick that this node need not run: it has run it, or it was due before this node began.
     last: Option<i64>,
     /// A slot that was granted for a tick, or may have been, and was not used. It is to be released before anything else.
     unused: Option<(Slot, Active)>,
 }
 
-impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
+impl<'a, L: Lender> Node<'a, L> {
+    /// Checks the arguments. Sends nothing.
     pub(super) fn new(
-        renewer: &'a SlotRenewer<C>,
+        renewer: &Renewer<L>,
         job: &'a TimerJob,
-        ticks: Ticks,
         lease: &'a LeaseOptions,
-    ) -> Self {
-        Self {
-            renewer,
+        stop: &StopToken,
+    ) -> Result<Self, Error> {
+        job.semaphore.validate()?;
+        lease.check()?;
+        renewer.check_interval()?;
+        let ticks = job.ticks()?;
+        let (stop, registration) = renewer.child_of_both(stop);
+        Ok(Self {
+            renewer: renewer.stopped_by(&stop),
             job,
             ticks,
             lease,
+            stop,
+            _registration: registration,
+            failures: Failures::default(),
             last: None,
             unused: None,
+        })
+    }
+
+    /// Stopped when the loop is to end.
+    pub(super) fn stop(&self) -> &StopToken {
+        &self.stop
+    }
+
+    /// Waits until this node is to run a tick. Returns the slot, and when the tick was due; `None` when the node is stopped.
+    pub(super) async fn next(&mut self) -> Result<Option<(Held, DateTime<Utc>)>, Error> {
+        while !self.stop.is_stopped() {
+            match self.step().await {
+                Ok(Step::Wait(pause)) => {
+                    self.failures.reset();
+                    self.pause(pause).await;
+                }
+                Ok(Step::Run(mut held, number)) => {
+                    self.failures.reset();
+                    let due_at = DateTime::from_timestamp_micros(self.ticks.start(number))
+                        .unwrap_or(DateTime::<Utc>::MAX_UTC);
+                    if held.is_held() && !self.stop.is_stopped() {
+                        self.last = Some(number);
+                        held.release_as(ReleaseKind::Used);
+                        tracing::info!(semaphore = self.name(), %due_at, "tick begins");
+                        return Ok(Some((held, due_at)));
+                    }
+                    self.give_up(held);
+                    if !self.stop.is_stopped() {
+                        tracing::warn!(semaphore = self.name(), %due_at, "tick not begun: its lease has ended");
+                        // Without a pause, a lease that is too short would be granted again and again.
+                        self.pause(self.renewer.interval().min(POLL_INTERVAL)).await;
+                    }
+                }
+                Err(Error::Stopped { .. }) => break,
+                Err(error) => {
+                    let pause = self
+                        .failures
+                        .pause_after(error, self.job.semaphore.name())?;
+                    self.pause(pause).await;
+                }
+            }
         }
+        Ok(None)
     }
 
-    /// The node runs the tick now.
-    pub(super) fn begin(&mut self, number: i64) {
-        self.last = Some(number);
+    async fn pause(&self, time: Duration) {
+        self.stop.pause::<LockTimer<L>>(time).await;
     }
 
-    pub(super) fn step(&mut self) -> Result<Step, Error> {
+    async fn step(&mut self) -> Result<Step, Error> {
         // Before the look at the stop: a shutdown that has missed this call has stopped it.
         let active = self.renewer.begin_activity();
-        let mut conn = self.renewer.borrow(&self.job.semaphore)?;
-        self.release_unused(&mut conn)?;
-        let now = C::block_on(C::LockEngine::now_us(&mut conn))?;
+        let mut conn = self.renewer.borrow(&self.job.semaphore).await?;
+        self.release_unused(&mut *conn).await?;
+        let now = unless_dropped!(&mut *conn, |conn| Engine::<L>::now_us(conn));
+        let now = discard_if_unusable(&mut *conn, now)?;
         let number = self.ticks.number(now);
         let last = *self.last.get_or_insert(number);
         if number <= last {
             return Ok(until(self.ticks.end(last), now));
         }
-        let first = C::block_on(C::LockEngine::first_slot_nowait(&mut conn, self.name()))?;
+        let first = self.first_slot(&mut *conn).await?;
         if first == FirstSlot::TableLocked {
             // Without a look it is not known whether the tick was run: an attempt could run it once more.
             return Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
@@ -92,13 +158,21 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
             }
         }
         let rest = micros(self.ticks.end(number) - now);
-        self.acquire(conn, active, rest, last)
+        self.acquire(conn, active, rest, last).await
+    }
+
+    async fn first_slot(&self, conn: &mut L::Connection) -> Result<FirstSlot, Error> {
+        let first = unless_dropped!(conn, |conn| Engine::<L>::first_slot_nowait(
+            conn,
+            self.name()
+        ));
+        discard_if_unusable(conn, first)
     }
 
     /// Acquires the slot for the tick that ends after `rest`.
-    fn acquire(
+    async fn acquire(
         &mut self,
-        mut conn: Borrowed<C>,
+        mut conn: Borrowed<L>,
         active: Active,
         rest: Duration,
         last: i64,
@@ -107,7 +181,8 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         let again = Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
         let token = Uuid::new_v4();
         let attempt = try_acquire_as(&mut *conn, &self.job.semaphore, &lease, token);
-        let slot = match C::block_on(attempt) {
+        let granted = attempt.await;
+        let slot = match discard_if_unusable(&mut *conn, granted) {
             Ok(Some(slot)) => slot,
             Ok(None) => return again,
             Err(error) => {
@@ -118,17 +193,18 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
             }
         };
         let slot = self.shortened(slot, &lease);
-        let guard = self.renewer.guard(slot, self.lease, active)?;
-        match self.granted_tick(&mut conn, &guard, last) {
-            Ok(Some(number)) => Ok(Step::Run(guard, number)),
+        let mut held = self.renewer.hold(slot, self.lease, active)?;
+        held.release_as(ReleaseKind::Unused);
+        match self.granted_tick(&mut *conn, &held, last).await {
+            Ok(Some(number)) => Ok(Step::Run(held, number)),
             Ok(None) => {
                 // The tick ended before the grant, and the rest of the next one is not covered. Or the clock was set.
-                self.give_up(guard);
-                self.release_unused(&mut conn)?;
+                self.give_up(held);
+                self.release_unused(&mut *conn).await?;
                 again
             }
             Err(error) => {
-                self.give_up(guard);
+                self.give_up(held);
                 Err(error)
             }
         }
@@ -136,15 +212,15 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
 
     /// Returns the tick for which the slot was granted, if the slot is unavailable until the end of that tick. The time
     /// of the grant decides which tick it is: the statement may have waited.
-    fn granted_tick(
+    async fn granted_tick(
         &self,
-        conn: &mut C,
-        guard: &SlotGuard,
+        conn: &mut L::Connection,
+        held: &Held,
         last: i64,
     ) -> Result<Option<i64>, Error> {
         loop {
-            match C::block_on(C::LockEngine::first_slot_nowait(conn, self.name()))? {
-                FirstSlot::Found(times) if times.fence == guard.fence() => {
+            match self.first_slot(conn).await? {
+                FirstSlot::Found(times) if times.fence == held.slot().fence => {
                     let number = self.ticks.number(times.acquired_us);
                     let covered = times.hold_until_us >= self.ticks.end(number);
                     return Ok((number > last && covered).then_some(number));
@@ -155,22 +231,23 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
                 FirstSlot::Found(_) | FirstSlot::Missing => return Ok(None),
             }
             self.renewer.check_stop(&self.job.semaphore)?;
-            if !guard.is_held() {
+            if !held.is_held() {
                 return Ok(None);
             }
-            sleep(backoff::jittered(CONTENTION_PAUSE));
+            LockTimer::<L>::pause(backoff::jittered(CONTENTION_PAUSE)).await;
         }
     }
 
     /// Has the slot released, although its minimum hold time has not passed: the tick was not started.
-    pub(super) fn give_up(&mut self, guard: SlotGuard) {
+    fn give_up(&mut self, held: Held) {
         let active = self.renewer.begin_activity();
-        self.unused = guard.into_slot().map(|slot| (slot, active));
+        self.unused = held.into_slot().map(|slot| (slot, active));
     }
 
-    fn release_unused(&mut self, conn: &mut C) -> Result<(), Error> {
+    async fn release_unused(&mut self, conn: &mut L::Connection) -> Result<(), Error> {
         if let Some((slot, _)) = &self.unused {
-            C::block_on(holding::release_unused(conn, slot))?;
+            let released = unless_dropped!(conn, |conn| holding::release_unused(conn, slot));
+            discard_if_unusable(conn, released)?;
             self.unused = None;
         }
         Ok(())
@@ -186,13 +263,13 @@ impl<'a, C: SemaphoreExt + R2D2Connection + Send + 'static> Node<'a, C> {
         slot
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'a str {
         self.job.semaphore.name()
     }
 }
 
-/// The node ends: it was stopped, or its closure or the database failed.
-impl<C: SemaphoreExt + R2D2Connection + Send + 'static> Drop for Node<'_, C> {
+/// The node ends: it was stopped or dropped, or its closure or the database failed.
+impl<L: Lender> Drop for Node<'_, L> {
     fn drop(&mut self) {
         if let Some((slot, _)) = &self.unused {
             self.renewer.release_unused(slot, self.lease.duration());

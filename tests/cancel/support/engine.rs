@@ -1,12 +1,17 @@
 //! What the tests need of an engine.
 
+use std::mem::ManuallyDrop;
 use std::ops::DerefMut;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diesel::QueryResult;
+use diesel::connection::InstrumentationEvent;
 use diesel_async::AsyncConnection;
-use diesel_locks::InspectExt;
+use diesel_async::pooled_connection::ManagerConfig;
 use diesel_locks::prelude::*;
+use diesel_locks::{AsyncPool, InspectExt};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -106,6 +111,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     const MIGRATES_IN_TRANSACTION: bool = true;
     /// A statement that keeps others from migrating, until the end of its transaction and session.
     const LOCK_MIGRATIONS: &'static str;
+    /// Statements after which no other session can use the slots, until the session ends.
+    const LOCK_SLOTS: &'static str;
     /// 1 if no session on the server migrates or waits to migrate.
     const NOBODY_MIGRATES: &'static str;
 
@@ -123,7 +130,26 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     fn connect(&self) -> Self::Blocking;
 
+    /// The same database by way of a port of this machine; `None` without a server.
+    fn by_way_of(&self, _port: u16) -> Option<ManuallyDrop<Self>> {
+        None
+    }
+
+    /// Host and port of the server.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     fn connections(&self, source: Source) -> BoxFuture<'_, Box<dyn Connections<Self::Conn>>>;
+
+    type Bb8: AsyncPool<Connection = Self::Conn> + Connections<Self::Conn>;
+    type Deadpool: AsyncPool<Connection = Self::Conn> + Connections<Self::Conn>;
+
+    /// A pool of so many connections, which counts their statements.
+    fn bb8(&self, size: u32, statements: Arc<AtomicUsize>) -> BoxFuture<'_, Self::Bb8>;
+
+    /// As [`bb8`](Self::bb8).
+    fn deadpool(&self, size: u32, statements: Arc<AtomicUsize>) -> BoxFuture<'_, Self::Deadpool>;
 
     /// The type to which a number is cast.
     const NUMBER: &'static str;
@@ -212,6 +238,46 @@ macro_rules! connections {
             })
         }
 
+        type Bb8 = diesel_async::pooled_connection::bb8::Pool<$conn>;
+        type Deadpool = diesel_async::pooled_connection::deadpool::Pool<$conn>;
+
+        fn bb8(
+            &self,
+            size: u32,
+            statements: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+        ) -> $crate::support::engine::BoxFuture<'_, Self::Bb8> {
+            use diesel_async::pooled_connection::{
+                AsyncDieselConnectionManager, ManagerConfig, bb8,
+            };
+
+            Box::pin(async move {
+                let config: ManagerConfig<$conn> = $config;
+                let config = $crate::support::engine::counting(config, statements);
+                let manager = AsyncDieselConnectionManager::new_with_config(self.url(), config);
+                let pool = bb8::Pool::builder().max_size(size).build(manager);
+                pool.await.expect("a pool")
+            })
+        }
+
+        fn deadpool(
+            &self,
+            size: u32,
+            statements: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+        ) -> $crate::support::engine::BoxFuture<'_, Self::Deadpool> {
+            use diesel_async::pooled_connection::{
+                AsyncDieselConnectionManager, ManagerConfig, deadpool,
+            };
+
+            Box::pin(async move {
+                let config: ManagerConfig<$conn> = $config;
+                let config = $crate::support::engine::counting(config, statements);
+                let manager = AsyncDieselConnectionManager::new_with_config(self.url(), config);
+                let size = usize::try_from(size).expect("a small pool");
+                let pool = deadpool::Pool::builder(manager).max_size(size).build();
+                pool.expect("a pool")
+            })
+        }
+
         fn number(
             conn: &mut Self::Conn,
             expression: String,
@@ -233,6 +299,27 @@ macro_rules! connections {
     };
 }
 pub(crate) use connections;
+
+/// The same configuration, of connections whose statements are counted.
+pub(crate) fn counting<C: AsyncConnection + 'static>(
+    mut config: ManagerConfig<C>,
+    statements: Arc<AtomicUsize>,
+) -> ManagerConfig<C> {
+    let setup = config.custom_setup;
+    config.custom_setup = Box::new(move |url| {
+        let (established, statements) = (setup(url), Arc::clone(&statements));
+        Box::pin(async move {
+            let mut conn = established.await?;
+            conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                if let InstrumentationEvent::StartQuery { .. } = event {
+                    statements.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            Ok(conn)
+        })
+    });
+    config
+}
 
 #[derive(diesel::QueryableByName)]
 pub(crate) struct Number {
@@ -265,4 +352,13 @@ pub(crate) fn with_database(url: &str, database: &str) -> String {
     let (base, _) = base.rsplit_once('/').expect("a URL with a database");
     let mark = if query.is_empty() { "" } else { "?" };
     format!("{base}/{database}{mark}{query}")
+}
+
+/// Host and port.
+pub(crate) fn address(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").expect("a URL");
+    let (authority, _) = rest.split_once('/').expect("a database");
+    authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, address)| address)
 }

@@ -1,10 +1,13 @@
+use std::mem::ManuallyDrop;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_async::AsyncMysqlConnection;
 
 use super::engine::{
-    Activity, AfterDrop, BoxFuture, Engine, TABLE, connections, fresh_name, server, with_database,
+    Activity, AfterDrop, BoxFuture, Engine, TABLE, address, connections, fresh_name, server,
+    with_database,
 };
 
 /// MySQL or MariaDB.
@@ -43,6 +46,7 @@ impl Engine for Mysql {
     const MIGRATES_IN_TRANSACTION: bool = false;
     const LOCK_MIGRATIONS: &'static str =
         "DO GET_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)), 10)";
+    const LOCK_SLOTS: &'static str = "LOCK TABLES diesel_locks_slots WRITE";
     const NOBODY_MIGRATES: &'static str =
         "SELECT IS_FREE_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)))";
 
@@ -61,6 +65,21 @@ impl Engine for Mysql {
         diesel_locks::migrate(&mut conn).expect("migrate");
         Self::sql(&mut conn, TABLE);
         database
+    }
+
+    fn by_way_of(&self, port: u16) -> Option<ManuallyDrop<Self>> {
+        let local = format!("127.0.0.1:{port}");
+        let server = self.server.replacen(address(&self.server), &local, 1);
+        let mark = if server.contains('?') { '&' } else { '?' };
+        Some(ManuallyDrop::new(Self {
+            // Otherwise the client switches to the server's Unix socket, and leaves the proxy.
+            server: format!("{server}{mark}prefer_socket=false"),
+            name: self.name.clone(),
+        }))
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(address(&self.server).to_owned())
     }
 
     fn connect(&self) -> MysqlConnection {

@@ -1,10 +1,13 @@
+use std::mem::ManuallyDrop;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_async::AsyncPgConnection;
 
 use super::engine::{
-    Activity, AfterDrop, BoxFuture, Engine, TABLE, connections, fresh_name, server, with_database,
+    Activity, AfterDrop, BoxFuture, Engine, TABLE, address, connections, fresh_name, server,
+    with_database,
 };
 
 pub(crate) struct Postgres {
@@ -37,6 +40,7 @@ impl Engine for Postgres {
     // The key is "diesel-l" as a number.
     const LOCK_MIGRATIONS: &'static str =
         "SELECT pg_advisory_xact_lock(x'64696573656c2d6c'::bigint)";
+    const LOCK_SLOTS: &'static str = "BEGIN; LOCK TABLE diesel_locks_slots";
     const NOBODY_MIGRATES: &'static str = "SELECT CASE WHEN count(*) = 0 THEN 1 ELSE 0 END FROM pg_locks \
          JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()";
 
@@ -58,6 +62,18 @@ impl Engine for Postgres {
         diesel_locks::migrate(&mut conn).expect("migrate");
         Self::sql(&mut conn, TABLE);
         database
+    }
+
+    fn by_way_of(&self, port: u16) -> Option<ManuallyDrop<Self>> {
+        let local = format!("127.0.0.1:{port}");
+        Some(ManuallyDrop::new(Self {
+            server: self.server.replacen(address(&self.server), &local, 1),
+            name: self.name.clone(),
+        }))
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(address(&self.server).to_owned())
     }
 
     fn connect(&self) -> PgConnection {

@@ -1,7 +1,7 @@
 //! Waiting for object locks without a connection.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use diesel::connection::Connection;
@@ -11,7 +11,7 @@ use diesel_locks::{Error, LockPool, SlotRenewer};
 use super::pool_waits::{self, Holder, WAIT, Waited, locks};
 use super::slots::one_hour;
 use crate::support::Backend;
-use crate::support::threads::{self, LONG, result_of, spawn};
+use crate::support::threads::{self, LONG, result_of, spawn, until};
 
 const ID: &str = "Account:4711";
 
@@ -208,6 +208,40 @@ pub(crate) fn waiters_borrow_a_connection_for_each_object<B: Backend>() {
         result_of(waiter).expect("the lock");
     }
     assert_eq!(ended.load(Ordering::SeqCst), IDS * EACH);
+}
+
+/// Each of the requests locks an object of its own: they wait for connections and not for locks.
+pub(crate) fn requests_for_free_locks_leave_a_connection_to_others<B: Backend>() {
+    const REQUESTS: usize = 12;
+    let database = B::new();
+    let locks = locks(&database, 4);
+    let running = Arc::new(AtomicUsize::new(0));
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().expect("no panic");
+    let requests: Vec<_> = (0..REQUESTS)
+        .map(|id| {
+            let (locks, running, gate) = (locks.clone(), Arc::clone(&running), Arc::clone(&gate));
+            let request = LockRequest::new(ObjectId::new("Account", id)).wait(WAIT);
+            spawn(move || {
+                locks.with_object_lock(request, |_| {
+                    running.fetch_add(1, Ordering::SeqCst);
+                    drop(gate.read().expect("no panic"));
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+        .collect();
+    let most = if B::ONE_WRITER { 1 } else { 3 };
+    until(|| running.load(Ordering::SeqCst) == most && locks.waiting() == REQUESTS - most);
+    for _ in 0..50 {
+        let mut conn = locks.pool().get().expect("a connection");
+        assert_eq!(B::number(&mut conn, "SELECT 1"), 1);
+    }
+    assert_eq!(running.load(Ordering::SeqCst), most);
+    drop(closed);
+    for request in &requests {
+        result_of(request).expect("the lock");
+    }
 }
 
 /// The time is up before the first attempt.

@@ -14,6 +14,8 @@ use crate::support::postgres::{Postgres, words};
 use crate::support::threads::{begin, roll_back};
 use crate::support::wrapped_backend::{WrappedBackend, Wrapper};
 
+mod asynchronous;
+
 crate::core_tests!(Pooled);
 crate::many_writers_tests!(Pooled);
 crate::backend_tests!(Pooled:

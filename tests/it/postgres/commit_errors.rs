@@ -5,16 +5,23 @@ use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel::result::DatabaseErrorKind::UniqueViolation;
 use diesel::result::Error::DatabaseError;
+use diesel_async::AsyncPgConnection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 
 use crate::support::Backend;
-use crate::support::postgres::Postgres;
+use crate::support::awaited::Awaited;
+use crate::support::postgres::{Postgres, PostgresOn};
 
-/// An error of what comes before COMMIT is not that of a transaction which is gone.
 #[test]
 fn error_before_commit_is_returned_unchanged() {
-    let database = Postgres::new();
+    error_before_commit::<Postgres>();
+    error_before_commit::<PostgresOn<Awaited<AsyncPgConnection>>>();
+}
+
+/// An error of what comes before COMMIT is not that of a transaction which is gone.
+fn error_before_commit<B: Backend>() {
+    let database = B::new();
     let mut conn = database.connect();
     conn.batch_execute(
         "CREATE SCHEMA failing; CREATE FUNCTION failing.current_setting(text) RETURNS text \
@@ -22,17 +29,17 @@ fn error_before_commit_is_returned_unchanged() {
     )
     .expect("a function");
     let failing = "SET LOCAL search_path = failing, pg_catalog, public";
-    let before = Postgres::counter(&mut conn, 0);
+    let before = B::counter(&mut conn, 0);
     let result = conn.run_transaction(TransactionOptions::new(), |conn| {
-        Postgres::count_up(conn, 0);
+        B::count_up(conn, 0);
         conn.batch_execute(failing)?;
         Ok::<_, Error>(())
     });
     let error = result.expect_err("as told");
     assert!(matches!(error, Error::Database(_)), "{error:?}");
-    assert_eq!(Postgres::counter(&mut conn, 0), before, "rolled back");
+    assert_eq!(B::counter(&mut conn, 0), before, "rolled back");
     // A statement has replaced this crate's transaction with another one.
-    for statements in ["ROLLBACK", "ROLLBACK; BEGIN"] {
+    for statements in ["COMMIT", "ROLLBACK", "ROLLBACK; BEGIN"] {
         let result = conn.run_transaction(TransactionOptions::new(), |conn| {
             conn.batch_execute(statements)?;
             Ok::<_, Error>(())

@@ -87,6 +87,27 @@ fn try_locks_only_the_requested_objects() {
     }
 }
 
+/// The planner reads the whole table for a condition of which it expects many rows.
+#[test]
+fn requests_for_kept_rows_read_no_other_row() {
+    let database = Postgres::new();
+    make_kept_rows(&mut database.connect());
+    let scans = "SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables WHERE relname = 'diesel_locks_objects'";
+    for ids in [vec!["row:7"], vec!["a", "row:7", "row:8"]] {
+        for wait in [Wait::No, Wait::Forever] {
+            let mut conn = database.connect();
+            for call in 0..12 {
+                let scans = conn
+                    .with_object_locks(kept(ids.iter().copied()).wait(wait), |conn| {
+                        Ok::<_, Error>(Postgres::number(conn, scans))
+                    })
+                    .expect("free");
+                assert_eq!(scans, 0, "{ids:?}, {wait:?}, call {call}");
+            }
+        }
+    }
+}
+
 /// Its SELECT locks what it returns, a batch at a time, and no other row.
 #[test]
 fn purge_locks_one_batch_at_a_time() {

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use diesel::connection::LoadConnection;
+use diesel::migration::MigrationConnection;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool, R2D2Connection};
+use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_locks::prelude::*;
 
 use super::tables::{Slots, Tables};
@@ -21,15 +24,54 @@ diesel::table! {
     }
 }
 
-/// A database of the test's own, dropped with the value.
-pub(crate) trait Backend: Sized + Send + Sync + 'static {
-    type Conn: ObjectLockExt
+/// A connection on which the bodies run.
+pub(crate) trait TestConnection:
+    ObjectLockExt + SemaphoreExt + SequenceExt + TransactionExt + R2D2Connection + Send + 'static
+{
+}
+
+impl<C> TestConnection for C where
+    C: ObjectLockExt
         + SemaphoreExt
         + SequenceExt
         + TransactionExt
         + R2D2Connection
         + Send
-        + 'static;
+        + 'static
+{
+}
+
+/// A connection to one engine: that of Diesel, or one that takes its place.
+pub(crate) trait EngineConnection:
+    TestConnection + LoadConnection + MigrationConnection
+{
+    /// Whether it notices each deadlock that the application ignores.
+    const NOTICES_DEADLOCKS: bool;
+}
+
+impl EngineConnection for diesel::PgConnection {
+    const NOTICES_DEADLOCKS: bool = true;
+}
+
+impl EngineConnection for diesel::MysqlConnection {
+    const NOTICES_DEADLOCKS: bool = true;
+}
+
+impl EngineConnection for diesel::SqliteConnection {
+    const NOTICES_DEADLOCKS: bool = true;
+}
+
+/// Not one that comes in place of the first row.
+impl<C, B> EngineConnection for AsyncConnectionWrapper<C, B>
+where
+    Self: TestConnection + LoadConnection + MigrationConnection,
+{
+    const NOTICES_DEADLOCKS: bool = false;
+}
+
+/// A database of the test's own, dropped with the value.
+pub(crate) trait Backend: Sized + Send + Sync + 'static {
+    type Conn: TestConnection;
 
     /// As the subprocess knows it.
     const NAME: &'static str;
@@ -155,6 +197,9 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         work: impl FnOnce(&mut Self::Conn) -> Result<T, diesel_locks::Error>,
     ) -> Result<T, diesel_locks::Error>;
 
+    /// Whether each method in a transaction of this crate that the database has given up fails. If not, COMMIT fails.
+    const METHODS_NOTICE_ABORTS: bool = true;
+
     /// Has the database give up the transaction that is open, and ignores the error. `other` is another
     /// connection; counters from 2 on are free.
     fn abort_transaction(conn: &mut Self::Conn, other: Self::Conn);
@@ -260,6 +305,16 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
             .connection_timeout(timeout)
             .connection_customizer(Box::new(Preparing(prepare)))
             .build(ConnectionManager::new(url))
+            .expect("a pool")
+    }
+
+    /// A pool that lends its connections without checking them.
+    fn unchecked_pool(&self, size: u32) -> Pool<ConnectionManager<Self::Conn>> {
+        Pool::builder()
+            .max_size(size)
+            .test_on_check_out(false)
+            .connection_customizer(Box::new(Preparing(Self::prepare)))
+            .build(ConnectionManager::new(self.url()))
             .expect("a pool")
     }
 

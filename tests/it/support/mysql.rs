@@ -1,12 +1,15 @@
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, LockView, counters, fresh_name, server, with_database};
+use super::backend::{
+    Backend, EngineConnection, LockView, counters, fresh_name, server, with_database,
+};
 use super::tables::{Stored, read_tables};
 use super::threads::{LONG, begin, roll_back};
 
@@ -16,22 +19,27 @@ const DROP_IN_TIME: &str = "SET SESSION lock_wait_timeout = 60";
 static ONE_NODE: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("DIESEL_LOCKS_TEST_SINGLE_WRITER").is_some());
 
-/// MySQL or MariaDB.
-pub(crate) struct Mysql {
+/// MySQL or MariaDB, with Diesel's connection.
+pub(crate) type Mysql = MysqlOn<MysqlConnection>;
+
+/// With connections of this type.
+pub(crate) struct MysqlOn<C> {
     server: String,
     name: String,
+    connection: PhantomData<fn() -> C>,
 }
 
-impl Mysql {
+impl<C> MysqlOn<C> {
     /// An empty database on another server than that of the other tests.
     pub(crate) fn empty_on(server: &str) -> Self {
         let name = fresh_name();
-        Self::connect_to(server)
+        Mysql::connect_to(server)
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .expect("create a database");
         Self {
             server: server.to_owned(),
             name,
+            connection: PhantomData,
         }
     }
 
@@ -41,7 +49,7 @@ impl Mysql {
     }
 
     fn admin(&self) -> MysqlConnection {
-        Self::connect_to(&self.server)
+        Mysql::connect_to(&self.server)
     }
 }
 
@@ -65,15 +73,18 @@ struct Words {
     words: String,
 }
 
-pub(crate) fn words(conn: &mut MysqlConnection, sql: &str) -> String {
+pub(crate) fn words<C: LoadConnection<Backend = diesel::mysql::Mysql>>(
+    conn: &mut C,
+    sql: &str,
+) -> String {
     diesel::sql_query(format!("SELECT CAST(({sql}) AS CHAR) AS words"))
         .get_result::<Words>(conn)
         .expect(sql)
         .words
 }
 
-impl Backend for Mysql {
-    type Conn = MysqlConnection;
+impl<C: EngineConnection<Backend = diesel::mysql::Mysql>> Backend for MysqlOn<C> {
+    type Conn = C;
 
     const NAME: &'static str = "mysql";
     const ONE_WRITER: bool = false;
@@ -82,6 +93,7 @@ impl Backend for Mysql {
     const SHARED: &'static str = "LOCK IN SHARE MODE";
     const COUNTING_LOCKS_FREE_SLOTS: bool = true;
     const LOST_SLOTS_STAY_LOCKED: bool = true;
+    const METHODS_NOTICE_ABORTS: bool = C::NOTICES_DEADLOCKS;
     const NOW_US: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const LAST_INSERTED_ID: &'static str = "LAST_INSERT_ID()";
 
@@ -101,42 +113,41 @@ impl Backend for Mysql {
         with_database(&self.server, &self.name)
     }
 
-    fn connect_to(url: &str) -> MysqlConnection {
-        let mut conn =
-            MysqlConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    fn connect_to(url: &str) -> C {
+        let mut conn = C::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         Self::prepare(&mut conn);
         conn
     }
 
-    fn prepare(conn: &mut MysqlConnection) {
+    fn prepare(conn: &mut C) {
         if *ONE_NODE {
             diesel_locks::assume_single_writer(conn).expect("said");
         }
     }
 
-    fn sql(conn: &mut MysqlConnection, sql: &str) {
+    fn sql(conn: &mut C, sql: &str) {
         // Not batch_execute, which takes three round trips.
         diesel::sql_query(sql).execute(conn).expect(sql);
     }
 
-    fn try_sql(conn: &mut MysqlConnection, sql: &str) -> Result<(), diesel_locks::Error> {
+    fn try_sql(conn: &mut C, sql: &str) -> Result<(), diesel_locks::Error> {
         diesel::sql_query(sql).execute(conn)?;
         Ok(())
     }
 
-    fn try_number(conn: &mut MysqlConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+    fn try_number(conn: &mut C, sql: &str) -> Result<i64, diesel_locks::Error> {
         let row: Number = diesel::sql_query(format!("SELECT CAST(({sql}) AS SIGNED) AS number"))
             .get_result(conn)?;
         Ok(row.number)
     }
 
-    fn counter_for_update(conn: &mut MysqlConnection, id: i32) -> Result<i64, diesel_locks::Error> {
+    fn counter_for_update(conn: &mut C, id: i32) -> Result<i64, diesel_locks::Error> {
         let counter = counters::table.find(id).select(counters::n);
         Ok(counter.for_update().first(conn)?)
     }
 
     /// MariaDB's, in newer versions by default.
-    fn refuses_old_snapshots(conn: &mut MysqlConnection) -> bool {
+    fn refuses_old_snapshots(conn: &mut C) -> bool {
         let variable = "SELECT COUNT(*) FROM /*!80000 performance_schema.session_variables */\
                         /*M!100100 information_schema.session_variables */ WHERE variable_name = 'innodb_snapshot_isolation' AND variable_value = 'ON'";
         Self::number(conn, variable) == 1
@@ -160,7 +171,7 @@ impl Backend for Mysql {
         }
     }
 
-    fn unlocked_slots(conn: &mut MysqlConnection, share: bool) -> Option<BTreeSet<(String, i32)>> {
+    fn unlocked_slots(conn: &mut C, share: bool) -> Option<BTreeSet<(String, i32)>> {
         let lock = if share {
             "/*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */"
         } else {
@@ -177,7 +188,7 @@ impl Backend for Mysql {
     /// At a gate, or in a statement that locks a row: InnoDB's own list leaves out those that wait in a
     /// transaction that has written nothing (MariaDB).
     fn waiting(&self) -> Option<i64> {
-        Some(Self::number(
+        Some(Mysql::number(
             &mut self.admin(),
             &format!(
                 // Not MySQL's list of processes, as above.
@@ -192,7 +203,7 @@ impl Backend for Mysql {
         ))
     }
 
-    fn lock_view(conn: &mut MysqlConnection) -> LockView {
+    fn lock_view(conn: &mut C) -> LockView {
         let mysql = Self::number(conn, "SELECT VERSION() NOT LIKE '%MariaDB%'") == 1;
         LockView {
             without_waiters: mysql,
@@ -201,15 +212,15 @@ impl Backend for Mysql {
         }
     }
 
-    fn lock_objects_table(conn: &mut MysqlConnection) {
+    fn lock_objects_table(conn: &mut C) {
         conn.batch_execute("LOCK TABLES diesel_locks_objects WRITE; UNLOCK TABLES")
             .expect("lock the table");
     }
 
     /// At READ COMMITTED, which `lock_object` asks for on MySQL.
     fn in_transaction<T>(
-        conn: &mut MysqlConnection,
-        work: impl FnOnce(&mut MysqlConnection) -> Result<T, diesel_locks::Error>,
+        conn: &mut C,
+        work: impl FnOnce(&mut C) -> Result<T, diesel_locks::Error>,
     ) -> Result<T, diesel_locks::Error> {
         Self::sql(
             conn,
@@ -224,7 +235,7 @@ impl Backend for Mysql {
     }
 
     /// A deadlock with a transaction that has changed more rows, so that InnoDB aborts this one.
-    fn abort_transaction(conn: &mut MysqlConnection, mut other: MysqlConnection) {
+    fn abort_transaction(conn: &mut C, mut other: C) {
         let lock = |id| format!("SELECT n FROM counters WHERE id = {id} FOR UPDATE");
         Self::number(conn, &lock(2));
         let (holds, is_held) = std::sync::mpsc::channel();
@@ -248,13 +259,13 @@ impl Backend for Mysql {
         conn.set_prepared_statement_cache_size(diesel::connection::CacheSize::Unbounded);
     }
 
-    fn read_only_to(url: &str) -> MysqlConnection {
+    fn read_only_to(url: &str) -> C {
         let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET SESSION TRANSACTION READ ONLY");
         conn
     }
 
-    fn session_limits(conn: &mut MysqlConnection) -> String {
+    fn session_limits(conn: &mut C) -> String {
         words(
             conn,
             "CONCAT(/*!80000 @@SESSION.max_execution_time *//*M!100100 @@SESSION.max_statement_time */, \
@@ -262,16 +273,16 @@ impl Backend for Mysql {
         )
     }
 
-    fn session(conn: &mut MysqlConnection) -> String {
+    fn session(conn: &mut C) -> String {
         let autocommit = words(conn, "@@SESSION.autocommit");
         format!("{} {autocommit}", Self::session_limits(conn))
     }
 
-    fn set_short_lock_timeout(conn: &mut MysqlConnection) {
+    fn set_short_lock_timeout(conn: &mut C) {
         Self::sql(conn, "SET SESSION innodb_lock_wait_timeout = 1");
     }
 
-    fn set_session_limits(conn: &mut MysqlConnection) {
+    fn set_session_limits(conn: &mut C) {
         Self::sql(
             conn,
             "SET SESSION /*!80000 max_execution_time = 61000 *//*M!100100 max_statement_time = 61 */, \
@@ -279,7 +290,7 @@ impl Backend for Mysql {
         );
     }
 
-    fn writes(conn: &mut MysqlConnection) -> i64 {
+    fn writes(conn: &mut C) -> i64 {
         Self::number(
             conn,
             "SELECT SUM(variable_value) FROM /*!80000 performance_schema.session_status */\
@@ -288,17 +299,17 @@ impl Backend for Mysql {
         )
     }
 
-    fn serializable(conn: &mut MysqlConnection) {
+    fn serializable(conn: &mut C) {
         Self::sql(conn, "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE");
     }
 
-    fn revert_last_migration(conn: &mut MysqlConnection) {
+    fn revert_last_migration(conn: &mut C) {
         conn.revert_last_migration(diesel_locks::migrations::MYSQL)
             .expect("revert");
     }
 }
 
-impl Drop for Mysql {
+impl<C> Drop for MysqlOn<C> {
     fn drop(&mut self) {
         // Not `admin`: a second panic would hide the first.
         let dropped = MysqlConnection::establish(&self.server)

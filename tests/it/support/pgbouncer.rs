@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{CacheSize, Connection};
 use diesel::pg::PgConnection;
+use diesel_async::AsyncPgConnection;
+use diesel_locks::Error;
 
 use super::Backend;
-use super::postgres::Postgres;
+use super::awaited::Awaited;
+use super::postgres::{Postgres, PostgresOn};
 use super::wrapped_backend::{WrappedBackend, Wrapper};
 
 /// How long it may take to come up on a busy machine.
@@ -34,9 +37,15 @@ pub(crate) struct PgBouncer<const POOL: u32> {
 /// With statements that are not prepared by name, as an application has to set it.
 pub(crate) type Pooled = WrappedBackend<PgBouncer<12>>;
 
+/// Connections of diesel-async through PgBouncer.
+pub(crate) type AsyncPooled = WrappedBackend<AsyncPgBouncer<12>>;
+
+/// For connections of diesel-async.
+pub(crate) struct AsyncPgBouncer<const POOL: u32>(PgBouncer<POOL>);
+
 impl<const POOL: u32> PgBouncer<POOL> {
     /// With more settings.
-    pub(crate) fn with(database: &Postgres, settings: &str) -> Self {
+    pub(crate) fn with(database: &impl Backend, settings: &str) -> Self {
         let mut said = String::new();
         let server = database.url();
         let (_, name) = server.rsplit_once('/').expect("a database");
@@ -56,6 +65,17 @@ impl<const POOL: u32> PgBouncer<POOL> {
             said = pgbouncer.said();
         }
         panic!("PgBouncer does not start: {said}");
+    }
+
+    /// Ends all sessions of the database.
+    fn disconnect(&self, database: &impl Backend) {
+        database.disconnect_sessions();
+        // PgBouncer notices each when it hands it to a client.
+        let started = Instant::now();
+        while !Pooled::is_reachable(&self.url) {
+            assert!(started.elapsed() < TIMEOUT, "{}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Its log.
@@ -98,16 +118,60 @@ impl<const POOL: u32> Wrapper for PgBouncer<POOL> {
     }
 
     fn disconnect_sessions(&self, database: &Postgres) {
-        database.disconnect_sessions();
-        // PgBouncer notices each when it hands it to a client.
-        let started = Instant::now();
-        while !Pooled::is_reachable(&self.url) {
-            assert!(started.elapsed() < TIMEOUT, "{}", self.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.disconnect(database);
     }
 
     fn prepare(conn: &mut PgConnection) {
+        conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    }
+}
+
+impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
+    type Inner = PostgresOn<Awaited<AsyncPgConnection>>;
+
+    /// Subprocesses have Diesel's connections.
+    const NAME: &'static str = PgBouncer::<POOL>::NAME;
+    const SESSIONS: i64 = PgBouncer::<POOL>::SESSIONS;
+
+    fn open(database: &Self::Inner) -> Self {
+        // Without effect before 1.21, which does not know it.
+        let settings = if tells_prepared_statements_apart() {
+            "max_prepared_statements = 200"
+        } else {
+            ""
+        };
+        Self(PgBouncer::with(database, settings))
+    }
+
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn disconnect_sessions(&self, database: &Self::Inner) {
+        self.0.disconnect(database);
+    }
+
+    /// Retries, as a pool does. The statements with which diesel-async prepares a connection are outside of transactions.
+    fn connect(url: &str) -> Awaited<AsyncPgConnection> {
+        let started = Instant::now();
+        loop {
+            match Awaited::establish(url) {
+                Ok(conn) => return conn,
+                Err(error) => {
+                    let has_time = started.elapsed() < TIMEOUT;
+                    let is_mismatch = error.to_string().contains("prepared statement");
+                    assert!(is_mismatch && has_time, "{url}: {error}");
+                }
+            }
+        }
+    }
+
+    /// In a transaction.
+    fn try_number(conn: &mut Awaited<AsyncPgConnection>, sql: &str) -> Result<i64, Error> {
+        conn.transaction(|conn| Self::Inner::try_number(conn, sql))
+    }
+
+    fn prepare(conn: &mut Awaited<AsyncPgConnection>) {
         conn.set_prepared_statement_cache_size(CacheSize::Disabled);
     }
 }

@@ -1,28 +1,38 @@
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{LoadConnection, SimpleConnection};
+use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Text};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, LockView, counters, fresh_name, server, with_database};
+use super::backend::{
+    Backend, EngineConnection, LockView, counters, fresh_name, server, with_database,
+};
 use super::tables::read_tables;
 
-pub(crate) struct Postgres {
+/// With Diesel's connection.
+pub(crate) type Postgres = PostgresOn<PgConnection>;
+
+/// With connections of this type.
+pub(crate) struct PostgresOn<C> {
     server: String,
     name: String,
+    connection: PhantomData<fn() -> C>,
 }
 
-impl Postgres {
+impl<C> PostgresOn<C> {
     /// An empty database on another server than that of the other tests.
     pub(crate) fn empty_on(server: &str) -> Self {
         let name = fresh_name();
-        Self::connect_to(server)
+        Postgres::connect_to(server)
             .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
             .expect("create a database");
         Self {
             server: server.to_owned(),
             name,
+            connection: PhantomData,
         }
     }
 
@@ -32,7 +42,7 @@ impl Postgres {
     }
 
     fn admin(&self) -> PgConnection {
-        Self::connect_to(&self.server)
+        Postgres::connect_to(&self.server)
     }
 }
 
@@ -61,15 +71,15 @@ pub(crate) fn knows_no_german() -> bool {
     std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_LOCALES").is_some()
 }
 
-pub(crate) fn words(conn: &mut PgConnection, sql: &str) -> String {
+pub(crate) fn words<C: LoadConnection<Backend = Pg>>(conn: &mut C, sql: &str) -> String {
     diesel::sql_query(format!("SELECT ({sql})::text AS words"))
         .get_result::<Words>(conn)
         .expect(sql)
         .words
 }
 
-impl Backend for Postgres {
-    type Conn = PgConnection;
+impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
+    type Conn = C;
 
     const NAME: &'static str = "postgres";
     const ONE_WRITER: bool = false;
@@ -96,21 +106,21 @@ impl Backend for Postgres {
         with_database(&self.server, &self.name)
     }
 
-    fn connect_to(url: &str) -> PgConnection {
-        PgConnection::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    fn connect_to(url: &str) -> C {
+        C::establish(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
-    fn sql(conn: &mut PgConnection, sql: &str) {
+    fn sql(conn: &mut C, sql: &str) {
         conn.batch_execute(sql).expect(sql);
     }
 
-    fn try_number(conn: &mut PgConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+    fn try_number(conn: &mut C, sql: &str) -> Result<i64, diesel_locks::Error> {
         let row: Number =
             diesel::sql_query(format!("SELECT ({sql})::bigint AS number")).get_result(conn)?;
         Ok(row.number)
     }
 
-    fn counter_for_update(conn: &mut PgConnection, id: i32) -> Result<i64, diesel_locks::Error> {
+    fn counter_for_update(conn: &mut C, id: i32) -> Result<i64, diesel_locks::Error> {
         let counter = counters::table.find(id).select(counters::n);
         Ok(counter.for_update().first(conn)?)
     }
@@ -119,7 +129,7 @@ impl Backend for Postgres {
     const STATEMENTS_PER_LOOK: u32 = 4;
 
     fn disconnect_sessions(&self) {
-        Self::number(
+        Postgres::number(
             &mut self.admin(),
             &format!(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
@@ -128,7 +138,7 @@ impl Backend for Postgres {
         );
     }
 
-    fn unlocked_slots(conn: &mut PgConnection, share: bool) -> Option<BTreeSet<(String, i32)>> {
+    fn unlocked_slots(conn: &mut C, share: bool) -> Option<BTreeSet<(String, i32)>> {
         let lock = if share { Self::SHARED } else { "FOR UPDATE" };
         let sql = format!("SELECT name, number FROM diesel_locks_slots {lock} SKIP LOCKED");
         let rows: Vec<SlotKey> = diesel::sql_query(sql).load(conn).expect("unlocked slots");
@@ -137,7 +147,7 @@ impl Backend for Postgres {
     }
 
     fn waiting(&self) -> Option<i64> {
-        Some(Self::number(
+        Some(Postgres::number(
             &mut self.admin(),
             &format!(
                 "SELECT count(*) FROM pg_stat_activity \
@@ -147,7 +157,7 @@ impl Backend for Postgres {
         ))
     }
 
-    fn lock_view(_: &mut PgConnection) -> LockView {
+    fn lock_view(_: &mut C) -> LockView {
         LockView {
             without_waiters: true,
             transient_ids: false,
@@ -155,7 +165,7 @@ impl Backend for Postgres {
         }
     }
 
-    fn lock_objects_table(conn: &mut PgConnection) {
+    fn lock_objects_table(conn: &mut C) {
         Self::sql(
             conn,
             "BEGIN; LOCK TABLE diesel_locks_objects IN ACCESS EXCLUSIVE MODE; COMMIT",
@@ -163,48 +173,48 @@ impl Backend for Postgres {
     }
 
     fn in_transaction<T>(
-        conn: &mut PgConnection,
-        work: impl FnOnce(&mut PgConnection) -> Result<T, diesel_locks::Error>,
+        conn: &mut C,
+        work: impl FnOnce(&mut C) -> Result<T, diesel_locks::Error>,
     ) -> Result<T, diesel_locks::Error> {
         conn.transaction(work)
     }
 
-    fn abort_transaction(conn: &mut PgConnection, _: PgConnection) {
+    fn abort_transaction(conn: &mut C, _: C) {
         Self::try_sql(conn, "SELECT 1 / 0").expect_err("an error of any kind");
     }
 
-    fn read_only_to(url: &str) -> PgConnection {
+    fn read_only_to(url: &str) -> C {
         let mut conn = Self::connect_to(url);
         Self::sql(&mut conn, "SET default_transaction_read_only = on");
         conn
     }
 
-    fn set_repeatable_read(conn: &mut PgConnection) {
+    fn set_repeatable_read(conn: &mut C) {
         Self::sql(
             conn,
             "SET default_transaction_isolation = 'repeatable read'",
         );
     }
 
-    fn session_limits(conn: &mut PgConnection) -> String {
+    fn session_limits(conn: &mut C) -> String {
         words(
             conn,
             "current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')",
         )
     }
 
-    fn set_short_lock_timeout(conn: &mut PgConnection) {
+    fn set_short_lock_timeout(conn: &mut C) {
         Self::sql(conn, "SET lock_timeout = '20ms'");
     }
 
-    fn set_session_limits(conn: &mut PgConnection) {
+    fn set_session_limits(conn: &mut C) {
         Self::sql(
             conn,
             "SET lock_timeout = '61s'; SET statement_timeout = '62s'",
         );
     }
 
-    fn writes(conn: &mut PgConnection) -> i64 {
+    fn writes(conn: &mut C) -> i64 {
         // The number of a transaction is drawn by its first write.
         Self::number(
             conn,
@@ -212,17 +222,17 @@ impl Backend for Postgres {
         )
     }
 
-    fn serializable(conn: &mut PgConnection) {
+    fn serializable(conn: &mut C) {
         Self::sql(conn, "SET default_transaction_isolation = 'serializable'");
     }
 
-    fn revert_last_migration(conn: &mut PgConnection) {
+    fn revert_last_migration(conn: &mut C) {
         conn.revert_last_migration(diesel_locks::migrations::POSTGRES)
             .expect("revert");
     }
 }
 
-impl Drop for Postgres {
+impl<C> Drop for PostgresOn<C> {
     fn drop(&mut self) {
         // Not `admin`: a second panic would hide the first.
         let dropped = PgConnection::establish(&self.server)

@@ -60,6 +60,20 @@ impl CountingProxy {
         work();
         self.turns.load(Ordering::SeqCst) - before
     }
+
+    /// Round trips of asynchronous work.
+    pub(crate) fn count_async<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = u32> {
+        // Not within the future that is returned, which would be as large.
+        let work = Box::pin(work);
+        async move {
+            let before = self.turns.load(Ordering::SeqCst);
+            work.await;
+            self.turns.load(Ordering::SeqCst) - before
+        }
+    }
 }
 
 /// Round trips to grant a slot, to refuse it to another, to refresh and to release it, when the statements

@@ -1,16 +1,20 @@
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Backend, LockView, counters};
+use super::backend::{Backend, EngineConnection, LockView, counters};
 use super::tables::read_tables;
 
-/// A file of its own, in WAL mode.
-pub(crate) struct Sqlite {
+/// With Diesel's connection.
+pub(crate) type Sqlite = SqliteOn<SqliteConnection>;
+
+/// A file of its own, in WAL mode, with connections of this type.
+pub(crate) struct SqliteOn<C> {
     folder: tempfile::TempDir,
+    connection: PhantomData<fn() -> C>,
 }
 
 #[derive(QueryableByName)]
@@ -25,8 +29,8 @@ struct Timeout {
     timeout: i32,
 }
 
-impl Backend for Sqlite {
-    type Conn = SqliteConnection;
+impl<C: EngineConnection<Backend = diesel::sqlite::Sqlite>> Backend for SqliteOn<C> {
+    type Conn = C;
 
     const NAME: &'static str = "sqlite";
     const ONE_WRITER: bool = true;
@@ -47,7 +51,10 @@ impl Backend for Sqlite {
 
     fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let database = Self { folder };
+        let database = Self {
+            folder,
+            connection: PhantomData,
+        };
         // The file keeps the mode. Connections that switch it at the same time fail with "database is locked".
         drop(Self::connect_to(&database.url()));
         database
@@ -58,8 +65,8 @@ impl Backend for Sqlite {
         file.to_str().expect("a path in UTF-8").to_owned()
     }
 
-    fn connect_to(url: &str) -> SqliteConnection {
-        let mut conn = SqliteConnection::establish(url).expect("open");
+    fn connect_to(url: &str) -> C {
+        let mut conn = C::establish(url).expect("open");
         conn.batch_execute(
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
         )
@@ -67,27 +74,24 @@ impl Backend for Sqlite {
         conn
     }
 
-    fn sql(conn: &mut SqliteConnection, sql: &str) {
+    fn sql(conn: &mut C, sql: &str) {
         conn.batch_execute(sql).expect(sql);
     }
 
-    fn try_number(conn: &mut SqliteConnection, sql: &str) -> Result<i64, diesel_locks::Error> {
+    fn try_number(conn: &mut C, sql: &str) -> Result<i64, diesel_locks::Error> {
         let row: Number =
             diesel::sql_query(format!("SELECT ({sql}) AS number")).get_result(conn)?;
         Ok(row.number)
     }
 
-    fn counter_for_update(
-        conn: &mut SqliteConnection,
-        id: i32,
-    ) -> Result<i64, diesel_locks::Error> {
+    fn counter_for_update(conn: &mut C, id: i32) -> Result<i64, diesel_locks::Error> {
         let counter = counters::table.find(id).select(counters::n);
         Ok(counter.first(conn)?)
     }
 
     /// Readers are excluded in rollback mode only.
-    fn disturber(&self) -> SqliteConnection {
-        let mut conn = SqliteConnection::establish(&self.url()).expect("open");
+    fn disturber(&self) -> C {
+        let mut conn = C::establish(&self.url()).expect("open");
         Self::sql(
             &mut conn,
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = DELETE",
@@ -95,16 +99,16 @@ impl Backend for Sqlite {
         conn
     }
 
-    fn disturb(&self, conn: &mut SqliteConnection) {
+    fn disturb(&self, conn: &mut C) {
         Self::sql(conn, "BEGIN EXCLUSIVE");
     }
 
-    fn end_disturbance(conn: &mut SqliteConnection) {
+    fn end_disturbance(conn: &mut C) {
         // It may have ended.
         let _ = conn.batch_execute("ROLLBACK");
     }
 
-    fn unlocked_slots(_: &mut SqliteConnection, _: bool) -> Option<BTreeSet<(String, i32)>> {
+    fn unlocked_slots(_: &mut C, _: bool) -> Option<BTreeSet<(String, i32)>> {
         None
     }
 
@@ -112,7 +116,7 @@ impl Backend for Sqlite {
         None
     }
 
-    fn lock_view(_: &mut SqliteConnection) -> LockView {
+    fn lock_view(_: &mut C) -> LockView {
         LockView {
             without_waiters: false,
             transient_ids: false,
@@ -121,27 +125,27 @@ impl Backend for Sqlite {
     }
 
     /// It has no locks on tables.
-    fn lock_objects_table(_: &mut SqliteConnection) {}
+    fn lock_objects_table(_: &mut C) {}
 
     fn in_transaction<T>(
-        conn: &mut SqliteConnection,
-        work: impl FnOnce(&mut SqliteConnection) -> Result<T, diesel_locks::Error>,
+        conn: &mut C,
+        work: impl FnOnce(&mut C) -> Result<T, diesel_locks::Error>,
     ) -> Result<T, diesel_locks::Error> {
         conn.transaction(work)
     }
 
-    fn abort_transaction(conn: &mut SqliteConnection, _: SqliteConnection) {
+    fn abort_transaction(conn: &mut C, _: C) {
         // Not as a batch, after whose errors Diesel asks SQLite.
         diesel::sql_query("INSERT OR ROLLBACK INTO counters VALUES (2, 0)")
             .execute(conn)
             .expect_err("there is one");
     }
 
-    fn read_only_to(url: &str) -> SqliteConnection {
-        SqliteConnection::establish(&format!("file:{url}?mode=ro")).expect("open")
+    fn read_only_to(url: &str) -> C {
+        C::establish(&format!("file:{url}?mode=ro")).expect("open")
     }
 
-    fn session_limits(conn: &mut SqliteConnection) -> String {
+    fn session_limits(conn: &mut C) -> String {
         diesel::sql_query("PRAGMA busy_timeout")
             .get_result::<Timeout>(conn)
             .expect("busy_timeout")
@@ -149,23 +153,23 @@ impl Backend for Sqlite {
             .to_string()
     }
 
-    fn set_short_lock_timeout(conn: &mut SqliteConnection) {
+    fn set_short_lock_timeout(conn: &mut C) {
         Self::sql(conn, "PRAGMA busy_timeout = 20");
     }
 
-    fn set_session_limits(conn: &mut SqliteConnection) {
+    fn set_session_limits(conn: &mut C) {
         Self::sql(conn, "PRAGMA busy_timeout = 6100");
     }
 
-    fn writes(conn: &mut SqliteConnection) -> i64 {
+    fn writes(conn: &mut C) -> i64 {
         Self::number(conn, "SELECT total_changes()")
     }
 
-    fn serializable(conn: &mut SqliteConnection) {
+    fn serializable(conn: &mut C) {
         let _ = conn;
     }
 
-    fn revert_last_migration(conn: &mut SqliteConnection) {
+    fn revert_last_migration(conn: &mut C) {
         conn.revert_last_migration(diesel_locks::migrations::SQLITE)
             .expect("revert");
     }

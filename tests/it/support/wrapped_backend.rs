@@ -28,6 +28,16 @@ pub(crate) trait Wrapper: Sized + Send + Sync + 'static {
         database.disconnect_sessions();
     }
 
+    /// Establishes a connection.
+    fn connect(url: &str) -> <Self::Inner as Backend>::Conn {
+        Self::Inner::connect_to(url)
+    }
+
+    /// As [`Backend::try_number`].
+    fn try_number(conn: &mut <Self::Inner as Backend>::Conn, sql: &str) -> Result<i64, Error> {
+        Self::Inner::try_number(conn, sql)
+    }
+
     /// What an application does to each of its connections.
     fn prepare(conn: &mut <Self::Inner as Backend>::Conn) {
         let _ = conn;
@@ -79,7 +89,7 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
     }
 
     fn connect_to(url: &str) -> Self::Conn {
-        let mut conn = W::Inner::connect_to(url);
+        let mut conn = W::connect(url);
         W::prepare(&mut conn);
         conn
     }
@@ -98,7 +108,7 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
     }
 
     fn try_number(conn: &mut Self::Conn, sql: &str) -> Result<i64, Error> {
-        W::Inner::try_number(conn, sql)
+        W::try_number(conn, sql)
     }
 
     fn counter_for_update(conn: &mut Self::Conn, id: i32) -> Result<i64, Error> {

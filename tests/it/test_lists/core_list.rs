@@ -109,6 +109,7 @@ macro_rules! core_tests {
                     force_released_slot_is_noticed_by_its_guard,
                     guard_that_is_not_renewed_in_time_stays_lost,
                     guard_survives_a_cut_connection,
+                    pool_without_checks_recovers_from_cut_connections,
                     dropped_guard_is_released_when_its_row_is_unlocked,
                     many_guards_are_renewed_by_one_statement,
                     #[cfg_attr(not(target_os = "linux"), ignore = "threads are not listed by name")]

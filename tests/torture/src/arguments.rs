@@ -41,6 +41,9 @@ pub(crate) struct Run {
     /// Threads of each.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) threads: u32,
+    /// Threads of each that use asynchronous connections.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) async_threads: u32,
     /// Only these kinds of faults; `none` for none. Without it, all that the engine and the server allow.
     #[arg(long, value_delimiter = ',')]
     pub(crate) faults: Vec<Fault>,

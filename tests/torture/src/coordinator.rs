@@ -52,10 +52,11 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     }
     let kinds = kinds(arguments, &database, clock.is_some())?;
     eprintln!(
-        "torture: seed {seed}, {} s, {} processes of {} threads, faults: {}",
+        "torture: seed {seed}, {} s, {} processes of {} threads and {} asynchronous ones, faults: {}",
         arguments.seconds,
         arguments.workers,
         arguments.threads,
+        arguments.async_threads,
         names(&kinds)
     );
 
@@ -77,6 +78,8 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
                 process: 0,
                 worker,
                 threads: arguments.threads,
+                async_threads: arguments.async_threads,
+                drops: kinds.contains(&FaultKind::Drop),
                 seed,
                 sabotage: arguments.sabotage,
                 directory: directory.path().to_owned(),

@@ -17,6 +17,10 @@ pub(crate) struct Job {
     /// Which worker it is.
     pub(crate) worker: u32,
     pub(crate) threads: u32,
+    /// Threads that use connections of diesel-async.
+    pub(crate) async_threads: u32,
+    /// Whether these drop futures.
+    pub(crate) drops: bool,
     pub(crate) seed: u64,
     pub(crate) sabotage: Option<Sabotage>,
     /// Where histories are written.

@@ -41,7 +41,7 @@ const LANES: [&[FaultKind]; 5] = [
 /// What this engine, and this server, can be made to suffer.
 pub(crate) fn possible(engine: Engine, may_kill: bool, has_clock: bool) -> Vec<FaultKind> {
     let is_possible = |kind: &FaultKind| match kind {
-        FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => true,
+        FaultKind::Kill | FaultKind::Pause | FaultKind::Hog | FaultKind::Drop => true,
         FaultKind::ClockAhead | FaultKind::ClockBack => has_clock,
         // A server that may not be killed has others to serve.
         FaultKind::Crash | FaultKind::Exhaust => may_kill,
@@ -125,6 +125,8 @@ fn inject(context: &RunContext, kind: FaultKind, rng: &mut NemesisRng) -> Result
         FaultKind::ClockAhead | FaultKind::ClockBack => Some(clock::jump(context, rng, kind)?),
         FaultKind::Snapshot => idle_sessions::hold_snapshot(context, rng),
         FaultKind::Hog => idle_sessions::hold_locks(context, rng),
+        // Workers do that themselves: it is in no lane.
+        FaultKind::Drop => None,
     };
     if let Some(hit) = hit {
         context.note(kind, hit.worker, from, hit.ahead);

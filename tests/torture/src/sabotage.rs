@@ -23,6 +23,8 @@ pub(crate) enum Sabotage {
     LossAsSuccess,
     /// After a panic only the innermost transaction is rolled back.
     LockAfterPanic,
+    /// A future that is dropped leaves its transaction open, as that of diesel-async's `transaction` does.
+    NoRollbackOnDrop,
     /// Fences grow within each slot, and not from slot to slot, as if the clock had jumped backwards between them.
     FencePerSlot,
 }

@@ -3,8 +3,12 @@
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
-use diesel_locks::prelude::*;
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::prelude::{ObjectLockExt, SemaphoreExt, SequenceExt, TransactionExt};
 use torture_history::{Op, workload_spec};
+
+use crate::async_store::AsyncStore;
 
 diesel::table! {
     torture_counters (id) {
@@ -77,6 +81,9 @@ pub(crate) trait Store:
     + Connection<TransactionManager = AnsiTransactionManager>
     + 'static
 {
+    /// The asynchronous connection to the same database.
+    type Async: AsyncStore;
+
     /// The session's settings: the time-outs without which a lost packet could hold up a worker, or a lock, for ever.
     fn settings() -> String;
 
@@ -126,7 +133,8 @@ pub(crate) trait Store:
     const DEFAULT_LOCK_TIMEOUT: &str;
 }
 
-fn key(id: u32) -> i32 {
+/// A number as the tables have it.
+pub(crate) fn key(id: u32) -> i32 {
     i32::try_from(id).unwrap_or(i32::MAX)
 }
 
@@ -150,8 +158,10 @@ macro_rules! insert_write {
 }
 
 macro_rules! store {
-    ($connection:ty, $($locked:ident)?, $settings:expr, $begin:expr, $timeout:expr $(,)?) => {
+    ($connection:ty, $asynchronous:ty, $($locked:ident)?, $settings:expr, $begin:expr, $timeout:expr $(,)?) => {
         impl Store for $connection {
+            type Async = $asynchronous;
+
             const BEFORE_TRANSACTION: &str = $begin.0;
             const AFTER_TRANSACTION: &str = $begin.1;
             const BEGIN: &str = $begin.2;
@@ -288,6 +298,7 @@ macro_rules! store {
 // acknowledgement.
 store!(
     PgConnection,
+    AsyncPgConnection,
     for_update,
     format!(
         "SET idle_in_transaction_session_timeout = '{}s'; \
@@ -305,6 +316,7 @@ store!(
 // `wait_timeout`: as above. `innodb_lock_wait_timeout` is low, as some set it.
 store!(
     MysqlConnection,
+    AsyncMysqlConnection,
     for_update,
     format!(
         "SET SESSION wait_timeout = {0}, net_write_timeout = {0}, net_read_timeout = {0}, \
@@ -324,6 +336,7 @@ store!(
 
 store!(
     SqliteConnection,
+    SyncConnectionWrapper<SqliteConnection>,
     ,
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL".to_owned(),
     ("SELECT 1", "SELECT 1", "BEGIN IMMEDIATE"),

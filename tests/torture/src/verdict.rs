@@ -77,6 +77,7 @@ fn as_json(arguments: &Run, verdict: &Verdict, seed: u64) -> Result<Value> {
         "seconds": arguments.seconds,
         "processes": arguments.workers,
         "threads": arguments.threads,
+        "async_threads": arguments.async_threads,
     });
     if let (Some(object), Value::Object(verdict)) =
         (object.as_object_mut(), serde_json::to_value(verdict)?)

@@ -6,6 +6,7 @@ mod errors;
 mod ignored_faults;
 mod leases;
 mod locks;
+mod nonblocking;
 mod operation;
 mod panics;
 mod pool;
@@ -63,7 +64,7 @@ fn run() -> Result<()> {
 }
 
 fn work<C: Store>(job: Job) -> Result<()> {
-    let history = Writer::for_process(&job.directory, job.process)?;
+    let history = Arc::new(Writer::for_process(&job.directory, job.process)?);
     history.write(&Record::Process {
         process: job.process,
         worker: job.worker,
@@ -79,7 +80,7 @@ fn work<C: Store>(job: Job) -> Result<()> {
         is_over: AtomicBool::new(false),
         job,
     });
-    let threads: Vec<_> = (0..context.job.threads)
+    let mut threads: Vec<_> = (0..context.job.threads)
         .map(|thread| {
             let context = Arc::clone(&context);
             thread::spawn(move || {
@@ -90,6 +91,15 @@ fn work<C: Store>(job: Job) -> Result<()> {
             })
         })
         .collect();
+    threads.extend((0..context.job.async_threads).map(|number| {
+        let context = Arc::clone(&context);
+        thread::spawn(move || {
+            if let Err(error) = nonblocking::serve(&context, number) {
+                eprintln!("torture: process {}: {error:#}", context.job.process);
+                exit(1);
+            }
+        })
+    }));
     // The coordinator closes it, on purpose or when it ends.
     let _ = stdin().lock().read_to_end(&mut Vec::new());
     context.is_over.store(true, Ordering::SeqCst);
@@ -107,27 +117,39 @@ impl<C: Store> WorkerContext<C> {
         let mut workload = Workload::new(&self.job, thread);
         while !self.is_over.load(Ordering::SeqCst) {
             let task = workload.task();
-            let count = self.operations.fetch_add(1, Ordering::SeqCst);
-            let operation = Operation::new(Op::of(self.job.process, count), &self.history);
-            self.history.write(&Record::Began {
-                op: operation.op,
-                thread,
-                task: task.clone(),
-                at: Moment::now(),
-            })?;
+            let operation = self.begin(thread, &task)?;
             let result = self.attempt(&task, &operation, &mut workload);
-            let outcome = result.unwrap_or_else(errors::FailureExt::outcome);
-            let failed = matches!(outcome, Outcome::Failed { .. });
-            self.history.write(&Record::Ended {
-                op: operation.op,
-                outcome,
-                held_until: operation.held_until(),
-                at: Moment::now(),
-            })?;
-            // Not to be busy with nothing while the database is away.
-            workload.pause(if failed { 20 } else { 2 });
+            workload.pause(self.end(&operation, result)?);
         }
         Ok(())
+    }
+
+    /// Notes that an operation begins.
+    fn begin(&self, thread: u32, task: &Task) -> Result<Operation> {
+        let count = self.operations.fetch_add(1, Ordering::SeqCst);
+        let history = Arc::clone(&self.history);
+        let operation = Operation::new(Op::of(self.job.process, count), history);
+        self.history.write(&Record::Began {
+            op: operation.op,
+            thread,
+            task: task.clone(),
+            at: Moment::now(),
+        })?;
+        Ok(operation)
+    }
+
+    /// Notes that it has ended. Returns the longest pause before the next one, in milliseconds.
+    fn end(&self, operation: &Operation, result: Result<Outcome, errors::Failure>) -> Result<u64> {
+        let outcome = result.unwrap_or_else(errors::FailureExt::outcome);
+        let failed = matches!(outcome, Outcome::Failed { .. });
+        self.history.write(&Record::Ended {
+            op: operation.op,
+            outcome,
+            held_until: operation.held_until(),
+            at: Moment::now(),
+        })?;
+        // Not to be busy with nothing while the database is away.
+        Ok(if failed { 20 } else { 2 })
     }
 
     fn attempt(

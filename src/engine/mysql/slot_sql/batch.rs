@@ -5,7 +5,7 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Integer, Text};
 
-use super::push_released;
+use super::{push_released, push_released_unused};
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 
@@ -44,6 +44,16 @@ statement! {
     |self, out| {
         push_update(&mut out, self.asked)?;
         push_released(&mut out);
+    }
+}
+
+statement! {
+    Mysql;
+    /// [`ReleaseBatch`] of slots that were not used.
+    ReleaseUnusedBatch<'a> { asked: &'a str } -> Integer,
+    |self, out| {
+        push_update(&mut out, self.asked)?;
+        push_released_unused(&mut out);
     }
 }
 

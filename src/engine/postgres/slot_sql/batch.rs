@@ -5,7 +5,7 @@ use diesel::pg::Pg;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{Array, BigInt, Binary, Integer, Text};
 
-use super::push_released;
+use super::{push_released, push_released_unused};
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::semaphore::renewal::RenewalRequest;
@@ -59,6 +59,9 @@ fn push_locked<'b>(out: &mut AstPass<'_, 'b, Pg>, asked: &'b Asked<'_>) -> Query
 const OF_LOCKED: &str = " FROM locked WHERE diesel_locks_slots.name = locked.name \
      AND diesel_locks_slots.number = locked.number AND diesel_locks_slots.fence = locked.fence";
 
+/// The end of a release: the tokens of the slots that another session has locked.
+const NOT_RELEASED: &str = ") SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
+
 statement! {
     Pg;
     /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither arrays as
@@ -85,8 +88,18 @@ statement! {
         push_locked(&mut out, &self.asked)?;
         out.push_sql("freed AS (UPDATE diesel_locks_slots");
         push_released(&mut out);
-        push!(out;
-            {OF_LOCKED}; ") SELECT token FROM mine WHERE token NOT IN (SELECT token FROM locked)";
-        );
+        push!(out; {OF_LOCKED}; {NOT_RELEASED});
+    }
+}
+
+statement! {
+    Pg;
+    /// [`ReleaseBatch`] of slots that were not used.
+    ReleaseUnusedBatch<'a> { asked: Asked<'a> } -> Binary,
+    |self, out| {
+        push_locked(&mut out, &self.asked)?;
+        out.push_sql("freed AS (UPDATE diesel_locks_slots");
+        push_released_unused(&mut out);
+        push!(out; {OF_LOCKED}; {NOT_RELEASED});
     }
 }

@@ -1,8 +1,8 @@
 //! Numbers and the transactions that draw them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, RwLock};
 
 use diesel::connection::Connection;
 use diesel_locks::prelude::*;
@@ -46,10 +46,14 @@ pub(crate) fn thirty_two_connections_use_a_new_sequence<B: Backend>() {
     let new = Sequence::new(unique_name("new"));
     let mut first = database.connect();
     let (all_wait, waiting) = channel();
+    let gate = Arc::new(RwLock::new(()));
+    let mut closed = Some(gate.write().expect("no panic"));
     let others = {
-        let (database, new) = (Arc::clone(&database), new.clone());
+        let (database, new, gate) = (Arc::clone(&database), new.clone(), Arc::clone(&gate));
         spawn(move || {
             run_concurrently(&database, 31, |conn, thread| {
+                // The first one draws before them.
+                drop(gate.read().expect("no panic"));
                 if thread == 0 {
                     all_wait.send(()).expect("the test waits for it");
                 }
@@ -64,6 +68,7 @@ pub(crate) fn thirty_two_connections_use_a_new_sequence<B: Backend>() {
     };
     let result = in_own_transaction::<B, ()>(&mut first, |conn| {
         assert_eq!(conn.next_number(&new)?, 1);
+        drop(closed.take());
         waiting.recv_timeout(LONG).expect("they begin");
         database.await_waiting(31);
         roll_back()

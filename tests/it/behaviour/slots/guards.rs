@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState, SlotGuard, SlotRenewer};
+use diesel_locks::{Error, LeaseState, LockPool, SlotGuard, SlotRenewer};
 
 use super::{HOUR, acquire, is_full, one_hour, single_slot};
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
@@ -200,6 +200,43 @@ pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {
         assert!(guard.is_held());
     }
     guard.release().expect("ours");
+}
+
+/// A use of a pool, with a number that none of its uses had before.
+type Use<'a> = &'a mut dyn FnMut(usize) -> Result<(), Error>;
+
+/// Each connection that is lost fails once: it is not lent again.
+pub(crate) fn pool_without_checks_recovers_from_cut_connections<B: Backend>() {
+    const CONNECTIONS: u32 = 3;
+    let database = B::new();
+    let pool = database.unchecked_pool(CONNECTIONS);
+    let renewer = SlotRenewer::new(pool.clone());
+    let locks = LockPool::new(pool);
+    let mut held = Vec::new();
+    let acquire = |held: &mut Vec<SlotGuard>, round: usize| {
+        let semaphore = Semaphore::new(format!("round {round}"), 1);
+        let guard = renewer.try_acquire(&semaphore, &one_hour())?;
+        held.push(guard.expect("a free slot"));
+        Ok(())
+    };
+    let lock = || locks.with_object_lock("a", |_| Ok(()));
+    let uses: [(&str, Use<'_>); 3] = [
+        ("slot", &mut |round| acquire(&mut held, round)),
+        ("lock", &mut |_| lock()),
+        ("slot of a transaction", &mut |_| {
+            locks.with_slot(&single_slot(), Wait::No, |_| Ok(()))
+        }),
+    ];
+    for (name, attempt) in uses {
+        attempt(0).expect(name);
+        database.disconnect_sessions();
+        let outcomes: Vec<_> = (1..=CONNECTIONS as usize + 1).map(attempt).collect();
+        let last = outcomes.last().expect("attempts");
+        assert!(last.is_ok(), "{name}: {outcomes:?}");
+    }
+    for guard in held {
+        guard.release().expect("ours");
+    }
 }
 
 /// The drop does not wait for the transaction that has locked the slot's row; the release is done later.

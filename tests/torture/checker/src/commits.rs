@@ -30,7 +30,15 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
         let (own, after) = rest.split_at(rest.partition_point(|(op, _)| *op == operation.op));
         rest = after;
         // What each statement commits by itself may be there or not.
-        let free = free_places(operation);
+        let mut free = free_places(operation);
+        if operation.is_dropped() {
+            let outside = Place::Step(workload_spec::STEP_OUTSIDE.into());
+            let is_there = own.iter().any(|row| row.1 == outside);
+            if has_written_outside(operation) && !is_there {
+                judged.push(Judged::LostCommit(index));
+            }
+            free.push(outside);
+        }
         let own: Vec<_> = own.iter().filter(|row| !free.contains(&row.1)).collect();
         let mut expected = places(operation);
         expected.retain(|place| !free.contains(place));
@@ -91,14 +99,17 @@ fn judge_panic(
     own: &[&(Op, Place<'_>)],
 ) -> Option<Judged> {
     let outside = Place::Step(workload_spec::STEP_OUTSIDE.into());
-    let is_told = operation.done().is_some()
-        || operation
-            .wrote
-            .contains(&Row::Step(workload_spec::STEP_OUTSIDE));
+    let is_told = operation.done().is_some() || has_written_outside(operation);
     if own.iter().any(|row| row.1 != outside) {
         return Some(Judged::GhostCommit(index));
     }
     (is_told && own.is_empty()).then_some(Judged::LostCommit(index))
+}
+
+/// Whether the database took the row that is written after a panic or a drop, outside of a transaction.
+fn has_written_outside(operation: &Operation<'_>) -> bool {
+    let outside = Row::Step(workload_spec::STEP_OUTSIDE);
+    operation.wrote.contains(&outside)
 }
 
 impl Judged {

@@ -55,6 +55,8 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         ) => Expected::Always,
         // Leases end while their holders are paused, or when the clock jumps; `leases.rs` knows which may.
         (ErrorKind::SlotLost, Task::Lease { .. } | Task::Pinned { .. }) => Expected::Always,
+        // By its own worker.
+        (ErrorKind::Dropped, _) => Expected::Always,
         // Resources look at the fences of leases.
         (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
         // A guard takes no longer for a connection than for its slot.
@@ -150,8 +152,7 @@ impl Expectations {
         operation.requested.iter().find_map(|requested| {
             let kind = requested.refused?;
             // For `losses.rs`.
-            let is_left =
-                kind == ErrorKind::TimedOut && matches!(operation.task, Task::Panic { .. });
+            let is_left = kind == ErrorKind::TimedOut && operation.asks_for_its_own_lock();
             let is_explained = is_left || self.explains(operation, kind, requested.at);
             (!is_explained).then(|| format!("asked for something, {kind:?}"))
         })

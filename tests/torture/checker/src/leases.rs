@@ -19,7 +19,7 @@ use crate::{Evidence, Limits, Violation};
 /// For how long after a fault a renewal may be late.
 fn disturbs(kind: FaultKind, tolerance: Duration) -> Option<Duration> {
     match kind {
-        FaultKind::Snapshot => None,
+        FaultKind::Snapshot | FaultKind::Drop => None,
         FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => Some(Duration::from_secs(1)),
         FaultKind::ClockAhead | FaultKind::ClockBack => Some(tolerance),
         // Both sides see it at once, and the next renewal has another connection.

@@ -1,4 +1,4 @@
-//! Transactions that had ended before their closures returned, and locks that outlived a panic.
+//! Transactions that had ended before their closures returned, and locks that outlived a panic or a dropped future.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::run::Run;
 use crate::{Limits, Violation};
 
 /// Looks for what was granted in a transaction that had ended, for ended transactions that were reported as done, and
-/// for locks that other sessions could not acquire after a panic.
+/// for locks that other sessions could not acquire after a panic or a drop.
 pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     let fault_windows = FaultWindows::of(run, &[], |kind| match kind {
         FaultKind::Snapshot | FaultKind::ClockBack => None,
@@ -41,7 +41,7 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
         }
     }
     for operation in &run.operations {
-        if !matches!(operation.task, Task::Panic { .. }) {
+        if !operation.asks_for_its_own_lock() {
             continue;
         }
         for requested in &operation.requested {
@@ -49,10 +49,13 @@ pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
                 && !fault_windows.overlaps(operation.worker, operation.began, requested.at)
             {
                 findings.add(Violation::LeftLocks, || {
-                    format!(
-                        "{} still had its lock after it had panicked",
-                        run.describe_operation(operation)
-                    )
+                    let what = if operation.is_dropped() {
+                        "its future was dropped"
+                    } else {
+                        "it had panicked"
+                    };
+                    let told = run.describe_operation(operation);
+                    format!("{told} still had its lock after {what}")
                 });
             }
         }

@@ -103,6 +103,20 @@ impl Operation<'_> {
             .then(|| (from, until.unwrap_or(from).max(from)))
     }
 
+    /// Whether its future was dropped.
+    pub(crate) fn is_dropped(&self) -> bool {
+        let failed = |outcome: &Outcome| match outcome {
+            Outcome::Failed { kind, .. } => *kind == ErrorKind::Dropped,
+            _ => false,
+        };
+        self.end.is_some_and(|end| failed(end.outcome))
+    }
+
+    /// Whether what it asks for after something has gone wrong is the lock that it had, which is free.
+    pub(crate) fn asks_for_its_own_lock(&self) -> bool {
+        self.is_dropped() || matches!(self.task, Task::Panic { .. })
+    }
+
     /// The semaphore that it asks for a slot of.
     pub(crate) fn semaphore(&self) -> Option<workload_spec::Semaphore> {
         match self.task {
@@ -154,7 +168,8 @@ impl Operation<'_> {
                 "there is no semaphore {name:?} to lease"
             );
         }
-        let goes_wrong = matches!(self.task, Task::IgnoreFault { .. } | Task::Panic { .. });
+        let goes_wrong =
+            matches!(self.task, Task::IgnoreFault { .. } | Task::Panic { .. }) || self.is_dropped();
         ensure!(
             goes_wrong || self.wrote.is_empty() && !self.lost && self.requested.is_empty(),
             "nothing was to go wrong in it"

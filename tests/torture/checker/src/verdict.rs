@@ -49,6 +49,12 @@ impl Verdict {
         for fault in run.faults {
             *faults.entry(fault.kind).or_default() += 1;
         }
+        let dropped = run
+            .operations
+            .iter()
+            .filter(|operation| operation.is_dropped());
+        let dropped = u64::try_from(dropped.count()).unwrap_or(u64::MAX);
+        faults.insert(FaultKind::Drop, dropped);
         Self {
             operations: u64::try_from(run.operations.len()).unwrap_or(u64::MAX),
             judged: findings.judged(),
@@ -91,6 +97,7 @@ fn outcome(outcome: Option<&Outcome>) -> &'static str {
             ErrorKind::Fenced => "fenced",
             ErrorKind::Pool => "pool",
             ErrorKind::Connection => "connection",
+            ErrorKind::Dropped => "dropped",
             ErrorKind::Other => "other",
         },
     }

@@ -34,11 +34,13 @@ pub enum FaultKind {
     Snapshot,
     /// Somebody takes the right to write and sleeps (SQLite); elsewhere, locks on rows that workers want.
     Hog,
+    /// The future of an operation is dropped by its own worker. It excuses nothing but that operation, and has no [`Fault`].
+    Drop,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Kill,
         Self::Pause,
         Self::Reset,
@@ -52,6 +54,7 @@ impl FaultKind {
         Self::ClockBack,
         Self::Snapshot,
         Self::Hog,
+        Self::Drop,
     ];
 
     /// As on the command line and in JSON.
@@ -70,6 +73,7 @@ impl FaultKind {
             Self::ClockBack => "clock-back",
             Self::Snapshot => "snapshot",
             Self::Hog => "hog",
+            Self::Drop => "drop",
         }
     }
 

@@ -62,6 +62,8 @@ pub enum ErrorKind {
     Pool,
     /// The connection is gone. Whether a COMMIT that was on its way took place is not known.
     Connection,
+    /// The worker has dropped its future. Whether a COMMIT that was on its way took place is not known.
+    Dropped,
     /// Any other.
     Other,
 }
@@ -69,6 +71,6 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether an operation that failed so may have taken place all the same.
     pub fn may_have_happened(self) -> bool {
-        matches!(self, Self::Connection | Self::Other)
+        matches!(self, Self::Connection | Self::Dropped | Self::Other)
     }
 }

@@ -32,13 +32,14 @@ pub const STEP_BEFORE: u32 = 1;
 /// The row that it writes after that, without asking for anything.
 pub const STEP_AFTER: u32 = 2;
 
-/// The row that it writes when its closure has panicked, outside of a transaction.
+/// The row that it writes when its closure has panicked or its future was dropped, outside of a transaction.
 pub const STEP_OUTSIDE: u32 = 3;
 
 /// The row that it wants to write while another session has it.
 pub const STEP_WANTED: u32 = 4;
 
-/// How long the lock of a closure that has panicked is waited for, in milliseconds: it is free.
+/// How long the lock of a closure that has panicked, or of a future that was dropped, is waited for, in milliseconds: it is
+/// free.
 pub const FREE_WITHIN_MS: u64 = 2000;
 
 /// What all of them are called, in the database too.

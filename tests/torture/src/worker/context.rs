@@ -1,5 +1,6 @@
 //! What the threads of a worker share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use diesel_locks::SlotRenewer;
@@ -14,7 +15,7 @@ pub(crate) struct WorkerContext<C: Store> {
     pub(crate) job: Job,
     pub(crate) pool: Connections<C>,
     pub(crate) renewer: SlotRenewer<C>,
-    pub(crate) history: Writer,
+    pub(crate) history: Arc<Writer>,
     pub(super) operations: AtomicU32,
     pub(super) is_over: AtomicBool,
 }

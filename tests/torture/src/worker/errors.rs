@@ -4,9 +4,11 @@ use std::fmt;
 
 use anyhow::anyhow;
 use diesel::connection::TransactionManager;
+use diesel_async::TransactionManager as _;
 use diesel_locks::Error;
 use torture_history::{ErrorKind, Outcome};
 
+use crate::async_store::AsyncStore;
 use crate::store::Store;
 
 /// What an operation's closures return.
@@ -19,6 +21,14 @@ pub(crate) struct IntentionalRollback;
 /// The resource has seen a larger fence.
 #[derive(Debug)]
 pub(crate) struct Fenced;
+
+/// The pool of asynchronous connections had none to give.
+#[derive(Debug)]
+pub(crate) struct NoConnection(pub(crate) String);
+
+/// The operation's future was dropped.
+#[derive(Debug)]
+pub(crate) struct FutureDropped(pub(crate) &'static str);
 
 /// A database error on a connection that is gone.
 #[derive(Debug)]
@@ -36,6 +46,18 @@ impl fmt::Display for Fenced {
     }
 }
 
+impl fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no connection: {}", self.0)
+    }
+}
+
+impl fmt::Display for FutureDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its future was dropped by {}", self.0)
+    }
+}
+
 impl fmt::Display for ConnectionLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the connection is gone: {}", self.0)
@@ -44,10 +66,12 @@ impl fmt::Display for ConnectionLost {
 
 impl std::error::Error for IntentionalRollback {}
 impl std::error::Error for Fenced {}
+impl std::error::Error for NoConnection {}
+impl std::error::Error for FutureDropped {}
 impl std::error::Error for ConnectionLost {}
 
 /// What the client libraries say of a connection that is gone, in lower case. Diesel hands on neither SQLSTATE nor errno.
-const CONNECTION_LOST: [&str; 16] = [
+const CONNECTION_LOST: [&str; 20] = [
     "server closed the connection",
     "terminating connection",
     "no connection to the server",
@@ -64,6 +88,11 @@ const CONNECTION_LOST: [&str; 16] = [
     "disconnected by the server",
     "malformed packet",
     "the database system is ",
+    // The clients of diesel-async.
+    "connection closed",
+    "error communicating with the server",
+    "input/output error",
+    "connection to the server is closed",
 ];
 
 /// Classifies an error of a connection, after which no transaction may be open.
@@ -82,23 +111,60 @@ pub(crate) fn classify_result<C: Store, T>(
         Ok(None) => result,
         // It was lost when ROLLBACK was sent: the server rolls back by itself.
         Err(_) if conn.ping().is_err() => result,
-        depth => {
-            let after = result.err().map(|failure| format!("{failure:#}"));
-            Err(anyhow!(
-                "a transaction was left open ({depth:?}) after {after:?}"
-            ))
-        }
+        depth => Err(left_open(&depth, result.err())),
     }
+}
+
+/// As [`classify_result`].
+pub(crate) async fn classify_async_result<A: AsyncStore, T>(
+    conn: &mut A,
+    result: Result<T, Failure>,
+) -> Result<T, Failure> {
+    let result = match result {
+        // A statement before this one has found that it is lost.
+        Err(failure) if is_broken(&failure) && !answers(conn).await => {
+            Err(ConnectionLost(failure.to_string()).into())
+        }
+        result => result.map_err(classify),
+    };
+    if result
+        .as_ref()
+        .is_err_and(anyhow::Error::is::<ConnectionLost>)
+    {
+        return result;
+    }
+    let status = A::TransactionManager::transaction_manager_status_mut(conn);
+    match status.transaction_depth() {
+        Ok(None) => result,
+        // It was lost when ROLLBACK was sent: the server rolls back by itself.
+        Err(_) if !answers(conn).await => result,
+        depth => Err(left_open(&depth, result.err())),
+    }
+}
+
+/// Whether a connection works.
+async fn answers<A: AsyncStore>(conn: &mut A) -> bool {
+    conn.batch_execute("SELECT 1").await.is_ok()
+}
+
+/// The error for a transaction that was left open.
+fn left_open<D: fmt::Debug>(depth: &D, failure: Option<Failure>) -> Failure {
+    let after = failure.map(|failure| format!("{failure:#}"));
+    anyhow!("a transaction was left open ({depth:?}) after {after:?}")
+}
+
+/// Whether a statement was refused because of one before.
+fn is_broken(failure: &Failure) -> bool {
+    matches!(
+        diesel_error(failure),
+        Some(diesel::result::Error::BrokenTransactionManager)
+    )
 }
 
 /// Classifies an error: of a lost connection, or another.
 pub(crate) fn classify_on<C: Store>(conn: &mut C, failure: Failure) -> Failure {
     // A statement before this one has found that it is lost.
-    let is_broken = matches!(
-        diesel_error(&failure),
-        Some(diesel::result::Error::BrokenTransactionManager)
-    );
-    if is_broken && conn.ping().is_err() {
+    if is_broken(&failure) && conn.ping().is_err() {
         return ConnectionLost(failure.to_string()).into();
     }
     classify(failure)
@@ -141,7 +207,9 @@ pub(crate) trait FailureExt {
 
 impl FailureExt for Failure {
     fn is_expected(&self) -> bool {
-        self.is::<ConnectionLost>() || !matches!(kind(self), None | Some(ErrorKind::Other))
+        self.is::<ConnectionLost>()
+            || self.is::<NoConnection>()
+            || !matches!(kind(self), None | Some(ErrorKind::Other))
     }
 
     fn outcome(self) -> Outcome {
@@ -160,6 +228,10 @@ impl FailureExt for Failure {
             ErrorKind::Fenced
         } else if self.is::<ConnectionLost>() {
             ErrorKind::Connection
+        } else if self.is::<NoConnection>() {
+            ErrorKind::Pool
+        } else if self.is::<FutureDropped>() {
+            ErrorKind::Dropped
         } else {
             kind(self).unwrap_or(ErrorKind::Other)
         }

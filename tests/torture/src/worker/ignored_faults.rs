@@ -110,13 +110,13 @@ pub(crate) fn in_diesel_transaction<C: Store>(
     Ok(after?)
 }
 
-struct Closure<'a, 'o> {
-    operation: &'a Operation<'o>,
+struct Closure<'a> {
+    operation: &'a Operation,
     workload: &'a mut Workload,
     plan: &'a Plan,
 }
 
-impl Closure<'_, '_> {
+impl Closure<'_> {
     /// `invite`: a second session takes the row that will be wanted, and then waits for what was written, or not.
     fn run<C: Store>(&mut self, conn: &mut C, invite: impl FnOnce(bool)) -> Result<(), Failure> {
         let Plan {

@@ -19,13 +19,13 @@ use crate::store::Store;
 /// between two grants.
 const FAR_US: i64 = 3_600_000_000;
 
-fn lease<C: Store>(context: &WorkerContext<C>, milliseconds: u64) -> LeaseOptions {
+pub(super) fn lease<C: Store>(context: &WorkerContext<C>, milliseconds: u64) -> LeaseOptions {
     LeaseOptions::new(Duration::from_millis(milliseconds))
         .holder(format!("process {}", context.job.process))
 }
 
 /// The slot, with its fence.
-fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHeld {
+pub(super) fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHeld {
     let number = slot.number();
     let back = if context.job.sabotage == Some(Sabotage::FencePerSlot) {
         i64::from(number) * FAR_US
@@ -39,7 +39,7 @@ fn held<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> SlotHeld {
 }
 
 /// Notes that the slot is held now, if its lease has not ended by this process's clock, and says so.
-fn look(operation: &Operation, slot: &Slot) -> bool {
+pub(super) fn look(operation: &Operation, slot: &Slot) -> bool {
     let now = Moment::now();
     let is_held = !slot.remaining().is_zero();
     if is_held {

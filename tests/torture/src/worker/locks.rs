@@ -1,8 +1,10 @@
 //! Object locks around a counter that is read and written.
 
+use std::time::Duration;
+
 use diesel_locks::Retention;
 use diesel_locks::prelude::*;
-use torture_history::{Outcome, WaitLimit};
+use torture_history::{Outcome, WaitLimit, workload_spec};
 
 use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
@@ -11,6 +13,35 @@ use super::requests::wait;
 use super::workload::Workload;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
+
+/// The locks on the counters, and on another object.
+pub(super) fn request(
+    counters: &[u32],
+    other: Option<ObjectId>,
+    kept: bool,
+    wait_limit: WaitLimit,
+) -> LockRequest {
+    let ids = counters
+        .iter()
+        .map(|counter| ObjectId::new("Counter", counter));
+    let retention = if kept {
+        Retention::Kept
+    } else {
+        Retention::Transient
+    };
+    LockRequest::all(ids.chain(other))
+        .retention(retention)
+        .wait(wait(wait_limit))
+}
+
+/// Takes a lock that was held before, and is free.
+pub(super) fn is_free<C: Store>(context: &WorkerContext<C>, id: ObjectId) -> Result<(), Failure> {
+    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
+    let limit = Duration::from_millis(workload_spec::FREE_WITHIN_MS);
+    let lock = LockRequest::new(id).wait(Wait::AtMost(limit));
+    let taken = conn.with_object_lock(lock, |_| Ok(()));
+    classify_result(&mut *conn, taken)
+}
 
 /// Adds one to the counters, by reading and writing them.
 pub(crate) fn count_up<C: Store>(
@@ -36,17 +67,7 @@ pub(crate) fn count_up<C: Store>(
         operation.leaves();
         Ok(())
     };
-    let ids = counters
-        .iter()
-        .map(|counter| ObjectId::new("Counter", counter));
-    let retention = if kept {
-        Retention::Kept
-    } else {
-        Retention::Transient
-    };
-    let lock = LockRequest::all(ids)
-        .retention(retention)
-        .wait(wait(wait_limit));
+    let lock = request(counters, None, kept, wait_limit);
     let result = match context.job.sabotage {
         // Each statement by itself: SQLite would not let two transactions do that.
         Some(Sabotage::NoLock) => section(conn, None),

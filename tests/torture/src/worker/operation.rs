@@ -1,25 +1,27 @@
 //! An operation that is under way, and what it writes to the history.
 
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use diesel_locks::LeaseState;
 use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, Row, SlotHeld, Writer};
 
 use super::errors::{Failure, FailureExt};
 
-/// An operation that is under way.
-pub(crate) struct Operation<'a> {
+/// An operation that is under way. Futures share it with the thread that may drop them.
+pub(crate) struct Operation {
     pub(crate) op: Op,
-    history: &'a Writer,
-    held_until: Cell<Option<Moment>>,
+    history: Arc<Writer>,
+    /// A [`Moment`]; 0 is none.
+    held_until: AtomicU64,
 }
 
-impl<'a> Operation<'a> {
-    pub(crate) fn new(op: Op, history: &'a Writer) -> Self {
+impl Operation {
+    pub(crate) fn new(op: Op, history: Arc<Writer>) -> Self {
         Self {
             op,
             history,
-            held_until: Cell::new(None),
+            held_until: AtomicU64::new(0),
         }
     }
 
@@ -27,14 +29,15 @@ impl<'a> Operation<'a> {
     /// paused since the request.
     pub(crate) fn entered(&self, slot: Option<SlotHeld>) -> Result<(), Failure> {
         let at = Moment::now();
-        self.held_until.set(slot.is_none().then_some(at));
+        self.held_until
+            .store(if slot.is_none() { at.0 } else { 0 }, Ordering::SeqCst);
         let op = self.op;
         self.history.write(&Record::Entered { op, slot, at })
     }
 
     /// It held what it had asked for at this moment.
     pub(crate) fn still_held(&self, at: Moment) {
-        self.held_until.set(Some(at));
+        self.held_until.store(at.0, Ordering::SeqCst);
     }
 
     /// It still holds what it asked for, because its transaction is open or the database will say otherwise.
@@ -114,6 +117,7 @@ impl<'a> Operation<'a> {
     }
 
     pub(crate) fn held_until(&self) -> Option<Moment> {
-        self.held_until.get()
+        let held_until = self.held_until.load(Ordering::SeqCst);
+        (held_until > 0).then_some(Moment(held_until))
     }
 }

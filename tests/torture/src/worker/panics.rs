@@ -1,7 +1,6 @@
 //! Closures that panic while they hold a lock, in processes that catch that, as web servers do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Duration;
 
 use anyhow::anyhow;
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
@@ -11,6 +10,7 @@ use torture_history::{ErrorKind, Outcome, Row, TransactionMethod, workload_spec}
 use super::context::WorkerContext;
 use super::errors::{Failure, FailureExt, classify_result};
 use super::ignored_faults;
+use super::locks;
 use super::operation::Operation;
 use super::workload::Workload;
 use crate::engine::Engine;
@@ -76,7 +76,7 @@ pub(crate) fn panic<C: Store>(
         operation.wrote(Row::Step(workload_spec::STEP_OUTSIDE))?;
         // SQLite's lock is the write lock, which this connection has had since. The row shows whether it still has it.
         if context.job.engine != Engine::Sqlite {
-            requested = is_free(context, own);
+            requested = locks::is_free(context, own);
             operation.requested(requested.as_ref().err().map(FailureExt::error_kind))?;
         }
     }
@@ -103,15 +103,6 @@ fn inside<C: Store>(conn: &mut C, operation: &Operation, depth: u32) -> Result<(
         conn.insert_step(operation.op, workload_spec::STEP_BEFORE + 10 * depth)?;
         inside(conn, operation, depth - 1)
     })
-}
-
-/// Takes the lock with another connection.
-fn is_free<C: Store>(context: &WorkerContext<C>, id: ObjectId) -> Result<(), Failure> {
-    let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
-    let limit = Duration::from_millis(workload_spec::FREE_WITHIN_MS);
-    let lock = LockRequest::new(id).wait(Wait::AtMost(limit));
-    let taken = conn.with_object_lock(lock, |_| Ok(()));
-    classify_result(&mut *conn, taken)
 }
 
 /// Sabotage: one level is rolled back, whatever is open.

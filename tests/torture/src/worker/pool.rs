@@ -19,10 +19,11 @@ impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
     }
 }
 
-/// One connection for each thread, one for the renewer of guards, and some to spare: for second sessions.
+/// One connection for each thread, one for the renewer of guards, and some to spare: for second sessions, and for
+/// asynchronous threads that ask for a lock whose future was dropped.
 pub(crate) fn pool<C: Store>(job: &Job) -> Connections<C> {
     Pool::builder()
-        .max_size(job.threads + 4)
+        .max_size(job.threads + job.async_threads + 4)
         .test_on_check_out(true)
         .connection_timeout(workload_spec::POOL_TIMEOUT)
         .connection_customizer(Box::new(Settings))

@@ -32,11 +32,28 @@ impl Workload {
 
     /// Sleeps for up to this number of milliseconds.
     pub(crate) fn pause(&mut self, milliseconds: u64) {
+        sleep(self.time(milliseconds));
+    }
+
+    /// A time of up to this number of milliseconds.
+    pub(crate) fn time(&mut self, milliseconds: u64) -> Duration {
         let longest = Duration::from_millis(milliseconds).as_nanos();
         let nanoseconds = self
             .0
             .random_range(0..u64::try_from(longest).unwrap_or(u64::MAX).max(1));
-        sleep(Duration::from_nanos(nanoseconds));
+        Duration::from_nanos(nanoseconds)
+    }
+
+    /// A task for an asynchronous connection.
+    pub(crate) fn async_task(&mut self) -> Task {
+        match self.0.random_range(0..10) {
+            0..5 => self.lock(),
+            5..7 => Task::Slot { wait: self.wait() },
+            7..9 => Task::Pass {
+                sequence: self.0.random_range(0..workload_spec::SEQUENCES),
+            },
+            _ => self.lease(),
+        }
     }
 
     pub(crate) fn task(&mut self) -> Task {

@@ -19,7 +19,8 @@ const GRACE: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is not a kind of violation in the last line.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
+    "async_threads",
     "faults",
     "judged",
     "operations",
@@ -146,8 +147,13 @@ fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 /// A sabotaged run finds these kinds of violations, all of them and no others. How long that takes is not known before:
 /// a run that finds nothing is followed by a longer one.
 fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
+    is_found_with(variable, "none", sabotage, kinds);
+}
+
+/// As [`is_found`], with these faults.
+fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[&str]) {
     for seconds in [3, 6, 12, 24, 48] {
-        let options = ["--faults", "none", "--sabotage", sabotage];
+        let options = ["--faults", faults, "--sabotage", sabotage];
         let (line, success) = run(variable, seconds, &options);
         let found = line.found();
         let expected: BTreeSet<&str> = kinds.iter().copied().collect();
@@ -202,6 +208,8 @@ fn a_worker_stops(engine: &str, variable: Option<&str>) {
             "process": process,
             "worker": 0,
             "threads": 16,
+            "async_threads": 2,
+            "drops": true,
             "seed": process,
             "sabotage": null,
             "directory": directory.path(),
@@ -259,9 +267,9 @@ fn a_run_that_fails_keeps_its_histories() {
 }
 
 macro_rules! tests_on {
-    ($engine:ident, $name:literal, $variable:expr, $faults:literal, $left:expr) => {
+    ($engine:ident, $name:literal, $variable:expr, $faults:literal, $left:expr, $dropped:literal) => {
         mod $engine {
-            use super::{a_worker_stops, is_found, nothing_is_found};
+            use super::{a_worker_stops, is_found, is_found_with, nothing_is_found};
 
             const VARIABLE: Option<&str> = $variable;
 
@@ -310,6 +318,11 @@ macro_rules! tests_on {
             }
 
             #[test]
+            fn a_transaction_left_by_a_dropped_future_is_found() {
+                is_found_with(VARIABLE, "drop", "no-rollback-on-drop", &[$dropped]);
+            }
+
+            #[test]
             fn a_fence_that_grows_in_its_slot_only_is_found() {
                 is_found(VARIABLE, "fence-per-slot", &["fences"]);
             }
@@ -327,19 +340,28 @@ macro_rules! tests_on {
     };
 }
 
-// SQLite's lock is the write lock: a write after the panic shows whether it is held.
-tests_on!(sqlite, "Sqlite", None, "kill,pause", &["lost_commits"]);
+// SQLite's lock is the write lock: a write after the panic, or the drop, shows whether it is held.
+tests_on!(
+    sqlite,
+    "Sqlite",
+    None,
+    "kill,pause,drop",
+    &["lost_commits"],
+    "lost_commits"
+);
 tests_on!(
     postgres,
     "Postgres",
     Some("PG_DATABASE_URL"),
-    "kill,pause,reset,black-hole",
-    &["left_locks", "lost_commits"]
+    "kill,pause,reset,black-hole,drop",
+    &["left_locks", "lost_commits"],
+    "left_locks"
 );
 tests_on!(
     mysql,
     "Mysql",
     Some("MYSQL_DATABASE_URL"),
-    "kill,pause,reset,black-hole",
-    &["left_locks", "lost_commits"]
+    "kill,pause,reset,black-hole,drop",
+    &["left_locks", "lost_commits"],
+    "left_locks"
 );

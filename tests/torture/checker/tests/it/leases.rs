@@ -79,7 +79,7 @@ fn explains(kind: FaultKind, worker: Option<u32>, from: u64, until: u64) -> bool
 #[test]
 fn faults_that_explain_the_loss_of_a_renewed_lease() {
     for kind in FaultKind::ALL {
-        let disturbs = kind != FaultKind::Snapshot;
+        let disturbs = !matches!(kind, FaultKind::Snapshot | FaultKind::Drop);
         for worker in [None, Some(1)] {
             assert_eq!(explains(kind, worker, 22_000, 22_100), disturbs, "{kind:?}");
         }
@@ -93,7 +93,7 @@ fn faults_that_explain_the_loss_of_a_renewed_lease() {
             FaultKind::Kill | FaultKind::Pause | FaultKind::Hog => 1000,
             // The tolerance of its moments.
             FaultKind::ClockAhead | FaultKind::ClockBack => 10,
-            FaultKind::Snapshot => continue,
+            FaultKind::Snapshot | FaultKind::Drop => continue,
         };
         let (first, last) = (20_000 - lasts - 1, 20_000 - lasts);
         assert!(!explains(kind, None, first, first), "{kind:?} before");

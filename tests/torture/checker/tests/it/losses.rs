@@ -8,7 +8,7 @@ use torture_history::{
 };
 
 use crate::history_builder::operations::{BEFORE, GRANTED, OUTSIDE};
-use crate::history_builder::{HistoryBuilder, failed, panicking};
+use crate::history_builder::{HistoryBuilder, failed, locking, panicking};
 use crate::valid_history::valid_history;
 
 const AFTER: Row = Row::Step(workload_spec::STEP_AFTER);
@@ -249,4 +249,56 @@ fn the_lock_of_a_closure_that_panicked_is_not_free() {
         }
         builder.finds(finds);
     }
+}
+
+/// The future of an operation that locks an object is dropped in its closure.
+fn dropping(builder: &mut HistoryBuilder, refused: Option<ErrorKind>) -> Op {
+    let op = builder.begin(1, locking(&[1]), 1000);
+    builder.enter(op, None, 1010);
+    builder.requested(op, refused, 1030);
+    builder.end(op, failed(ErrorKind::Dropped), Some(1010), 1040);
+    op
+}
+
+#[test]
+fn a_dropped_future_is_committed_or_not() {
+    let mut builder = valid_history();
+    let op = dropping(&mut builder, None);
+    builder.assert_no_violations();
+    builder.count(op, &[1]);
+    builder.assert_no_violations();
+    let mut builder = valid_history();
+    let op = builder.begin(1, locking(&[1, 2]), 1000);
+    builder.enter(op, None, 1010);
+    builder.end(op, failed(ErrorKind::Dropped), Some(1020), 1040);
+    builder.count(op, &[1]);
+    builder.finds(&[(LostCommits, 1)]);
+}
+
+#[test]
+fn a_lock_that_outlives_a_dropped_future() {
+    let mut builder = valid_history();
+    dropping(&mut builder, Some(ErrorKind::TimedOut));
+    builder.finds(&[(LeftLocks, 1)]);
+    // A server notices later that a client is gone.
+    builder.fault(FaultKind::BlackHole, Some(1), 900, 1020);
+    builder.assert_no_violations();
+}
+
+#[test]
+fn an_error_after_a_dropped_future() {
+    let mut builder = valid_history();
+    dropping(&mut builder, Some(ErrorKind::Other));
+    builder.finds(&[(UnexpectedErrors, 1)]);
+}
+
+#[test]
+fn a_transaction_that_outlives_a_dropped_future() {
+    let mut builder = valid_history();
+    let op = builder.begin(1, locking(&[1]), 1000);
+    builder.wrote(op, OUTSIDE, 1020);
+    builder.end(op, failed(ErrorKind::Dropped), None, 1040);
+    builder.finds(&[(LostCommits, 1)]);
+    builder.keep(op, &[OUTSIDE]);
+    builder.assert_no_violations();
 }

@@ -1,4 +1,4 @@
-//! Databases, connections, and what is checked after each drop.
+//! Databases, connections, pools, and what is checked after each drop. Of tests/asynchronous too.
 
 pub(crate) mod after;
 pub(crate) mod blocker;
@@ -6,6 +6,7 @@ pub(crate) mod case;
 pub(crate) mod dropped;
 pub(crate) mod engine;
 pub(crate) mod mysql;
+pub(crate) mod pools;
 pub(crate) mod postgres;
 pub(crate) mod report;
 pub(crate) mod runtime;

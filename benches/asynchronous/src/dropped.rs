@@ -1,0 +1,245 @@
+//! How long it takes until another connection has an object lock, after the future was dropped that held it or waited for it.
+
+use std::future::pending;
+use std::ops::DerefMut;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use diesel::{ConnectionError, SqliteConnection};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, bb8, deadpool};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{
+    AsyncConnection, AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection,
+};
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::database::{Database, Engine};
+use crate::rounds::median;
+
+/// How long a future waits for the lock, or for its statement, before it is dropped.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What is promised.
+const PROMISED_MS: f64 = 100.0;
+
+const LOCK: &str = "dropped";
+
+/// A connection, of a pool or not.
+type Taken<C> = Box<dyn DerefMut<Target = C> + Send>;
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where connections come from.
+struct Source<C> {
+    name: &'static str,
+    take: Box<dyn Fn() -> BoxFuture<'static, Result<Taken<C>>>>,
+}
+
+/// Where a future is dropped.
+#[derive(Clone, Copy)]
+enum Place {
+    /// It is not: the lock is free.
+    Nowhere,
+    /// While it waits for the lock in the database. The holder commits at the same time.
+    Waiting,
+    /// While a statement of the closure runs, which would run for much longer.
+    Statement,
+    /// While the closure waits for something else.
+    Closure,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Nowhere, Self::Waiting, Self::Statement, Self::Closure];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nowhere => "(not dropped)",
+            Self::Waiting => "waits for the lock",
+            Self::Statement => "a statement of the closure runs",
+            Self::Closure => "the closure is idle",
+        }
+    }
+}
+
+/// A macro, because the bounds of the pools are long.
+macro_rules! sources {
+    ($conn:ty, $url:expr, $setup:expr) => {{
+        let (url, setup) = ($url.clone(), $setup);
+        let config = move || {
+            let mut config = ManagerConfig::<$conn>::default();
+            config.custom_setup = Box::new(move |url| {
+                let url = url.to_owned();
+                Box::pin(async move {
+                    let mut conn = <$conn>::establish(&url).await?;
+                    if !setup.is_empty() {
+                        let set = conn.batch_execute(setup).await;
+                        set.map_err(ConnectionError::CouldntSetupConfiguration)?;
+                    }
+                    Ok(conn)
+                })
+            });
+            config
+        };
+        let manager = || AsyncDieselConnectionManager::new_with_config(url.clone(), config());
+        let of_bb8 = bb8::Pool::builder().max_size(2).build(manager()).await?;
+        let of_deadpool = deadpool::Pool::builder(manager()).max_size(2).build()?;
+        let url = url.clone();
+        [
+            Source {
+                name: "of no pool",
+                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
+                    let url = url.clone();
+                    Box::pin(async move {
+                        let conn = (config().custom_setup)(&url).await?;
+                        Ok(Box::new(Box::new(conn)) as Taken<$conn>)
+                    })
+                }),
+            },
+            Source {
+                name: "bb8",
+                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
+                    let pool = of_bb8.clone();
+                    Box::pin(async move { Ok(Box::new(pool.get_owned().await?) as Taken<$conn>) })
+                }),
+            },
+            Source {
+                name: "deadpool",
+                take: Box::new(move || -> BoxFuture<'static, Result<Taken<$conn>>> {
+                    let pool = of_deadpool.clone();
+                    Box::pin(async move { Ok(Box::new(pool.get().await?) as Taken<$conn>) })
+                }),
+            },
+        ]
+    }};
+}
+
+pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
+    let database = Database::new(engine)?;
+    let url = &database.url;
+    println!(
+        "\nms from the drop of a future until another connection has the lock, {rounds} drops each:\n\n\
+         | dropped while | connection | median | slowest | later than {PROMISED_MS:.0} ms |\n|---|---|---|---|---|"
+    );
+    Runtime::new()?.block_on(async {
+        match engine {
+            Engine::Postgres => {
+                let sources = sources!(AsyncPgConnection, url, "");
+                measure_on(&sources, rounds, "SELECT pg_sleep(3)").await
+            }
+            Engine::Mysql => {
+                let sources = sources!(AsyncMysqlConnection, url, "");
+                measure_on(&sources, rounds, "SELECT sleep(3)").await
+            }
+            Engine::Sqlite => {
+                let setup = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = NORMAL";
+                let sources = sources!(SyncConnectionWrapper<SqliteConnection>, url, setup);
+                // SQLite ends no statement early, so this one takes only about a quarter of a second.
+                let long = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000) \
+                            SELECT count(*) FROM n";
+                measure_on(&sources, rounds, long).await
+            }
+        }
+    })
+}
+
+async fn measure_on<C>(sources: &[Source<C>], rounds: usize, long: &str) -> Result<()>
+where
+    C: AsyncConnection + AsyncObjectLockExt + Send + 'static,
+{
+    for place in Place::ALL {
+        for source in sources {
+            let mut holder = (sources[0].take)().await?;
+            let mut next = (sources[0].take)().await?;
+            let mut times = Vec::new();
+            for _ in 0..rounds {
+                let conn = (source.take)().await?;
+                let time = drop_once(conn, &mut holder, &mut next, place, long).await?;
+                times.push(time.as_secs_f64() * 1e3);
+            }
+            let slowest = times.iter().copied().fold(0.0, f64::max);
+            let late = times.iter().filter(|time| **time > PROMISED_MS).count();
+            println!(
+                "| {} | {} | {:.1} | {slowest:.1} | {late} |",
+                place.name(),
+                source.name,
+                median(times),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns how long after the drop `next` has the lock.
+async fn drop_once<C>(
+    mut conn: Taken<C>,
+    holder: &mut C,
+    next: &mut C,
+    place: Place,
+    long: &str,
+) -> Result<Duration>
+where
+    C: AsyncConnection + AsyncObjectLockExt + Send + 'static,
+{
+    let (begun, released, acquired) = (Notify::new(), Notify::new(), Notify::new());
+    // The connection is dropped with it, as with the future of a request.
+    let begins = &begun;
+    let mut request = Box::pin(async move {
+        let work = async |conn: &mut C| -> Result<(), Error> {
+            conn.batch_execute("SELECT 1").await?;
+            begins.notify_one();
+            match place {
+                Place::Statement => conn.batch_execute(long).await?,
+                _ => pending().await,
+            }
+            Ok(())
+        };
+        conn.with_object_lock(LOCK, work).await
+    });
+    let acquire = async |next: &mut C, dropped: Instant| -> Result<Duration, Error> {
+        let work = async |_: &mut C| -> Result<Duration, Error> { Ok(dropped.elapsed()) };
+        next.with_object_lock(LOCK, work).await
+    };
+    match place {
+        Place::Nowhere => {
+            drop(request);
+            return Ok(acquire(next, Instant::now()).await?);
+        }
+        Place::Waiting => {
+            let hold = async |_: &mut C| -> Result<(), Error> {
+                acquired.notify_one();
+                released.notified().await;
+                Ok(())
+            };
+            let holding = holder.with_object_lock(LOCK, hold);
+            let drop_it = async {
+                acquired.notified().await;
+                if timeout(PAUSE, &mut request).await.is_ok() {
+                    bail!("the lock was not held");
+                }
+                let dropped = Instant::now();
+                drop(request);
+                released.notify_one();
+                Ok(acquire(next, dropped).await?)
+            };
+            let (ended, time) = tokio::join!(holding, drop_it);
+            ended?;
+            time
+        }
+        Place::Statement | Place::Closure => {
+            tokio::select! {
+                ended = &mut request => bail!("the closure has ended: {ended:?}"),
+                () = begun.notified() => {}
+            }
+            if timeout(PAUSE, &mut request).await.is_ok() {
+                bail!("the closure has ended");
+            }
+            let dropped = Instant::now();
+            drop(request);
+            Ok(acquire(next, dropped).await?)
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A job on a timer, on a thread.
+
+use std::ops::Deref;
+
+use chrono::{DateTime, Utc};
+use diesel::r2d2::R2D2Connection;
+
+use super::job::TimerJob;
+use super::node::Node;
+use crate::semaphore::active_slot::ActiveSlot;
+use crate::{Error, LeaseOptions, SemaphoreExt, SlotGuard, SlotRenewer, StopToken};
+
+/// A tick of a [`TimerJob`], and the slot that is held while it is run. Dereferences to its [`ActiveSlot`].
+#[derive(Debug)]
+pub struct Tick {
+    slot: ActiveSlot,
+    due_at: DateTime<Utc>,
+}
+
+impl Tick {
+    /// Returns the time at which the tick was due, by the database's clock, on whichever node it runs. No two calls of the
+    /// closures of nodes with the same period and offset get the same time, unless an operator releases the slot by force
+    /// or deletes its row. Use it as a unique key of what the job makes, so that a second run fails.
+    pub fn due_at(&self) -> DateTime<Utc> {
+        self.due_at
+    }
+}
+
+impl Deref for Tick {
+    type Target = ActiveSlot;
+
+    fn deref(&self) -> &ActiveSlot {
+        &self.slot
+    }
+}
+
+impl<C: SemaphoreExt + R2D2Connection + Send + 'static> SlotRenewer<C> {
+    /// Runs a job on a timer until `stop` is stopped: at each tick of the job, one of all nodes calls `f`.
+    ///
+    /// Call it on every node, on a thread of its own. The clocks of the nodes do not matter: the database's clock says
+    /// when a tick is due. The node that is granted the job's slot runs the tick, and the slot stays unavailable until the
+    /// next tick is due, however early `f` returns. So no tick is started twice.
+    ///
+    /// A node that dies in a tick loses that tick: no other node repeats it. Its lease (`lockAtMostFor` in ShedLock) delays
+    /// the next tick only, if it ends later. The lease is renewed while `f` runs, so a job may take longer than the lease,
+    /// or than the period. `f` has to return when [`is_active`](ActiveSlot::is_active) returns false. The slot's time until the next tick needs
+    /// no setting (`lockAtLeastFor`).
+    ///
+    /// | event | what follows |
+    /// |---|---|
+    /// | a tick is due | the first node that asks runs it, a few milliseconds later |
+    /// | a node dies, or loses the slot, while it runs a tick | that tick is not repeated; the next tick is run by another node, once the lease has ended |
+    /// | the job takes longer than its period | when it has ended, the newest tick that is due is run; older ones are skipped |
+    /// | the database was out of reach when a tick was due | the tick is run when it is back, if no later tick is due by then |
+    /// | the method is called in the middle of a period | this node begins with the next tick |
+    /// | no node calls the method when a tick is due | the tick is skipped |
+    /// | an error of the database between the grant of a tick and the call of `f`, or a lease that ends before that call | the slot is released, and the tick is run by this node or another one, if no later tick is due by then |
+    /// | the node that was granted a tick is stopped before it calls `f` | the slot is released, and another node runs the tick, after at most a minute |
+    /// | the database's clock jumps back | all nodes wait until the clock has passed the last tick that was run, also those that start meanwhile |
+    /// | nodes call the method with different periods or offsets, while a new version is rolled out | the last grant decides: the slot stays unavailable until the next tick of the node that was granted it. A tick of another node that was due before the grant counts as run; of those that are due while the slot is unavailable, the newest is run afterwards |
+    /// | an operator calls [`force_release_all`](SemaphoreExt::force_release_all), or deletes the row of the slot | the current tick may be run again. After the database's clock was set back by a long time, call it and restart the nodes that have run ticks: ticks then start at the new time |
+    /// | `f` returns an error, or panics | the slot is released, and the caller gets the error or panic: this node runs no further tick. The tick is not repeated |
+    /// | an error of the database while it waits | as in [`run_as_leader`](Self::run_as_leader) |
+    ///
+    /// Between two ticks a node reads the clock and the slot once a minute. While another node runs a tick for longer than a period, it asks
+    /// once per poll interval ([`poll_interval`](Self::poll_interval)).
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`. [`Error::InvalidName`], [`Error::InvalidLease`], and [`Error::InvalidInterval`] for the period or
+    /// the poll interval, before anything is sent to the database. The others as in
+    /// [`run_as_leader`](Self::run_as_leader).
+    ///
+    /// ```
+    /// use diesel_locks::prelude::*;
+    /// use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
+    /// use std::time::Duration;
+    ///
+    /// # mod sqlite { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sqlite/mod.rs")); }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let pool = sqlite::pool(&directory.path().join("app.db").display().to_string())?;
+    /// # diesel_locks::migrate(&mut pool.get()?)?;
+    /// let renewer = SlotRenewer::new(pool); // once, when the application starts
+    /// let stop = StopToken::new(); // stopped on SIGTERM
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).holder("node-2");
+    /// let job = TimerJob::new("queue-logs", Duration::from_millis(200));
+    /// # let signal = stop.clone();
+    /// renewer.run_on_timer(&job, &lease, &stop, |tick| {
+    ///     println!("due at {}", tick.due_at());
+    ///     # signal.stop();
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias(
+        "cron",
+        "schedule",
+        "scheduler",
+        "ShedLock",
+        "SchedulerLock",
+        "periodic"
+    ))]
+    pub fn run_on_timer<E, F>(
+        &self,
+        job: &TimerJob,
+        lease: &LeaseOptions,
+        stop: &StopToken,
+        mut f: F,
+    ) -> Result<(), E>
+    where
+        F: FnMut(&Tick) -> Result<(), E>,
+        E: From<Error>,
+    {
+        let mut node = Node::new(self.generic(), job, lease, stop)?;
+        while let Some((held, due_at)) = C::block_on(node.next())? {
+            let slot = ActiveSlot::new(SlotGuard::new::<C>(held), node.stop());
+            let tick = Tick { slot, due_at };
+            let result = f(&tick);
+            tick.slot.release();
+            result?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The futures of what uses a pool, with each pool and connection.
+
+use std::time::Duration;
+
+use diesel_async::pooled_connection::{bb8, deadpool};
+use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::prelude::*;
+use diesel_locks::{
+    AsyncActiveSlot, AsyncLockPool, AsyncShutdown, AsyncSlotGuard, AsyncSlotRenewer, AsyncTick,
+    Result, StopToken, TimerJob,
+};
+
+use super::{AsyncSqliteConnection, spawned};
+
+const ONE: Semaphore = Semaphore::from_static("one", 1);
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn guard_lives(guard: AsyncSlotGuard) -> Result<()> {
+    guard.lost().await;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn leads(leader: &AsyncActiveSlot, stop: &StopToken) {
+    while leader.sleep(SECOND).await {
+        stop.stop();
+    }
+    leader.guard().lost().await;
+    leader.stop_token().stopped().await;
+    leader.ended().await;
+}
+
+/// Each method over this pool. The closures borrow, and call other methods.
+macro_rules! all_methods {
+    ($module:ident, $pool:ty) => {
+        mod $module {
+            use super::*;
+
+            pub(super) async fn lock_pool(locks: AsyncLockPool<$pool>) -> Result<()> {
+                let (id, passes) = (ObjectId::new("Bond", 7), Sequence::new("pass"));
+                locks
+                    .with_object_lock(&id, async |conn| -> Result<_> {
+                        conn.lock_object(&id).await?;
+                        conn.with_slot(&ONE, Wait::No, async |conn| -> Result<_> {
+                            conn.next_number(&passes).await
+                        })
+                        .await
+                    })
+                    .await?;
+                let both = LockRequest::all([ObjectId::from("a"), ObjectId::from("b")]);
+                locks
+                    .with_object_lock(both, async |_| -> Result<_> {
+                        locks
+                            .with_object_lock("c", async |conn| -> Result<_> {
+                                conn.next_number(&passes).await
+                            })
+                            .await
+                    })
+                    .await?;
+                locks
+                    .with_slot(&ONE, Wait::Forever, async |conn| -> Result<_> {
+                        conn.next_number(&passes).await
+                    })
+                    .await?;
+                locks
+                    .try_with_slot(&ONE, async |conn| -> Result<_> {
+                        conn.next_number(&passes).await
+                    })
+                    .await?;
+                Ok(())
+            }
+
+            pub(super) async fn renewer(renewer: AsyncSlotRenewer<$pool>) -> Result<()> {
+                let lease = LeaseOptions::new(SECOND);
+                if let Some(guard) = renewer.try_acquire(&ONE, &lease).await? {
+                    guard_lives(guard).await?;
+                }
+                guard_lives(renewer.acquire(&ONE, &lease, Wait::Forever).await?).await?;
+                renewer
+                    .try_run(&ONE, &lease, async |guard| -> Result<_> {
+                        guard.lost().await;
+                        renewer.try_acquire(&ONE, &lease).await
+                    })
+                    .await?;
+                renewer.release_guards().await;
+                Ok(())
+            }
+
+            pub(super) async fn loops(renewer: AsyncSlotRenewer<$pool>) -> Result<()> {
+                let (lease, stop) = (LeaseOptions::new(SECOND), StopToken::new());
+                renewer
+                    .run_as_leader(&ONE, &lease, &stop, async |leader| -> Result<_> {
+                        leads(leader, &stop).await;
+                        drop(renewer.pool().get().await.expect("a connection"));
+                        Ok(())
+                    })
+                    .await?;
+                let job = TimerJob::new("job", SECOND);
+                renewer
+                    .run_on_timer(&job, &lease, &stop, async |tick: &AsyncTick| -> Result<_> {
+                        leads(tick, &stop).await;
+                        drop(renewer.pool().get().await.expect("a connection"));
+                        Ok(())
+                    })
+                    .await
+            }
+
+            pub(super) async fn shutdown((shutdown, pool): (AsyncShutdown, $pool)) -> Result<()> {
+                let renewer = shutdown.add_renewer(&AsyncSlotRenewer::new(pool.clone()));
+                let locks = shutdown.add_lock_pool(&AsyncLockPool::new(pool));
+                let left = shutdown.shut_down(SECOND).await;
+                assert!(left.is_empty());
+                renewer.release_guards().await;
+                lock_pool(locks).await
+            }
+        }
+    };
+}
+
+all_methods!(postgres_of_bb8, bb8::Pool<AsyncPgConnection>);
+all_methods!(mysql_of_bb8, bb8::Pool<AsyncMysqlConnection>);
+all_methods!(sqlite_of_bb8, bb8::Pool<AsyncSqliteConnection>);
+all_methods!(postgres_of_deadpool, deadpool::Pool<AsyncPgConnection>);
+all_methods!(mysql_of_deadpool, deadpool::Pool<AsyncMysqlConnection>);
+all_methods!(sqlite_of_deadpool, deadpool::Pool<AsyncSqliteConnection>);
+
+macro_rules! all_are_send {
+    ($($module:ident),* $(,)?) => {
+        $(
+            spawned($module::lock_pool);
+            spawned($module::renewer);
+            spawned($module::loops);
+            spawned($module::shutdown);
+        )*
+    };
+}
+
+#[test]
+fn futures_over_pools_are_send() {
+    spawned(guard_lives);
+    all_are_send!(
+        postgres_of_bb8,
+        mysql_of_bb8,
+        sqlite_of_bb8,
+        postgres_of_deadpool,
+        mysql_of_deadpool,
+        sqlite_of_deadpool,
+    );
+}

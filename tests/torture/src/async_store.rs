@@ -1,0 +1,209 @@
+//! Connections of diesel-async, and the application's statements on them. They contain numbers only, and names of this
+//! program.
+
+use std::ops::DerefMut;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use diesel::sql_types::BigInt;
+use diesel::{ConnectionResult, MysqlConnection, PgConnection, QueryResult, SqliteConnection};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, deadpool};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::prelude::{
+    AsyncObjectLockExt, AsyncSemaphoreExt, AsyncSequenceExt, AsyncTransactionExt,
+};
+use torture_history::{Op, workload_spec};
+
+use crate::store::{Store, key};
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A connection of a pool.
+pub(crate) type Taken<C> = Box<dyn DerefMut<Target = C> + Send>;
+
+/// A pool.
+pub(crate) trait AsyncConnections<C>: Send + Sync {
+    /// Waits for a connection.
+    fn take(&self) -> BoxFuture<'_, anyhow::Result<Taken<C>>>;
+}
+
+/// A connection, with what the application does on it.
+pub(crate) trait AsyncStore:
+    AsyncConnection
+    + AsyncObjectLockExt
+    + AsyncSemaphoreExt
+    + AsyncSequenceExt
+    + AsyncTransactionExt
+    + Send
+    + 'static
+{
+    /// The URL of a blocking connection, as this one's client library spells it.
+    fn url(url: &str) -> String;
+
+    /// A pool of its own, whose connections have the session's settings.
+    fn pool(url: &str, size: usize) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
+
+    /// Runs a statement, and returns the number of rows that it has changed.
+    fn send(&mut self, sql: String) -> impl Future<Output = QueryResult<usize>> + Send;
+
+    /// Runs a query for one number, which it calls `number`.
+    fn number(&mut self, sql: String) -> impl Future<Output = QueryResult<i64>> + Send;
+
+    fn read_counter(&mut self, id: u32) -> impl Future<Output = QueryResult<i64>> + Send {
+        let id = key(id);
+        self.number(format!(
+            "SELECT n AS number FROM torture_counters WHERE id = {id}"
+        ))
+    }
+
+    /// Writes the counter, and that it was this operation.
+    fn write_counter(
+        &mut self,
+        op: Op,
+        id: u32,
+        n: i64,
+    ) -> impl Future<Output = QueryResult<()>> + Send {
+        async move {
+            let (op, id) = (op.0, key(id));
+            let counter = format!("UPDATE torture_counters SET n = {n} WHERE id = {id}");
+            self.send(counter).await?;
+            let ledger = "INSERT INTO torture_ledger (op, counter, n)";
+            self.send(format!("{ledger} VALUES ({op}, {id}, {n})"))
+                .await?;
+            Ok(())
+        }
+    }
+
+    /// Writes at a fenced resource: whether it was accepted. To be called in a transaction.
+    fn write_resource(
+        &mut self,
+        op: Op,
+        id: u32,
+        fence: i64,
+    ) -> impl Future<Output = QueryResult<bool>> + Send {
+        async move {
+            let (op, id) = (op.0, key(id));
+            let resource = format!(
+                "UPDATE torture_resources SET fence = {fence}, version = version + 1 \
+                 WHERE id = {id} AND fence <= {fence}"
+            );
+            if self.send(resource).await? == 0 {
+                return Ok(false);
+            }
+            let write = format!(
+                "INSERT INTO torture_writes (op, resource, version, fence) \
+                 SELECT {op}, {id}, version, {fence} FROM torture_resources WHERE id = {id}"
+            );
+            self.send(write).await?;
+            Ok(true)
+        }
+    }
+
+    fn insert_pass(
+        &mut self,
+        op: Op,
+        sequence: u32,
+        number: i64,
+    ) -> impl Future<Output = QueryResult<()>> + Send {
+        async move {
+            let (op, sequence) = (op.0, key(sequence));
+            let pass = "INSERT INTO torture_passes (op, sequence, number)";
+            self.send(format!("{pass} VALUES ({op}, {sequence}, {number})"))
+                .await?;
+            Ok(())
+        }
+    }
+
+    /// That the operation has held a slot of [`workload_spec::HELD_BY_TRANSACTIONS`].
+    fn insert_slot_use(&mut self, op: Op) -> impl Future<Output = QueryResult<()>> + Send {
+        async move {
+            let (op, name) = (op.0, workload_spec::HELD_BY_TRANSACTIONS.name);
+            let slot = "INSERT INTO torture_slot_uses (op, semaphore)";
+            self.send(format!("{slot} VALUES ({op}, '{name}')")).await?;
+            Ok(())
+        }
+    }
+
+    /// A row of an operation's that nothing protects.
+    fn insert_step(&mut self, op: Op, step: u32) -> impl Future<Output = QueryResult<()>> + Send {
+        async move {
+            let (op, step) = (op.0, key(step));
+            let row = "INSERT INTO torture_steps (op, step)";
+            self.send(format!("{row} VALUES ({op}, {step})")).await?;
+            Ok(())
+        }
+    }
+}
+
+#[derive(diesel::QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+/// Opens a connection with the session's settings.
+async fn establish<C: AsyncStore, S: Store>(url: String) -> ConnectionResult<C> {
+    let mut conn = C::establish(&url).await?;
+    let set = conn.batch_execute(&S::settings()).await;
+    set.map_err(diesel::ConnectionError::CouldntSetupConfiguration)?;
+    Ok(conn)
+}
+
+macro_rules! async_store {
+    ($connection:ty, $blocking:ty, $url:expr) => {
+        impl AsyncStore for $connection {
+            fn url(url: &str) -> String {
+                let of: fn(&str) -> String = $url;
+                of(url)
+            }
+
+            fn pool(url: &str, size: usize) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>> {
+                let mut config = ManagerConfig::default();
+                config.custom_setup =
+                    Box::new(|url| Box::pin(establish::<Self, $blocking>(url.to_owned())));
+                let manager = AsyncDieselConnectionManager::new_with_config(Self::url(url), config);
+                let pool: deadpool::Pool<Self> =
+                    deadpool::Pool::builder(manager).max_size(size).build()?;
+                Ok(Arc::new(pool))
+            }
+
+            async fn send(&mut self, sql: String) -> QueryResult<usize> {
+                diesel_async::RunQueryDsl::execute(diesel::sql_query(sql), self).await
+            }
+
+            async fn number(&mut self, sql: String) -> QueryResult<i64> {
+                let query = diesel::sql_query(sql);
+                let row: Number = diesel_async::RunQueryDsl::get_result(query, self).await?;
+                Ok(row.number)
+            }
+        }
+
+        impl AsyncConnections<$connection> for deadpool::Pool<$connection> {
+            fn take(&self) -> BoxFuture<'_, anyhow::Result<Taken<$connection>>> {
+                Box::pin(async {
+                    // It may refuse a broken connection, and open another.
+                    let taken = tokio::time::timeout(workload_spec::POOL_TIMEOUT, self.get());
+                    Ok(Box::new(taken.await??) as Taken<$connection>)
+                })
+            }
+        }
+    };
+}
+
+// libpq's names for the limits, and its milliseconds, are not known here: see `database.rs`.
+async_store!(AsyncPgConnection, PgConnection, |url| url
+    .replace("keepalives_count", "keepalives_retries")
+    .replace("tcp_user_timeout=5000", "tcp_user_timeout=5"));
+
+// The client would go to the server's socket, past the proxy.
+async_store!(AsyncMysqlConnection, MysqlConnection, |url| {
+    let mark = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{mark}prefer_socket=false")
+});
+
+async_store!(
+    SyncConnectionWrapper<SqliteConnection>,
+    SqliteConnection,
+    str::to_owned
+);

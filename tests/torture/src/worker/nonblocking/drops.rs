@@ -1,0 +1,202 @@
+//! How futures are dropped, and what is looked at then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use diesel_async::SimpleAsyncConnection;
+use diesel_locks::ObjectId;
+use tokio::runtime::Runtime;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use torture_history::{Outcome, Row, Task, workload_spec};
+
+use super::tasks::{self, Plan};
+use crate::async_store::{AsyncConnections, AsyncStore, Taken};
+use crate::engine::Engine;
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+use crate::worker::context::WorkerContext;
+use crate::worker::errors::{
+    Failure, FailureExt, FutureDropped, NoConnection, classify_async_result,
+};
+use crate::worker::locks;
+use crate::worker::operation::Operation;
+use crate::worker::workload::Workload;
+
+/// How long the end of a runtime may take: it waits for statements on SQLite.
+const SHUTDOWN: Duration = Duration::from_secs(40);
+
+/// How a future is dropped, if it is not ready before.
+#[derive(Clone, Copy)]
+pub(super) enum Ending {
+    Never,
+    /// By a time limit of the application. Its connection is in use until the lock has been asked for.
+    TimeLimit(Duration),
+    /// By the end of its task, with its connection.
+    Abort(Duration),
+    /// By the end of its runtime, with all connections.
+    Shutdown(Duration),
+}
+
+impl Ending {
+    /// Half of the futures are dropped, and the last one by the end of the runtime.
+    pub(super) fn draw(workload: &mut Workload, is_last: bool) -> Self {
+        // Most operations take some milliseconds, and some wait for others.
+        let longest = if workload.percent(25) { 500 } else { 25 };
+        let after = workload.time(longest);
+        if is_last {
+            return Self::Shutdown(after);
+        }
+        match workload.number(0..4) {
+            0 => Self::TimeLimit(after),
+            1 => Self::Abort(after),
+            _ => Self::Never,
+        }
+    }
+}
+
+/// An operation that is attempted once.
+pub(super) struct Attempt<C: Store> {
+    pub(super) context: Arc<WorkerContext<C>>,
+    pub(super) connections: Arc<dyn AsyncConnections<C::Async>>,
+    pub(super) operation: Arc<Operation>,
+    pub(super) plan: Arc<Plan>,
+}
+
+impl<C: Store> Clone for Attempt<C> {
+    fn clone(&self) -> Self {
+        Self {
+            context: Arc::clone(&self.context),
+            connections: Arc::clone(&self.connections),
+            operation: Arc::clone(&self.operation),
+            plan: Arc::clone(&self.plan),
+        }
+    }
+}
+
+/// The outcome of an operation.
+type Attempted = Result<Outcome, Failure>;
+
+impl<C: Store> Attempt<C> {
+    /// Runs the operation until it ends or is dropped. Returns the runtime, unless that has ended.
+    pub(super) fn run(
+        self,
+        runtime: Runtime,
+        ending: Ending,
+    ) -> Result<(Attempted, Option<Runtime>)> {
+        let attempted = match ending {
+            Ending::Never => runtime.block_on(self.complete()),
+            Ending::TimeLimit(after) => runtime.block_on(self.drop_after(after)),
+            Ending::Abort(after) => runtime.block_on(self.abort_after(after)),
+            Ending::Shutdown(after) => match self.shut_down_after(&runtime, after) {
+                Some(attempted) => attempted,
+                None => return Ok((self.shut_down(runtime)?, None)),
+            },
+        };
+        Ok((attempted, Some(runtime)))
+    }
+
+    async fn take(&self) -> Result<Taken<C::Async>, Failure> {
+        let taken = self.connections.take().await;
+        taken.map_err(|error| NoConnection(format!("{error:#}")).into())
+    }
+
+    async fn attempt(&self, conn: &mut C::Async) -> Attempted {
+        let attempted = tasks::attempt(&self.context, conn, &self.operation, &self.plan).await;
+        classify_async_result(conn, attempted).await
+    }
+
+    async fn complete(&self) -> Attempted {
+        let mut conn = self.take().await?;
+        self.attempt(&mut conn).await
+    }
+
+    async fn drop_after(&self, after: Duration) -> Attempted {
+        let mut conn = self.take().await?;
+        if let Ok(attempted) = timeout(after, self.attempt(&mut conn)).await {
+            return attempted;
+        }
+        if self.context.job.engine == Engine::Sqlite {
+            self.write_outside(&mut conn).await?;
+        } else {
+            self.ask_for_lock().await?;
+        }
+        Err(FutureDropped("a time limit").into())
+    }
+
+    async fn abort_after(&self, after: Duration) -> Attempted {
+        let attempt = self.clone();
+        let mut task = tokio::spawn(async move { attempt.complete().await });
+        if let Ok(attempted) = timeout(after, &mut task).await {
+            return attempted?;
+        }
+        task.abort();
+        match task.await {
+            Ok(attempted) => return attempted,
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.ask_for_lock().await?;
+        Err(FutureDropped("the end of its task").into())
+    }
+
+    /// Begins the operation. Returns `None` if it has not ended when its runtime is to be shut down.
+    fn shut_down_after(&self, runtime: &Runtime, after: Duration) -> Option<Attempted> {
+        let attempt = self.clone();
+        let task = runtime.spawn(async move { attempt.complete().await });
+        let attempted = runtime.block_on(async { timeout(after, task).await });
+        Some(attempted.ok()?.unwrap_or_else(|error| Err(error.into())))
+    }
+
+    fn shut_down(self, runtime: Runtime) -> Result<Attempted> {
+        runtime.shutdown_timeout(SHUTDOWN);
+        ensure!(
+            Arc::strong_count(&self.plan) == 1,
+            "a runtime has ended, and has not dropped a future"
+        );
+        if let Some(own) = own_lock(&self.context, &self.operation, &self.plan) {
+            let asked = locks::is_free(&self.context, own);
+            self.operation
+                .requested(asked.err().map(|failure| failure.error_kind()))?;
+        }
+        Ok(Err(FutureDropped("the end of its runtime").into()))
+    }
+
+    /// Asks on another connection for the lock that the operation may have held. The runtime keeps running.
+    async fn ask_for_lock(&self) -> Result<(), Failure> {
+        let Some(own) = own_lock(&self.context, &self.operation, &self.plan) else {
+            return Ok(());
+        };
+        let context = Arc::clone(&self.context);
+        let asked = spawn_blocking(move || locks::is_free(&context, own)).await;
+        let asked = asked.map_err(|error| anyhow!(error))?;
+        self.operation
+            .requested(asked.err().map(|failure| failure.error_kind()))
+    }
+
+    /// Writes a row by the same connection. It is lost if the transaction is still open.
+    async fn write_outside(&self, conn: &mut C::Async) -> Result<(), Failure> {
+        let step = workload_spec::STEP_OUTSIDE;
+        // The method may have set them.
+        let settings = "PRAGMA busy_timeout = 30000; PRAGMA query_only = 0";
+        conn.batch_execute(settings).await?;
+        match conn.insert_step(self.operation.op, step).await {
+            Ok(()) => self.operation.wrote(Row::Step(step)),
+            // A transaction of diesel-async's in which a lock was dropped accepts no writes.
+            Err(_) if self.context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The lock that no other operation takes, if the operation has one that another connection can ask for. SQLite's lock is
+/// that of all writers.
+fn own_lock<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    plan: &Plan,
+) -> Option<ObjectId> {
+    let is_lock = matches!(plan.task, Task::Lock { .. });
+    (is_lock && context.job.engine != Engine::Sqlite).then(|| tasks::own_lock(operation))
+}

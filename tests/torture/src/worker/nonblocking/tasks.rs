@@ -1,0 +1,290 @@
+//! The tasks on an asynchronous connection. They leave the rows that those of blocking connections leave.
+
+use std::time::Duration;
+
+use diesel_async::{SimpleAsyncConnection, TransactionManager};
+use diesel_locks::prelude::*;
+use tokio::time::sleep;
+use torture_history::{ErrorKind, Outcome, Task, WaitLimit, workload_spec};
+
+use crate::async_store::{AsyncStore, BoxFuture};
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+use crate::worker::context::WorkerContext;
+use crate::worker::errors::{Failure, FailureExt, Fenced, IntentionalRollback};
+use crate::worker::leases;
+use crate::worker::locks;
+use crate::worker::operation::Operation;
+use crate::worker::requests::{semaphore, wait};
+use crate::worker::retry::retry_options;
+use crate::worker::workload::Workload;
+
+/// What an operation does, with what is left to chance.
+pub(super) struct Plan {
+    pub(super) task: Task,
+    /// Each pause.
+    pause: Duration,
+    rolls_back: bool,
+}
+
+impl Plan {
+    pub(super) fn draw(workload: &mut Workload, task: Task) -> Self {
+        Self {
+            task,
+            pause: workload.time(5),
+            rolls_back: workload.percent(20),
+        }
+    }
+}
+
+/// The lock that no other operation takes.
+pub(super) fn own_lock(operation: &Operation) -> ObjectId {
+    ObjectId::new("Dropped", operation.op.0)
+}
+
+/// Does the task.
+pub(super) fn attempt<'a, C: Store>(
+    context: &'a WorkerContext<C>,
+    conn: &'a mut C::Async,
+    operation: &'a Operation,
+    plan: &'a Plan,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    match &plan.task {
+        Task::Lock {
+            counters,
+            kept,
+            wait,
+        } => {
+            let own = own_lock(operation);
+            let lock = locks::request(counters, Some(own), *kept, *wait);
+            if context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) {
+                return in_diesel_async_transaction::<C>(conn, operation, plan, lock, counters);
+            }
+            count_up(conn, operation, plan, lock, counters, *wait)
+        }
+        Task::Slot { wait } => {
+            let semaphore = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
+            use_slot(conn, operation, plan, semaphore, *wait)
+        }
+        Task::Pass { sequence } => issue(conn, operation, plan, *sequence),
+        Task::Lease {
+            semaphore: name,
+            lease_ms,
+            wait,
+            ..
+        } => {
+            let leased = Leased {
+                semaphore: semaphore(context, name),
+                lease: leases::lease(context, *lease_ms),
+                name,
+            };
+            lease(context, conn, operation, plan, leased, *wait)
+        }
+        task => unreachable!("{task:?} is not a task for asynchronous connections"),
+    }
+}
+
+/// Adds one to the counters, by reading and writing them.
+fn count_up<'a, A: AsyncStore>(
+    conn: &'a mut A,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    lock: LockRequest,
+    counters: &'a [u32],
+    wait_limit: WaitLimit,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        let section = async move |conn: &mut A| -> Result<(), Failure> {
+            count(conn, operation, plan, counters).await
+        };
+        if wait_limit == WaitLimit::No {
+            conn.try_with_object_locks(lock, section).await?;
+        } else {
+            conn.with_object_locks(lock, section).await?;
+        }
+        Ok(done_or_refused(operation))
+    })
+}
+
+async fn count<A: AsyncStore>(
+    conn: &mut A,
+    operation: &Operation,
+    plan: &Plan,
+    counters: &[u32],
+) -> Result<(), Failure> {
+    operation.entered(None)?;
+    for &counter in counters {
+        let n = conn.read_counter(counter).await?;
+        sleep(plan.pause).await;
+        conn.write_counter(operation.op, counter, n + 1).await?;
+    }
+    operation.leaves();
+    Ok(())
+}
+
+fn done_or_refused(operation: &Operation) -> Outcome {
+    if operation.held_until().is_some() {
+        Outcome::Done
+    } else {
+        Outcome::Refused
+    }
+}
+
+/// Sabotage: a transaction that stays open when its future is dropped.
+fn in_diesel_async_transaction<'a, C: Store>(
+    conn: &'a mut C::Async,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    lock: LockRequest,
+    counters: &'a [u32],
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        conn.batch_execute(C::BEFORE_TRANSACTION).await?;
+        let outcome = transaction(conn, operation, plan, lock, counters).await;
+        conn.batch_execute(C::AFTER_TRANSACTION).await?;
+        outcome
+    })
+}
+
+async fn transaction<A: AsyncStore>(
+    conn: &mut A,
+    operation: &Operation,
+    plan: &Plan,
+    lock: LockRequest,
+    counters: &[u32],
+) -> Result<Outcome, Failure> {
+    A::TransactionManager::begin_transaction(conn).await?;
+    let counted = async {
+        conn.lock_object(lock).await?;
+        count(conn, operation, plan, counters).await?;
+        // Most futures are to be dropped here, outside of a method of diesel-locks.
+        sleep(plan.pause * 4).await;
+        Ok::<_, Failure>(())
+    };
+    if let Err(failure) = counted.await {
+        A::TransactionManager::rollback_transaction(conn).await?;
+        // Locks that are taken in an open transaction are not tried again.
+        return Err(match failure.error_kind() {
+            ErrorKind::Deadlock => IntentionalRollback.into(),
+            _ => failure,
+        });
+    }
+    A::TransactionManager::commit_transaction(conn).await?;
+    Ok(Outcome::Done)
+}
+
+/// Notes its visit while it holds a slot.
+fn use_slot<'a, A: AsyncStore>(
+    conn: &'a mut A,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    semaphore: Semaphore,
+    wait_limit: WaitLimit,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        let section = async move |conn: &mut A| -> Result<(), Failure> {
+            operation.entered(None)?;
+            // Long enough for all permits to be in use at times.
+            sleep(plan.pause * 3).await;
+            conn.insert_slot_use(operation.op).await?;
+            operation.leaves();
+            Ok(())
+        };
+        if wait_limit == WaitLimit::No {
+            conn.try_with_slot(&semaphore, section).await?;
+        } else {
+            let wait = wait(wait_limit);
+            conn.with_slot(&semaphore, wait, section).await?;
+        }
+        Ok(done_or_refused(operation))
+    })
+}
+
+/// Draws a number and inserts a pass with it.
+fn issue<'a, A: AsyncStore>(
+    conn: &'a mut A,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    number: u32,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        let section = async |conn: &mut A| -> Result<(), Failure> {
+            let sequence = Sequence::new(workload_spec::SEQUENCES_NAME).for_key(number);
+            let drawn = conn.next_number(&sequence).await?;
+            operation.entered(None)?;
+            sleep(plan.pause).await;
+            conn.insert_pass(operation.op, number, drawn).await?;
+            operation.leaves();
+            if plan.rolls_back {
+                return Err(IntentionalRollback.into());
+            }
+            Ok(())
+        };
+        conn.run_transaction(retry_options(), section).await?;
+        Ok(Outcome::Done)
+    })
+}
+
+/// A slot to be leased.
+struct Leased<'a> {
+    semaphore: Semaphore,
+    lease: LeaseOptions,
+    /// The semaphore's.
+    name: &'a str,
+}
+
+/// Leases a slot, writes at its resource, and gives it back.
+fn lease<'a, C: Store>(
+    context: &'a WorkerContext<C>,
+    conn: &'a mut C::Async,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    leased: Leased<'a>,
+    wait_limit: WaitLimit,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async move {
+        let Leased {
+            semaphore,
+            lease,
+            name,
+        } = leased;
+        let slot = if wait_limit == WaitLimit::No {
+            conn.try_acquire_slot(&semaphore, lease).await?
+        } else {
+            let wait = wait(wait_limit);
+            Some(conn.acquire_slot(&semaphore, lease, wait).await?)
+        };
+        let Some(slot) = slot else {
+            return Ok(Outcome::Refused);
+        };
+        let held = leases::held(context, &slot);
+        operation.entered(Some(held))?;
+        sleep(plan.pause).await;
+        leases::look(operation, &slot);
+        let resource = workload_spec::resource(name, held.number);
+        let accepted = write(conn, operation, resource, held.fence).await?;
+        let is_held = leases::look(operation, &slot);
+        let released = conn.release_slot(&slot).await.map_err(Failure::from);
+        operation.released(is_held, released)?;
+        if !accepted {
+            return Err(Fenced.into());
+        }
+        Ok(Outcome::Done)
+    })
+}
+
+/// Writes at the slot's resource, which refuses a fence that is smaller than one it has seen.
+fn write<'a, A: AsyncStore>(
+    conn: &'a mut A,
+    operation: &'a Operation,
+    resource: u32,
+    fence: i64,
+) -> BoxFuture<'a, Result<bool, Failure>> {
+    Box::pin(async move {
+        let section = async |conn: &mut A| -> Result<bool, Failure> {
+            let written = conn.write_resource(operation.op, resource, fence).await;
+            Ok(written?)
+        };
+        conn.run_transaction(retry_options(), section).await
+    })
+}
