@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use diesel_locks::prelude::*;
 use diesel_locks::{LeaseState, Slot, SlotGuard};
 use torture_history::{Moment, Outcome, SlotHeld, WaitLimit, workload_spec};
@@ -71,7 +72,8 @@ impl LeasedSlot {
             let wait = wait(wait_limit);
             context.renewer.acquire(semaphore, &lease, wait).map(Some)
         };
-        Ok(guard.map_err(classify_without_connection)?.map(Self::Guard))
+        let guard = guard.map_err(classify_without_connection);
+        Ok(guard.context("acquiring")?.map(Self::Guard))
     }
 
     fn slot(&self) -> &Slot {
@@ -97,7 +99,10 @@ impl LeasedSlot {
 
     fn release<C: Store>(self, context: &WorkerContext<C>) -> Result<LeaseState, Failure> {
         match self {
-            Self::Guard(guard) => guard.release().map_err(classify_without_connection),
+            Self::Guard(guard) => guard
+                .release()
+                .map_err(classify_without_connection)
+                .context("releasing"),
             Self::Unguarded(slot) => release(context, &slot),
         }
     }
@@ -157,7 +162,8 @@ pub(crate) fn without_guard<C: Store>(
         let requested = Moment::now();
         let renewed = conn.renew_slot(&mut slot, Duration::from_millis(lease_ms));
         // The lease may have ended before: then no other holder had the slot in between.
-        let state = classify_result(&mut *conn, renewed.map_err(Failure::from))?;
+        let renewed = classify_result(&mut *conn, renewed.map_err(Failure::from));
+        let state = renewed.context("renewing")?;
         operation.renewed(requested, state)?;
         look(operation, &slot);
         workload.pause(20);
@@ -194,7 +200,7 @@ fn finish<C: Store>(
 fn release<C: Store>(context: &WorkerContext<C>, slot: &Slot) -> Result<LeaseState, Failure> {
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let released = conn.release_slot(slot).map_err(Failure::from);
-    classify_result(&mut *conn, released)
+    classify_result(&mut *conn, released).context("releasing")
 }
 
 /// A slot whose counter is changed in a transaction that makes sure of the slot.
@@ -229,10 +235,11 @@ pub(crate) fn pinned<C: Store>(
         }
         Ok(())
     });
-    classify_result(conn, changed)?;
+    classify_result(conn, changed).context("writing")?;
     let is_held = !slot.remaining().is_zero();
     let released = conn.release_slot(&slot).map_err(Failure::from);
-    operation.released(is_held, classify_result(conn, released))?;
+    let released = classify_result(conn, released).context("releasing");
+    operation.released(is_held, released)?;
     Ok(Outcome::Done)
 }
 
@@ -249,7 +256,7 @@ fn acquired<C: Store>(
         conn.acquire_slot(semaphore, lease, wait(wait_limit))
             .map(Some)
     };
-    classify_result(&mut *conn, slot.map_err(Failure::from))
+    classify_result(&mut *conn, slot.map_err(Failure::from)).context("acquiring")
 }
 
 /// Writes at the slot's resource, which refuses a fence that is smaller than one it has seen.
@@ -270,7 +277,7 @@ fn write<C: Store>(
             conn.write_resource(operation.op, resource, slot.fence)?
         })
     });
-    if classify_result(conn, accepted)? {
+    if classify_result(conn, accepted).context("writing")? {
         Ok(())
     } else {
         Err(Fenced.into())
