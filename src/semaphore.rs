@@ -153,9 +153,11 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// The waiters of one process form one queue per semaphore, in the order in which they came. The first of them polls the
     /// database: every 10 to 20 ms at the beginning, every 50 to 100 ms later. After a second it asks who holds the slots,
     /// and its pauses grow to a tenth of the time for which the holders have not changed, at most 1 s; it also asks when the
-    /// next lease ends. With more than 100 permits the pauses do not grow. When a slot is released in the same process, the next waiter whose query is not running queries at
-    /// once, and may overtake one whose query is running; from time to time the process leaves a released slot to other
-    /// processes. The order between processes is not defined.
+    /// next lease ends. With more than 100 permits the pauses do not grow. When a slot is released in the same process, the next
+    /// waiter whose query is not running queries at once, and may overtake one whose query is running; from time to time the
+    /// process leaves a released slot to other processes. The order between processes is not defined. A waiter that is not the
+    /// first sends a short query at least every 5 s, so that its session is not idle for longer: set the server's limit for
+    /// idle sessions to 8 s or more.
     ///
     /// In an open transaction the method polls on its own. The transaction stays open while it waits: if possible, acquire
     /// outside a transaction.

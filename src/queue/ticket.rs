@@ -39,6 +39,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) pause_beside_query: Option<Duration>,
     /// The longest pause of its queue while it waits there.
     pub(super) longest_pause: Duration,
+    /// Whether it identifies its target every few seconds, so that its connection is not idle for long.
+    pub(super) keeps_connection: bool,
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
@@ -114,6 +116,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             next_pause: None,
             pause_beside_query: self.exclusive.then_some(SERIAL_POLL_INTERVAL),
             longest_pause: MAX_POLL_INTERVAL,
+            keeps_connection: false,
         }
     }
 }
@@ -124,6 +127,13 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     #[cfg(feature = "_pool")]
     pub(crate) fn serial(mut self) -> Self {
         self.pause_beside_query = Some(SERIAL_POLL_INTERVAL);
+        self
+    }
+
+    /// A waiter that keeps a connection of its own. It identifies its target every few seconds, because the server may end
+    /// the session of a connection that is idle.
+    pub(crate) fn keeping_connection(mut self) -> Self {
+        self.keeps_connection = true;
         self
     }
 

@@ -13,6 +13,10 @@ use crate::timer::{Event, Polled, Timer};
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long the connection of a sleeping waiter is idle, before jitter. A server may end a session that is idle: 8 s is a
+/// usual limit where clients are to be noticed that have vanished.
+const MAX_IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
+
 /// How often a waiter outside the queues looks whether it was stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(25);
 
@@ -57,9 +61,13 @@ where
                 Turn::Query { notified: None }
             }
             Position::Queued { number } => {
+                let idle_end = self
+                    .keeps_connection
+                    .then(|| Instant::now() + backoff::jittered(MAX_IDLE));
                 W::wait(QueuedTurn {
                     number,
                     pause: self.pause(),
+                    idle_end,
                     deadline,
                     stopped,
                     may_stall: W::MAY_STALL,
@@ -90,6 +98,8 @@ struct QueuedTurn<'t, 'q, K: Eq + Hash, T: PartialEq, F> {
     ticket: &'t mut Ticket<'q, K, T>,
     number: u64,
     pause: Duration,
+    /// When it identifies its target to use its connection.
+    idle_end: Option<Instant>,
     deadline: Option<Instant>,
     stopped: Option<F>,
     /// See [`Timer::MAY_STALL`].
@@ -138,7 +148,7 @@ where
         let identify_at = ticket
             .identify_at
             .max(ticket.identify_at.and(queue.retry_at));
-        if queries || passed(identify_at) {
+        if queries || passed(identify_at) || passed(self.idle_end) {
             // The database may not respond: meanwhile the next sleeping waiter is the first.
             queue.waiter(number).state = State::Querying;
             queue.update(wakes);
@@ -152,7 +162,7 @@ where
             });
         }
         let watch = queue.watch(number).or_else(|| queue.reliance(now));
-        let times = [self.deadline, watch, identify_at];
+        let times = [self.deadline, watch, identify_at, self.idle_end];
         queue.waiter(number).park(waker);
         Polled::Pending {
             until: times.into_iter().flatten().min(),

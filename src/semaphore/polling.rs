@@ -54,7 +54,7 @@ pub(super) async fn poll_until<C: HasEngine, A: Acquire<C>>(
     let ticket = if wait == Wait::No || in_transaction {
         leave_out(semaphore)
     } else {
-        join(semaphore, max_concurrent(semaphore), pace)
+        join(semaphore, max_concurrent(semaphore), pace).keeping_connection()
     };
     let attempt = ConnectedAttempt {
         conn,

@@ -1,7 +1,7 @@
 //! Whose turn it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -321,4 +321,34 @@ fn release_is_handed_over_by_a_waiter_without_a_connection() {
     drop(first);
     second.record_no_query();
     assert_eq!(second.wait(None), notified);
+}
+
+#[test]
+fn waiter_with_a_connection_uses_it_every_few_seconds() {
+    let queues = queues();
+    let mut first = refused(queues, 0);
+    let mut second = queued_behind(queues).keeping_connection();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                assert_eq!(first.wait(None), Turn::Query { notified: None });
+                first.record_refusal();
+            }
+        });
+        for _ in 0..2 {
+            assert_eq!(second.wait(None), Turn::Identify);
+            second.set_target(Some(0));
+        }
+        assert_eq!(second.wait(None), Turn::Identify);
+        is_over.store(true, Ordering::SeqCst);
+    });
+    // All others query too: the release is not missed.
+    first.wait(None);
+    queues.notify_released("slots", 1, None);
+    second.set_target(Some(0));
+    let notified = Some(Released(None));
+    assert_eq!(second.wait(None), Turn::Query { notified });
+    drop((first, second));
+    assert!(queues.lock().names.is_empty());
 }

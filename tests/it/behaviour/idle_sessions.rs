@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
@@ -180,4 +181,49 @@ pub(crate) fn server_timeout_ends_an_idle_transaction<B: Backend>(limit: &str) {
         .expect("the server ends it");
     let error = similar.lock_object("theirs").expect_err("it is gone");
     assert!(matches!(error, Error::Database(_)), "{error:?}");
+}
+
+/// Waits until the server has ended a session that is idle for longer than its limit.
+fn await_end_of_idle_session<B: Backend>(database: &B, limit: &str, own_session: &str, find: &str) {
+    let mut idle = database.connect();
+    B::sql(&mut idle, limit);
+    let session = B::number(&mut idle, own_session);
+    let mut observer = database.connect();
+    let sessions = format!("{find} {session}");
+    let started = Instant::now();
+    while B::number(&mut observer, &sessions) > 0 {
+        assert!(started.elapsed() < LONG, "the server does not end it");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Waiters that sleep in the queue of their process use their connections often enough for a server that ends sessions
+/// which are idle for 8 s, as `limit` sets. `own_session` queries the number of a session, and `find` counts the sessions
+/// with a number.
+pub(crate) fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions<B: Backend>(
+    limit: &'static str,
+    own_session: &str,
+    find: &str,
+) {
+    let database = Arc::new(B::new());
+    let mut holder = database.connect();
+    let held = acquire::<B>(&mut holder, &single_slot());
+    let waiters: Vec<_> = (0..4)
+        .map(|_| {
+            let mut conn = database.connect();
+            B::sql(&mut conn, limit);
+            spawn(move || {
+                let slot = conn.acquire_slot(&single_slot(), one_hour(), Wait::Forever)?;
+                conn.release_slot(slot).map(drop)
+            })
+        })
+        .collect();
+    // Twice, as the waiters may have begun to sleep later than the first of these sessions.
+    for _ in 0..2 {
+        await_end_of_idle_session(&*database, limit, own_session, find);
+    }
+    holder.release_slot(held).expect("ours");
+    for waiter in waiters {
+        result_of(&waiter).expect("each of them is granted the slot");
+    }
 }

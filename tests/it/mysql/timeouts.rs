@@ -133,6 +133,16 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
 }
 
 #[test]
+fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions() {
+    behaviour::idle_sessions::waiters_in_a_queue_outlast_the_limit_of_idle_sessions::<Mysql>(
+        "SET SESSION wait_timeout = 8",
+        "SELECT CONNECTION_ID()",
+        "SELECT COUNT(*) FROM /*!80000 performance_schema.threads WHERE processlist_id = *//*M!100100 \
+         information_schema.processlist WHERE id = */",
+    );
+}
+
+#[test]
 fn server_timeout_ends_an_idle_transaction() {
     behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Mysql>(
         "SET SESSION /*!80000 wait_timeout *//*M!100100 idle_transaction_timeout */ = 1",

@@ -114,6 +114,15 @@ fn limits_are_restored_when_the_statement_is_cancelled() {
 }
 
 #[test]
+fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions() {
+    behaviour::idle_sessions::waiters_in_a_queue_outlast_the_limit_of_idle_sessions::<Postgres>(
+        "SET idle_session_timeout = '8s'",
+        "SELECT pg_backend_pid()",
+        "SELECT count(*) FROM pg_stat_activity WHERE pid =",
+    );
+}
+
+#[test]
 fn server_timeout_ends_an_idle_transaction() {
     behaviour::idle_sessions::server_timeout_ends_an_idle_transaction::<Postgres>(
         "SET idle_in_transaction_session_timeout = '100ms'",
