@@ -16,6 +16,10 @@ use crate::backoff;
 /// wait for a connection of the pool.
 const SERIAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long the connection of a sleeping waiter is idle, before jitter. A server may end a session that is idle: 8 s is a
+/// usual limit where clients are to be noticed that have vanished.
+const MAX_IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
+
 /// A place in a queue, which ends when the ticket is dropped.
 pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) queues: &'a Queues<K, T>,
@@ -39,8 +43,8 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) pause_beside_query: Option<Duration>,
     /// The longest pause of its queue while it waits there.
     pub(super) longest_pause: Duration,
-    /// Whether it identifies its target every few seconds, so that its connection is not idle for long.
-    pub(super) keeps_connection: bool,
+    /// How long the connection that it keeps is idle, before jitter. Then it identifies its target.
+    pub(super) longest_idle: Option<Duration>,
 }
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
@@ -116,7 +120,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             next_pause: None,
             pause_beside_query: self.exclusive.then_some(SERIAL_POLL_INTERVAL),
             longest_pause: MAX_POLL_INTERVAL,
-            keeps_connection: false,
+            longest_idle: None,
         }
     }
 }
@@ -133,7 +137,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// A waiter that keeps a connection of its own. It identifies its target every few seconds, because the server may end
     /// the session of a connection that is idle.
     pub(crate) fn keeping_connection(mut self) -> Self {
-        self.keeps_connection = true;
+        self.longest_idle = Some(MAX_IDLE);
         self
     }
 

@@ -13,10 +13,6 @@ use crate::timer::{Event, Polled, Timer};
 /// The shortest pause between two queries of the first waiter, before jitter.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the connection of a sleeping waiter is idle, before jitter. A server may end a session that is idle: 8 s is a
-/// usual limit where clients are to be noticed that have vanished.
-const MAX_IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
-
 /// How often a waiter outside the queues looks whether it was stopped.
 const STOP_INTERVAL: Duration = Duration::from_millis(25);
 
@@ -61,13 +57,11 @@ where
                 Turn::Query { notified: None }
             }
             Position::Queued { number } => {
-                let idle_end = self
-                    .keeps_connection
-                    .then(|| Instant::now() + backoff::jittered(MAX_IDLE));
+                let longest_idle = self.longest_idle.map(backoff::jittered);
                 W::wait(QueuedTurn {
                     number,
                     pause: self.pause(),
-                    idle_end,
+                    idle_end: longest_idle.map(|idle| Instant::now() + idle),
                     deadline,
                     stopped,
                     may_stall: W::MAY_STALL,
@@ -161,8 +155,9 @@ where
                 Turn::Identify
             });
         }
-        let watch = queue.watch(number).or_else(|| queue.reliance(now));
-        let times = [self.deadline, watch, identify_at, self.idle_end];
+        let watch = queue.watch(number);
+        let wakes_at = watch.unwrap_or_else(|| queue.reliance(now));
+        let times = [self.deadline, Some(wakes_at), identify_at, self.idle_end];
         queue.waiter(number).park(waker);
         Polled::Pending {
             until: times.into_iter().flatten().min(),

@@ -6,7 +6,8 @@
 //!
 //! A waiter that is a future may be left alone by its application, which polls another one meanwhile. So while such a one
 //! watches, a second waiter does too, and wakes a little later. Both may be left alone: so while one of them is a future, each
-//! other waiter wakes every few seconds, and does what they should have done.
+//! other waiter wakes every few seconds, and does what they should have done. A waiter that sleeps already does not learn that
+//! futures have replaced a thread that watched: so each waiter wakes from time to time in any case.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const STALLED: Duration = MAX_POLL_INTERVAL;
 
 /// How long a waiter relies on futures that watch, before jitter. Tests wait for it several times.
 const RELIANCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 3000 });
+
+/// How long a waiter relies on others in any case, before jitter.
+const LONGEST_SLEEP: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
 /// The waiters that watch the time for the others. The second one only while the first one may stall.
 pub(super) type Watches = [Option<Watch>; 2];
@@ -151,13 +155,18 @@ impl<T> Queue<T> {
     }
 
     /// Until when a waiter that does not watch sleeps at the longest.
-    pub(super) fn reliance(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn reliance(&self, now: Instant) -> Instant {
         let mut watching = self.watches.iter().flatten();
         let any_may_stall = watching.any(|watch| {
             let waiter = self.waiters.get(&watch.number);
             waiter.is_some_and(|waiter| waiter.may_stall)
         });
-        any_may_stall.then(|| now + backoff::jittered(RELIANCE))
+        let longest = if any_may_stall {
+            RELIANCE
+        } else {
+            LONGEST_SLEEP
+        };
+        now + backoff::jittered(longest)
     }
 
     fn sleeps(&self, number: u64) -> bool {

@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::waiters::Position;
 use super::super::wakes::Locked;
 use super::super::{Released, Ticket, Turn};
-use super::{LIMIT, Test, Wait, notify_first, queued_behind, queues, refused, waiters};
+use super::{LIMIT, Test, Wait, notify_first, queued_behind, queues, refused, until, waiters};
 #[cfg(feature = "_pool")]
 use crate::timer::thread::ThreadTimer;
 use crate::timer::{Event, Polled, Timer};
@@ -292,6 +293,46 @@ fn futures_that_are_not_polled_delay_others_for_some_seconds() {
             "{before}, {after}: nobody watched the time"
         );
     }
+}
+
+/// The thread that watches the time leaves, and the futures that replace it are left alone.
+#[test]
+fn sleeping_waiter_outlasts_futures_that_replace_its_watcher() {
+    let queues = queues();
+    let (_first, _) = queue_of(queues, 0);
+    let join = |pause| {
+        let mut ticket = queued_behind(queues).polling_within(HOUR);
+        ticket.set_pause(Some(pause));
+        ticket
+    };
+    let asleep = || {
+        let all = queues.lock();
+        let waiters = all.names["slots"].by_target[0].waiters.values();
+        waiters.filter(|waiter| waiter.is_parked()).count()
+    };
+    let started = Instant::now();
+    let mut watcher = join(HOUR);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            assert_eq!(watcher.wait(None), NOTIFIED);
+            watcher.record_refusal();
+        });
+        until(|| asleep() == 1);
+        let other = scope.spawn(|| {
+            let turn = join(Duration::from_millis(10)).wait(Some(started + LIMIT));
+            assert_eq!(turn, Turn::Query { notified: None });
+        });
+        until(|| asleep() == 2);
+        let _left_alone = [(); 2].map(|()| {
+            let mut ticket = join(HOUR);
+            let mut task = Task::new(async move { ticket.turn::<ByHand>(None).await });
+            assert!(task.poll().is_pending());
+            task
+        });
+        notify_first(queues);
+        other.join().expect("no panic");
+        assert!(started.elapsed() < LIMIT, "nobody watched the time");
+    });
 }
 
 /// A waker of another runtime may drop a future, and with it a ticket, when it is called.
