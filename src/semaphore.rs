@@ -157,7 +157,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// waiter whose query is not running queries at once, and may overtake one whose query is running; from time to time the
     /// process leaves a released slot to other processes. The order between processes is not defined. A waiter that is not the
     /// first sends a short query at least every 5 s, so that its session is not idle for longer: set the server's limit for
-    /// idle sessions to 8 s or more.
+    /// idle sessions to 8 s or more. A future that is not polled, and a process that is stopped, send nothing.
     ///
     /// In an open transaction the method polls on its own. The transaction stays open while it waits: if possible, acquire
     /// outside a transaction.

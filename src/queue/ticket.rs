@@ -172,7 +172,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
 
     /// Sets the target, and moves the ticket to its queue. Without a target no other waiter waits for the same.
     pub(crate) fn set_target(&mut self, target: Option<T>) {
-        self.target_known = true;
+        let was_known = std::mem::replace(&mut self.target_known, true);
         self.identify_at = None;
         let identifying = std::mem::take(&mut self.identifying);
         let Locked { names, wakes } = &mut self.queues.lock();
@@ -193,7 +193,10 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                     return;
                 }
                 if queue.target.is_some() {
-                    self.queues.ambiguous.store(true, Ordering::SeqCst);
+                    // A connection that reaches another database than before makes no name ambiguous.
+                    if !was_known {
+                        self.queues.ambiguous.store(true, Ordering::SeqCst);
+                    }
                     (number, 0)
                 } else {
                     (number, std::mem::take(&mut queues.missed))

@@ -1,11 +1,12 @@
 //! Waiters for different targets with one name.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use super::super::waiters::Position;
 use super::super::{Released, Turn};
-use super::{Wait, next_turn, queues, refused, wait_on_thread};
+use super::{Wait, next_turn, queued_behind, queues, refused, wait_on_thread};
 
 #[test]
 fn targets_have_separate_queues() {
@@ -95,4 +96,40 @@ fn unshared_targets_have_no_queue() {
     second.set_target(None);
     assert!(matches!(second.position, Position::Independent));
     assert!(queues.lock().names.is_empty());
+}
+
+#[test]
+fn connection_that_reaches_another_database_moves_its_waiter_only() {
+    let queues = queues();
+    let mut first = refused(queues, 0);
+    let mut second = queued_behind(queues).keeping_connection();
+    second.identify_at = Some(Instant::now());
+    assert_eq!(second.wait(None), Turn::Identify);
+    assert_eq!(first.wait(None), Turn::Query { notified: None });
+    // A release while all query is one of the first database.
+    queues.notify_released("slots", 1, None);
+    second.set_target(Some(1));
+    let notified = Some(Released(None));
+    assert_eq!(second.wait(None), Turn::Query { notified });
+    first.record_refusal();
+    assert_eq!(first.wait(None), Turn::Query { notified });
+    assert!(!queues.ambiguous.load(Ordering::SeqCst));
+    // New waiters join the queue of the first database again when the other one is empty.
+    drop(second);
+    let third = queues.join("slots", 1, |_| true);
+    assert!(matches!(third.position, Position::Queued { .. }));
+    drop((first, third));
+    assert!(queues.lock().names.is_empty());
+}
+
+#[test]
+fn waiter_whose_time_is_up_while_it_identifies_queries_once_more() {
+    let queues = queues();
+    let _first = refused(queues, 0);
+    let mut second = queued_behind(queues).keeping_connection();
+    second.identify_at = Some(Instant::now());
+    assert_eq!(second.wait(None), Turn::Identify);
+    second.set_target(Some(0));
+    let deadline = Some(Instant::now());
+    assert_eq!(second.wait(deadline), Turn::Query { notified: None });
 }

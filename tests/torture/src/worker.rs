@@ -3,6 +3,7 @@
 mod contending_session;
 mod context;
 mod errors;
+mod failed_statement;
 mod ignored_faults;
 mod leases;
 mod locks;

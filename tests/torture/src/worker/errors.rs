@@ -8,6 +8,7 @@ use diesel_async::TransactionManager as _;
 use diesel_locks::Error;
 use torture_history::{ErrorKind, Outcome};
 
+use super::failed_statement::failed_statement;
 use crate::async_store::AsyncStore;
 use crate::store::Store;
 
@@ -167,7 +168,11 @@ pub(crate) fn classify_on<C: Store>(conn: &mut C, failure: Failure) -> Failure {
     if is_broken(&failure) && conn.ping().is_err() {
         return ConnectionLost(failure.to_string()).into();
     }
-    classify(failure)
+    let failure = classify(failure);
+    match failed_statement() {
+        Some(statement) if failure.is::<ConnectionLost>() => failure.context(statement),
+        _ => failure,
+    }
 }
 
 /// Diesel's error, in the library's or not.

@@ -3,17 +3,19 @@
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use torture_history::workload_spec;
 
+use super::failed_statement::Statements;
 use crate::job::Job;
 use crate::store::Store;
 
 pub(crate) type Connections<C> = Pool<ConnectionManager<C>>;
 
-/// Sets the session's limits.
+/// Sets the session's limits, and observes its statements.
 #[derive(Debug)]
 struct Settings;
 
 impl<C: Store> CustomizeConnection<C, diesel::r2d2::Error> for Settings {
     fn on_acquire(&self, conn: &mut C) -> Result<(), diesel::r2d2::Error> {
+        conn.set_instrumentation(Statements::new());
         conn.batch_execute(&C::settings())
             .map_err(diesel::r2d2::Error::QueryError)
     }
