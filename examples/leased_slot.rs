@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("worker-2: released");
     let third = acquire(&renewer, "worker-3")?.expect("the slot that was released");
 
-    // Every grant has a larger fence than those that had ended before. Store it with what the holder writes,
+    // Every grant has a larger fence than all grants whose calls had returned before, also those that are still held. Store it with what the holder writes,
     // and refuse a write with a smaller one: it comes from a holder that has lost its slot.
     assert!(third.fence() > first.fence());
 

@@ -70,7 +70,10 @@ impl<'c, C: HasEngine> CancelGuard<'c, C> {
     pub(crate) fn finish_with<T>(mut self, outcome: thread::Result<T>) -> T {
         self.finished = match &outcome {
             Ok(_) => true,
-            Err(_) => depth(self.conn).is_ok_and(|depth| depth == self.depth),
+            // A lease may have been committed before the panic.
+            Err(_) => {
+                self.lease.is_none() && depth(self.conn).is_ok_and(|depth| depth == self.depth)
+            }
         };
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }

@@ -53,6 +53,13 @@ pub trait Lender: Send + Sync + 'static {
         }
     }
 
+    /// Returns a connection to the pool, and drops `kept` afterwards. If a dropped future has abandoned it, the connection stays
+    /// open until the session has done what is left to do.
+    fn give_back_abandoned<K: Send + 'static>(conn: Self::Lent, kept: K) {
+        drop(conn);
+        drop(kept);
+    }
+
     /// The error of a request that got no connection in this time. `None` if only the pool itself can make it.
     fn timed_out(&self, waited: Duration) -> Option<Error>;
 

@@ -105,7 +105,7 @@
 //!
 //! | | on a connection | on a pool (feature `r2d2`; `Async..` with `bb8` or `deadpool`) | waits | limit of the wait if none is set |
 //! |---|---|---|---|---|
-//! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: its `connection_timeout` |
+//! | object lock | [`with_object_lock`] | `LockPool::with_object_lock` | yes | connection: none; pool: the time for which it waits for a connection |
 //! | | [`try_with_object_lock`] | | no | |
 //! | leased slot | [`acquire_slot`] returns a [`Slot`] | `SlotRenewer::acquire` returns a `SlotGuard` | yes | a [`Wait`] is required |
 //! | | [`try_acquire_slot`] returns a [`Slot`] | `SlotRenewer::try_acquire` returns a `SlotGuard`, `SlotRenewer::try_run` calls a closure | no | |
@@ -152,8 +152,8 @@
 //!
 //! # In tests
 //!
-//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`] and the
-//! methods that purge or register return [`Error::AlreadyInTransaction`], and the first use of a semaphore
+//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, `run_transaction_attempts`,
+//! [`migrate`], `raise_fences` and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use of a semaphore
 //! [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default isolation
 //! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
 //! its own database.
@@ -199,12 +199,13 @@
 //! None is on by default.
 //!
 //! - `postgres`, `mysql`, `sqlite`: the engines. Each enables Diesel's feature of the same name. `mysql` includes MariaDB.
-//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `Shutdown`, `ActiveSlot`,
-//!   `TimerJob`, `Tick`, `Error::Pool`, `Error::Stopped`.
-//! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9. The first two need no client
-//!   library of the database. They need a runtime of tokio with `enable_all`.
-//! - `bb8`, `deadpool`: diesel-async's pools; `AsyncLockPool`, `AsyncSlotRenewer`, `AsyncSlotGuard`, `AsyncShutdown`,
-//!   `AsyncActiveSlot`, `AsyncTick`, `StopToken`, `TimerJob`, `Error::AsyncPool`, `Error::Stopped`.
+//! - `r2d2`: Diesel's connection pool; `SlotRenewer`, `SlotGuard`, `LockPool`, `StopToken`, `StopOnDrop`, `Shutdown`,
+//!   `Unfinished`, `ActiveSlot`, `TimerJob`, `Tick`, `Error::Pool`, `Error::Stopped`.
+//! - `async-postgres`, `async-mysql`, `async-sqlite`: the connections of diesel-async 0.9; the traits `Async..Ext`,
+//!   `migrate_async`, `assume_single_writer_async`, and `set_cancel_tls` (`async-postgres`). `async-postgres` and `async-mysql`
+//!   need no client library of the database. All three need a runtime of tokio with `enable_all`.
+//! - `bb8`, `deadpool`: diesel-async's pools; `AsyncPool`, `AsyncLockPool`, `AsyncSlotRenewer`, `AsyncSlotGuard`,
+//!   `AsyncShutdown`, `Unfinished`, `AsyncActiveSlot`, `AsyncTick`, `StopToken`, `StopOnDrop`, `TimerJob`, `Error::AsyncPool`, `Error::Stopped`.
 //!
 //! [With diesel-async]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/async.md
 //! [guide]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guide.md

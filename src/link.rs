@@ -103,6 +103,16 @@ pub trait Link: HasEngine {
     /// these after it, and makes the connection unusable. Errors are ignored.
     fn abandon(&mut self, _statements: &[&str]) {}
 
+    /// Whether a connection that was [abandoned](Self::abandon) is to stay open until the server has ended its session.
+    #[cfg(feature = "_async_pool")]
+    const STAYS_OPEN: bool = false;
+
+    /// Returns when the server has ended the session of an abandoned connection, or has answered for long.
+    #[cfg(feature = "_async_pool")]
+    fn until_ended(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
     /// Whether the client takes the answer of the server to this statement for that, and not the answer to a statement
     /// whose future the application has dropped.
     fn is_in_step(&mut self) -> impl Future<Output = bool> + Send {

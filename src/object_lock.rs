@@ -223,7 +223,8 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// id the method runs a plain transaction.
     ///
     /// One request can have any number of ids with [`Retention::Transient`](crate::Retention::Transient), and
-    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`](crate::Retention::Kept).
+    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`](crate::Retention::Kept). On PostgreSQL, ids of a
+    /// transient request that have a kept row count as kept.
     ///
     /// # Errors
     ///
@@ -331,7 +332,8 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// Acquires the lock in the open transaction, as [`lock_object`](Self::lock_object), but does not wait. Returns `false` if
     /// another transaction holds the lock.
     ///
-    /// Returns `false` within 50 ms. The transaction remains usable.
+    /// Returns `false` within 50 ms. The transaction remains usable. MariaDB with `innodb_rollback_on_timeout` ends it in place
+    /// of that: [`Error::TransactionAborted`].
     ///
     /// # Errors
     ///
@@ -360,7 +362,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// # Errors
     ///
     /// [`Error::AlreadyInTransaction`] in an open transaction, which would lock the deleted rows until it ends;
-    /// [`Error::BrokenClientLibrary`]; the [common errors](crate::Error#common-errors).
+    /// the [common errors](crate::Error#common-errors).
     ///
     /// ```
     /// use diesel::prelude::*;

@@ -19,7 +19,7 @@
 /// | [`try_with_object_lock`], [`try_with_object_locks`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
 /// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
 /// | [`try_acquire_slot`], [`try_with_slot`] | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
-/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`], and one more statement | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | a grant of [`acquire_slot`] waits for other writers up to SQLite's limit, even if [`Wait`] is shorter |
+/// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`], and one more statement | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | on SQLite each attempt to lease a free slot waits for other writers for 5 s, or `busy_timeout`, even if [`Wait`] is shorter. The wait ends at its own limit |
 /// | [`renew_slot`], [`release_slot`] | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | [`StatementTimeout`] | waits for other writers up to SQLite's limit, then [`LockTimeout`] |
 /// | [`pin_slot`] | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
 /// | [`force_release_all`] | as [`release_slot`], for each slot | the session's limit for each | [`StatementTimeout`] | as [`renew_slot`] |
@@ -40,13 +40,17 @@
 /// | dropping a `SlotGuard` | the renewer's thread, which releases the slot | 200 ms | | |
 /// | `AsyncLockPool::..` | as `LockPool::..`; without a limit the request waits as long as the pool does for a connection: bb8's `connection_timeout`, deadpool's `wait_timeout` or 30 s if it has none | | `AsyncPool` in place of `Pool` | as `LockPool::..` |
 /// | `AsyncSlotRenewer::..`, `AsyncSlotGuard::release` | as `SlotRenewer::..`, `SlotGuard::release`, with these time-outs of the pool | | `AsyncPool` in place of `Pool` | as `SlotRenewer::..` |
-/// | `AsyncShutdown::shut_down` | as `Shutdown::shut_down` | | | |
+/// | `AsyncShutdown::shut_down` | as `Shutdown::shut_down` | its argument; the release of the slots that are left takes no longer than the rest of it, or 0.5 s | as `Shutdown::shut_down` | the same limit |
 /// | dropping an `AsyncSlotGuard` | nothing | | | |
 /// | dropping a future | nothing | | | the statement that is running |
 ///
 /// [`Wait::AtMost`] includes waits for a table that another session has locked (`LOCK TABLES`, `ALTER TABLE`). The rows of
 /// the table without [`Wait`] do not: for a locked table they wait up to `lock_timeout` on PostgreSQL, and up to
 /// `lock_wait_timeout` on MySQL and MariaDB.
+///
+/// On MySQL, while an `ALTER TABLE` waits for a transaction that uses a table of this crate, the server lets no session
+/// prepare a statement on that table. All methods then wait up to the session's `lock_wait_timeout` (a year by default),
+/// also those with `try_` and with [`Wait::AtMost`]: set it to a few seconds.
 ///
 /// To limit a draw on PostgreSQL, send `SET LOCAL lock_timeout = '2s'` in its transaction.
 ///
@@ -59,15 +63,19 @@
 /// |---|---|---|---|
 /// | [`lock_object`] with [`Wait::AtMost`] | usable after any error | usable; not after [`LockTimeout`] if the server has `innodb_rollback_on_timeout` | usable |
 /// | [`lock_object`] with [`Wait::Forever`] | after an error of the database, [`LockTimeout`] included, only ROLLBACK is accepted | as above | usable |
-/// | [`lock_object`] with [`Wait::No`], [`try_lock_object`] | usable; after another error of the database only ROLLBACK is accepted | usable | usable |
-/// | `with_..` and `try_with_..`, which open a savepoint | usable after any error | usable; the locks may be held until the end | usable; the locks are held until the end |
+/// | [`lock_object`] with [`Wait::No`], [`try_lock_object`] | usable; after another error of the database only ROLLBACK is accepted | usable; on MariaDB with `innodb_rollback_on_timeout` a refusal ends the transaction, and is [`TransactionAborted`](crate::Error::TransactionAborted) | usable |
+/// | `with_..` and `try_with_..`, which open a savepoint | usable after any error | usable, with the exceptions above; the locks may be held until the end | usable; the locks are held until the end |
 /// | slots | after another error of the database only ROLLBACK is accepted | usable | usable |
 /// | draws | after an error of the database only ROLLBACK is accepted | usable; not after [`StatementTimeout`] if the server has `innodb_rollback_on_timeout` | usable |
 ///
 /// # A client that vanishes
 ///
-/// The server ends the transaction of a process that dies, and with it its locks, as soon as the operating system closes
-/// the connection. When a machine loses power or its network, nothing closes the connection: with the system's defaults the
+/// When a process dies, the operating system closes its connections. A server that waits for the next statement of the session
+/// notices that at once, rolls back, and releases the locks. While it runs a statement of the session (a long query, a wait for
+/// another lock), it does not notice it: the transaction holds its locks until the statement ends. On PostgreSQL 14 or newer
+/// set `client_connection_check_interval = '1s'`: the server then looks for a closed connection during statements too.
+///
+/// When a machine loses power or its network, nothing closes the connection: with the system's defaults the
 /// server notices after two hours. Set keepalives and time-outs on the server: `tcp_keepalives_idle` and
 /// `idle_in_transaction_session_timeout` on PostgreSQL, `wait_timeout` and the system's `tcp_keepalive_time` on MySQL and
 /// MariaDB. [Time-outs that an application must

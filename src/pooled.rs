@@ -92,8 +92,8 @@ impl<L: Lender> Connections<L> {
         let lending = Box::pin(self.pool.lend_keeping(left, waiting.stop(), permit));
         match lending.await? {
             Some((conn, permit)) => Ok(Borrowed {
-                conn,
-                _permit: permit,
+                lent: Some((conn, permit)),
+                leases: false,
             }),
             None => Err(waiting.stopped_error()),
         }
@@ -136,24 +136,47 @@ impl<L: Lender> Connections<L> {
 
 type TimerOf<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
 
-/// A connection that is borrowed until this is dropped.
+/// A connection that is borrowed until this is dropped, and its permit. The permit is dropped after the connection, so that
+/// the next one finds it in the pool. There is none if the time was up, and the pool had a connection.
 pub(crate) struct Borrowed<L: Lender> {
-    conn: L::Lent,
-    /// Dropped after the connection, so that the next one finds it in the pool. `None` if the time was up, and the pool had one.
-    _permit: Option<Permit>,
+    lent: Option<(L::Lent, Option<Permit>)>,
+    leases: bool,
 }
+
+const BORROWED: &str = "a connection until it is dropped";
 
 impl<L: Lender> Deref for Borrowed<L> {
     type Target = L::Connection;
 
     fn deref(&self) -> &L::Connection {
-        &self.conn
+        &self.lent.as_ref().expect(BORROWED).0
     }
 }
 
 impl<L: Lender> DerefMut for Borrowed<L> {
     fn deref_mut(&mut self) -> &mut L::Connection {
-        &mut self.conn
+        &mut self.lent.as_mut().expect(BORROWED).0
+    }
+}
+
+impl<L: Lender> Borrowed<L> {
+    /// The session leases slots from now on. If a future is dropped meanwhile, it has to release the slot.
+    pub(crate) fn begin_to_lease(&mut self) {
+        self.leases = true;
+    }
+}
+
+impl<L: Lender> Drop for Borrowed<L> {
+    fn drop(&mut self) {
+        let Some((conn, permit)) = self.lent.take() else {
+            return;
+        };
+        if self.leases {
+            L::give_back_abandoned(conn, permit);
+        } else {
+            drop(conn);
+            drop(permit);
+        }
     }
 }
 

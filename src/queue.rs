@@ -20,6 +20,7 @@
 mod queues;
 mod ticket;
 mod turn;
+mod waiter;
 mod waiters;
 mod wakes;
 mod watch;
@@ -30,4 +31,4 @@ mod tests;
 pub(crate) use queues::Queues;
 pub(crate) use ticket::Ticket;
 pub(crate) use turn::Turn;
-pub(crate) use waiters::Released;
+pub(crate) use waiter::Released;

@@ -117,6 +117,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`] and [`Error::InvalidLease`], before anything is sent to the database.
     /// [`Error::NotRegistered`] and [`Error::UnsuitableIsolation`] in an open transaction. [`Error::LockTimeout`] on SQLite.
+    /// [`Error::Unsupported`] on MySQL and MariaDB, outside a transaction in a session with `autocommit = 0`.
     /// The [common errors](crate::Error#common-errors). After a lost connection a slot may have been granted: it stays held until
     /// its lease ends.
     ///
@@ -194,6 +195,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///   is not affected.
     /// - [`Error::InvalidLease`]. [`Error::InvalidName`], for a slot made by [`Slot::from_parts`].
     /// - [`Error::StatementTimeout`] when a time-out of the session ended the wait, on SQLite [`Error::LockTimeout`].
+    /// - [`Error::Unsupported`] as for [`try_acquire_slot`](Self::try_acquire_slot).
     /// - The [common errors](crate::Error#common-errors). After all but [`Error::SlotLost`] the slot is still held by the
     ///   previous lease. After a lost connection it is unknown whether the lease was renewed.
     #[doc(alias("refresh", "extend", "heartbeat", "keepalive", "keep_alive"))]
@@ -235,8 +237,8 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::StatementTimeout`], on SQLite [`Error::LockTimeout`]; the
-    /// [common errors](crate::Error#common-errors).
+    /// [`Error::InvalidName`]; [`Error::StatementTimeout`], on SQLite [`Error::LockTimeout`]; [`Error::Unsupported`] as for
+    /// [`try_acquire_slot`](Self::try_acquire_slot); the [common errors](crate::Error#common-errors).
     #[doc(alias("break lock", "steal", "unlock", "evict"))]
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let released = administration::force_release_all(self, semaphore.as_ref());

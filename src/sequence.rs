@@ -143,7 +143,8 @@ pub trait SequenceExt: HasBlockingEngine {
     /// or block.
     ///
     /// The result does not predict the next number: other sessions may draw meanwhile, and their uncommitted draws are not
-    /// visible. In a transaction with a snapshot the result is as old as the snapshot.
+    /// visible. In a transaction with a snapshot the result is as old as the snapshot. On MySQL and MariaDB it may be the number
+    /// before the first one, if the answer to the first draw could not be read and the transaction was committed.
     ///
     /// # Errors
     ///

@@ -179,15 +179,19 @@ impl StopToken {
         StopOnDrop(self.clone())
     }
 
-    /// Has `wake` called when the token is stopped, or at once if it is stopped, until the registration is dropped.
+    /// Has `wake` called when the token is stopped, until the registration is dropped; or at once, if it is stopped. It is called
+    /// once: [`stop`](Self::stop) sets the flag before it takes the lock, so either this sees the flag, or that sees the
+    /// callback. The call may overlap with this one, and with the drop of the registration.
     pub(crate) fn on_stop(&self, wake: impl Fn() + Send + Sync + 'static) -> Registration {
         let mut callbacks = self.0.lock();
         let number = callbacks.next;
         callbacks.next += 1;
-        callbacks.by_number.insert(number, Arc::new(wake));
-        drop(callbacks);
         if self.is_stopped() {
-            self.0.call();
+            drop(callbacks);
+            // Not those of others: each of them was called, or is about to be.
+            wake();
+        } else {
+            callbacks.by_number.insert(number, Arc::new(wake));
         }
         Registration {
             token: Arc::clone(&self.0),
@@ -198,8 +202,10 @@ impl StopToken {
 
 impl State {
     fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        self.call();
+        let was_stopped = self.stopped.swap(true, Ordering::SeqCst);
+        if !was_stopped {
+            self.call();
+        }
     }
 
     fn call(&self) {
@@ -304,8 +310,30 @@ mod tests {
         drop(token.on_stop(count(&calls)));
         token.clone().stop();
         assert_eq!(calls.load(Ordering::SeqCst), 1);
+        token.stop();
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "stopped before");
         let _late = token.on_stop(count(&calls));
-        assert!(calls.load(Ordering::SeqCst) >= 2);
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "the new one only");
+    }
+
+    #[test]
+    fn callback_that_is_registered_during_a_stop_is_called_once() {
+        for _ in 0..1000 {
+            let token = StopToken::new();
+            let calls = Arc::new(AtomicUsize::new(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| token.stop());
+                let count = Arc::clone(&calls);
+                let registration = token.on_stop(move || {
+                    count.fetch_add(1, Ordering::SeqCst);
+                });
+                while calls.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                drop(registration);
+            });
+            assert_eq!(calls.load(Ordering::SeqCst), 1);
+        }
     }
 
     #[test]

@@ -112,8 +112,14 @@ impl Waiting {
         }
     }
 
-    /// `without_connection`: the error of the pool, if it gave no connection for the last attempt.
-    fn timed_out(&self, without_connection: Option<Error>) -> Error {
+    /// Whether the wait goes on after this error of an attempt: a time-out. On SQLite an attempt ends with it while another
+    /// connection writes. Attempts on other engines do not return it.
+    pub(crate) fn outlasts(&self, error: &Error) -> bool {
+        self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
+    }
+
+    /// `cause`: the error of the last attempt, if it had one.
+    fn timed_out(&self, cause: Option<Error>) -> Error {
         Error::LockTimeout {
             resource: self.resource.clone(),
             waited: self.elapsed(),
@@ -121,7 +127,10 @@ impl Waiting {
                 Wait::AtMost(limit) => Some(limit),
                 Wait::No | Wait::Forever => None,
             },
-            source: without_connection.map(Into::into),
+            source: match cause {
+                Some(Error::LockTimeout { source, .. }) => source,
+                cause => cause.map(Into::into),
+            },
         }
     }
 }
@@ -196,7 +205,7 @@ where
 {
     let deadline = waiting.deadline();
     let mut is_first = true;
-    let mut without_connection = None;
+    let mut cause = None;
     loop {
         let at_once = ticket.may_query_at_once();
         let turn = ticket.turn_unless::<A::Timer>(deadline, waiting.stopped());
@@ -223,7 +232,7 @@ where
         };
         let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none() && !at_once;
         if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
-            return Err(waiting.timed_out(without_connection));
+            return Err(waiting.timed_out(cause));
         }
         let next_pause = match attempt.run(Attempt { is_first, notified }).await {
             Ok(Answer::Granted(value)) => {
@@ -231,14 +240,19 @@ where
                 return Ok(value);
             }
             Ok(Answer::Refused { pause }) => {
-                without_connection = None;
+                cause = None;
                 pause
             }
             // It has waited before, for a release or after a refusal, so it may wait until its own limit.
             #[cfg(feature = "_pool")]
             Err(error) if error.has_no_connection_yet() && (!is_first || !at_once) => {
                 tracing::warn!(resource = waiting.resource, %error, "wait continues: no connection for an attempt");
-                without_connection = Some(error);
+                cause = Some(error);
+                None
+            }
+            Err(error) if waiting.outlasts(&error) => {
+                tracing::warn!(resource = waiting.resource, %error, "wait continues: another connection writes");
+                cause = Some(error);
                 None
             }
             Err(error) => return Err(ended_by(error, &mut ticket)),
@@ -248,11 +262,11 @@ where
             return Err(waiting.unavailable());
         }
         if waiting.is_over() {
-            return Err(waiting.timed_out(without_connection));
+            return Err(waiting.timed_out(cause));
         }
         is_first = false;
         #[cfg(feature = "_pool")]
-        if let Some(error) = &without_connection {
+        if let Some(error) = cause.as_ref().filter(|error| error.is_pool()) {
             if error.is_out_of_reach() {
                 ticket.record_unreached();
             } else {

@@ -16,9 +16,9 @@ static ENCRYPTED: RwLock<Option<Cancel>> = RwLock::new(None);
 ///
 /// A request is a connection of its own, and diesel-async does not tell how a connection was encrypted. Call this once, when
 /// the application starts, with the TLS connector of its connections. Without this call, cancel requests are sent
-/// unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts them. They fail if the URL has `sslmode=require`, or if a
-/// proxy requires TLS. A request that fails is logged as a warning, and the statement runs until it ends by itself: see
-/// [Dropped futures](crate::operation::dropped_futures#tls).
+/// unencrypted, as libpq's `PQcancel` does. PostgreSQL accepts them. They fail if the URL has `sslmode=require`: that is logged
+/// as a warning, and the statement runs until it ends by itself. They have no effect, which nothing reports, if the URL has
+/// another `sslmode` and a proxy requires TLS. See [Dropped futures](crate::operation::dropped_futures#tls).
 ///
 /// For the whole process; a later call replaces what an earlier one has set. MySQL and MariaDB need no such call: their
 /// requests are encrypted as the connection is.

@@ -17,6 +17,10 @@ pub(in crate::engine) trait Clock: Backend {
     const GREATEST: &'static str;
     /// Whether the index may contain many old versions of a row. If so, statements look for the newest entry only.
     const STALE_INDEX_ENTRIES: bool = false;
+    /// A condition that holds if a statement outside a transaction is committed at once; `None` where it always is.
+    const COMMITTED_AT_ONCE: Option<&'static str> = None;
+    /// After the name of a table: has an UPDATE find rows by the primary key.
+    const BY_PRIMARY_KEY: &'static str = "";
 }
 
 /// Defines an expression of type BIGINT that the DSL accepts in any query: it declares no columns.

@@ -1,9 +1,12 @@
 //! Writes ids into messages of several statements, which have no bound values.
 //!
 //! An id of plain characters stands there as it is, so that it can be read in the server's list of queries. Any other
-//! id is written as hexadecimal digits. So no id can end its literal, whatever the settings of the session.
+//! id is written as hexadecimal digits, for SQLite in escapes of JSON. So no id can end its literal, whatever the settings of the session.
 
 use std::fmt::Write;
+
+#[cfg(feature = "_sqlite")]
+use crate::semaphore::renewal::push_json_text;
 
 /// The characters besides ASCII letters and digits that mean themselves in a literal of every server, with any SQL mode,
 /// any `standard_conforming_strings` and any character set of the client.
@@ -89,6 +92,15 @@ pub(super) fn push_for_mysql(sql: &mut String, text: &str) {
         push_hexadecimal(sql, text, "");
         sql.push('\'');
     }
+}
+
+/// Writes a text for SQLite, whatever the encoding of the database: as a JSON value that is read. A CAST of bytes to TEXT
+/// would take them for text in the encoding of the database.
+#[cfg(feature = "_sqlite")]
+pub(super) fn push_for_sqlite(sql: &mut String, text: &str) {
+    sql.push_str("('");
+    push_json_text(sql, text);
+    sql.push_str("' ->> '$')");
 }
 
 #[cfg(all(test, feature = "_postgres", feature = "_mysql"))]

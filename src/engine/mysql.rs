@@ -20,6 +20,7 @@ use crate::{
     Error, IsolationLevel, TransactionOptions, Wait, transaction::depth, transaction::run,
 };
 
+mod autocommit;
 mod bytes;
 mod execute;
 mod held_locks;
@@ -37,12 +38,12 @@ mod slots;
 mod sql;
 mod writers;
 
-use bytes::Bytes;
-use execute::{MysqlError, Run};
+use execute::Run;
 use object_lock::error::AcquireError;
+use object_lock::row::rolled_back_by_timeout;
 use retry::at_read_committed;
 use sql::free_objects::{LOCK_BATCH, begin_and_acquire, undo};
-use sql::object_lock::{delete_all, free_kept};
+use sql::object_lock::DeleteUnlocked;
 
 /// The number of rows that one transaction of a purge deletes.
 const PURGE_BATCH: i64 = 500;
@@ -112,10 +113,7 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
     /// InnoDB ends the transaction after a deadlock or a changed record. A COMMIT that the closure sent before that
     /// error can't be detected.
     async fn may_end_transactions(conn: &mut C, reason: RetryReason) -> bool {
-        reason != RetryReason::LockTimeout
-            || object_lock::row::rolled_back_by_timeout(conn)
-                .await
-                .unwrap_or(false)
+        reason != RetryReason::LockTimeout || rolled_back_by_timeout(conn).await.unwrap_or(false)
     }
 
     async fn assume_single_writer(conn: &mut C) -> Result<(), Error> {
@@ -136,10 +134,12 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
     }
 
     /// Rolls back outer transactions too: they can't be committed without what the future has not done.
-    fn abandon(conn: &mut C, _: u32, undo: Option<&str>) {
+    fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
         match undo {
-            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
-            None => conn.abandon(&["ROLLBACK"]),
+            // First: a cancel request that meets one of them has the server skip those that follow.
+            Some(undo) if depth == 0 => conn.abandon(&[undo, "ROLLBACK"]),
+            // In an open transaction a lease is rolled back.
+            _ => conn.abandon(&["ROLLBACK"]),
         }
     }
 }
@@ -162,7 +162,7 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
             };
             run::roll_back(conn).await;
             match refusal {
-                AcquireError::Unavailable => return Ok(LockOutcome::Unavailable),
+                AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
                 AcquireError::NoRow => named_lock = true,
                 // The transaction has not run the closure yet, so it can be restarted.
                 AcquireError::Failed(Error::Deadlock { source }) => {
@@ -178,7 +178,14 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
     async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
         match object_lock::acquire(conn, request, object_lock::TxContext::Open).await {
             Ok(()) => Ok(LockOutcome::Acquired),
-            Err(AcquireError::Unavailable | AcquireError::NoRow) => Ok(LockOutcome::Unavailable),
+            Err(AcquireError::Unavailable { timed_out: true })
+                if rolled_back_by_timeout(conn).await? =>
+            {
+                Err(run::ended(None))
+            }
+            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) => {
+                Ok(LockOutcome::Unavailable)
+            }
             Err(AcquireError::Failed(error)) => Err(error),
         }
     }
@@ -187,7 +194,8 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
         let mut purged = 0;
         loop {
             // READ COMMITTED locks no gaps between rows.
-            match at_read_committed!(conn, delete_batch(conn).await)? {
+            let delete = || DeleteUnlocked { limit: PURGE_BATCH };
+            match at_read_committed!(conn, delete().execute(conn).await)? {
                 0 => return Ok(purged),
                 removed => purged += removed,
             }
@@ -217,13 +225,4 @@ async fn try_begin_fast(
         ErrorClass::LockTimeout | ErrorClass::LockNotAvailable
     );
     Ok((held && request.wait == Wait::No).then_some(LockOutcome::Unavailable))
-}
-
-async fn delete_batch(conn: &mut impl Link<Backend = Mysql>) -> Result<usize, MysqlError> {
-    let ids: Vec<Bytes> = free_kept(PURGE_BATCH).load(conn).await?;
-    let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.0).collect();
-    if ids.is_empty() {
-        return Ok(0);
-    }
-    delete_all(&ids).execute(conn).await
 }

@@ -10,6 +10,16 @@ macro_rules! slot_methods {
                 name: slot.semaphore.as_ref(),
                 number: slot.number_i32(),
                 token: slot.token.as_bytes(),
+                in_transaction: 1,
+            }
+        }
+
+        /// [`key`] for a statement that may run outside a transaction.
+        fn key_anywhere<'a>(conn: &mut $conn, slot: &'a Slot) -> slot_sql::Key<'a> {
+            let inside = crate::transaction::depth::depth(conn).is_ok_and(|depth| depth > 0);
+            slot_sql::Key {
+                in_transaction: inside.into(),
+                ..key(slot)
             }
         }
 
@@ -19,7 +29,7 @@ macro_rules! slot_methods {
             lease_us: i64,
             expiry: Expiry,
         ) -> Result<usize, $failure> {
-            let key = key(slot);
+            let key = key_anywhere(conn, slot);
             match expiry {
                 Expiry::Unexpired => {
                     $run::execute(conn, slot_sql::RenewUnexpired { key, lease_us }).await
@@ -31,7 +41,7 @@ macro_rules! slot_methods {
         }
 
         async fn release(conn: &mut $conn, slot: &Slot, expiry: Expiry) -> Result<usize, $failure> {
-            let key = key(slot);
+            let key = key_anywhere(conn, slot);
             match expiry {
                 Expiry::Unexpired => $run::execute(conn, slot_sql::ReleaseUnexpired { key }).await,
                 Expiry::IncludeExpired => $run::execute(conn, slot_sql::Release { key }).await,
@@ -39,7 +49,8 @@ macro_rules! slot_methods {
         }
 
         async fn release_unused(conn: &mut $conn, slot: &Slot) -> Result<usize, $failure> {
-            $run::execute(conn, slot_sql::ReleaseUnused { key: key(slot) }).await
+            let key = key_anywhere(conn, slot);
+            $run::execute(conn, slot_sql::ReleaseUnused { key }).await
         }
 
         /// The largest fence of all slots, or the clock if that is later.

@@ -27,6 +27,8 @@ macro_rules! slot_queries {
             pub(in crate::engine) name: &'a $text,
             pub(in crate::engine) number: i32,
             pub(in crate::engine) token: &'a [u8],
+            /// 1 in a transaction, otherwise 0.
+            pub(in crate::engine) in_transaction: i32,
         }
 
         /// Sets a new expiry, not before the end of the minimum hold time.
@@ -58,6 +60,9 @@ macro_rules! slot_queries {
                 " AND number = ", Integer = &key.number;
                 " AND token = ", Binary = key.token;
             );
+            if let Some(committed) = <$db>::COMMITTED_AT_ONCE {
+                push!(out; " AND ("; {committed}; " OR ", Integer = &key.in_transaction; ")");
+            }
             if <$db>::STALE_INDEX_ENTRIES {
                 push!(out;
                     " AND fence = (SELECT fence FROM diesel_locks_slots WHERE name = ", $sql_text = key.name;
@@ -132,12 +137,14 @@ macro_rules! slot_queries {
         /// [`ReleaseUnused`] as text, of a slot with this token. Name and token are literals.
         pub(in crate::engine) fn release_unused_text(name: &str, token: &str) -> String {
             format!(
-                "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0, hold_until_us = 0 \
-                 WHERE name = {name} AND token = {token}"
+                "UPDATE diesel_locks_slots{} SET token = NULL, expires_us = 0, hold_until_us = 0 \
+                 WHERE name = {name} AND token = {token}",
+                <$db>::BY_PRIMARY_KEY
             )
         }
 
-        /// The held slots.
+        /// The held slots. With a limit that they do not exceed: on MySQL a SELECT without one has that of the session
+        /// (`sql_select_limit`).
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {
             let left: LeaseRemaining = LeaseRemaining {};
@@ -146,6 +153,7 @@ macro_rules! slot_queries {
                 .filter(slots::name.eq(name))
                 .filter(slots::expires_us.gt(now))
                 .order(slots::number)
+                .limit(1_000_000_i64)
                 .select((
                     slots::number,
                     slots::token,
@@ -157,7 +165,8 @@ macro_rules! slot_queries {
                 ))
         }
 
-        /// The slots that are held, or unavailable until their minimum hold time has passed.
+        /// The slots that are held, or unavailable until their minimum hold time has passed. With a limit as
+        /// [`held_slots`].
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {
             let now: DbNow = DbNow {};
@@ -165,6 +174,7 @@ macro_rules! slot_queries {
                 .filter(slots::name.eq(name))
                 .filter(slots::expires_us.gt(now).or(slots::token.is_not_null()))
                 .order(slots::number)
+                .limit(1_000_000_i64)
                 .select((slots::number, slots::expires_us.gt(now)))
         }
 

@@ -123,9 +123,14 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
 
     async fn roll_back(conn: &mut C) -> QueryResult<bool> {
         let started = conn.batch(sql::ROLLBACK).await.is_ok();
-        if !started {
-            // Fails if no transaction is open.
-            let _ = conn.batch("ROLLBACK").await;
+        if !started && let Err(error) = conn.batch("ROLLBACK").await {
+            use diesel::result::{DatabaseErrorKind::UnableToSendCommand, Error::DatabaseError};
+
+            // Otherwise no transaction is open. diesel-async sends nothing while its runtime is shut down.
+            if matches!(error, DatabaseError(UnableToSendCommand, _)) {
+                conn.abandon(&[]);
+                return Err(error);
+            }
         }
         Ok(started)
     }
@@ -136,7 +141,9 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
     fn abandon(conn: &mut C, depth: u32, undo: Option<&str>) {
         match undo {
             _ if depth > 0 => conn.abandon(&["ROLLBACK", "BEGIN", "PRAGMA query_only = 1"]),
-            Some(undo) => conn.abandon(&["ROLLBACK", undo]),
+            // It waits for another connection that writes, and the thread that drops the future waits for it: not for the
+            // time that the application has set.
+            Some(undo) => conn.abandon(&["ROLLBACK", "PRAGMA busy_timeout = 200", undo]),
             None => conn.abandon(&["ROLLBACK"]),
         }
     }

@@ -47,10 +47,10 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// The pool gave no connection within its time-out.
+    /// The pool gave no connection within its time-out, or within the time of the request if that is shorter.
     #[cfg(feature = "r2d2")]
     #[cfg_attr(docsrs, doc(cfg(feature = "r2d2")))]
-    #[error("the pool gave no connection within its time-out")]
+    #[error("the pool gave no connection in time")]
     Pool(#[from] diesel::r2d2::PoolError),
 
     /// The pool of asynchronous connections gave no connection.
@@ -209,8 +209,8 @@ pub enum Error {
     /// The client library of MySQL or MariaDB returns empty strings in place of the strings that the server has sent.
     ///
     /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
-    /// [`held_slots`](crate::SemaphoreExt::held_slots) and the methods that purge return this error. The application's
-    /// own queries lose strings in the same way.
+    /// [`held_slots`](crate::SemaphoreExt::held_slots), [`purge_slots`](crate::SemaphoreExt::purge_slots) and the methods of
+    /// [`InspectExt`](crate::InspectExt) return this error. The application's own queries lose strings in the same way.
     #[error("{}", texts::BROKEN_CLIENT_LIBRARY)]
     BrokenClientLibrary,
 
@@ -283,6 +283,9 @@ pub enum Error {
     },
 
     /// The engine does not support the isolation level or mode. Nothing was sent to the database.
+    ///
+    /// On MySQL and MariaDB also outside a transaction in a session with `autocommit = 0`, which would not commit a lease.
+    /// No lease was granted or changed; what the session had not committed may have been rolled back.
     #[error("{engine} does not support {mode} transactions: {hint}")]
     Unsupported {
         /// The engine.

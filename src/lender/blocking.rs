@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
+use diesel::r2d2::{ConnectionManager, Pool, PoolError, PooledConnection, R2D2Connection};
 
 use super::Lender;
 use crate::Error;
@@ -16,6 +16,12 @@ pub(crate) type R2d2Pool<C> = Pool<ConnectionManager<C>>;
 
 pub(crate) type Borrowed<C> = PooledConnection<ConnectionManager<C>>;
 
+/// Whether the error says why r2d2 could not open a connection. r2d2 tells that by the text only: it writes the cause behind a
+/// colon.
+fn has_cause(error: &PoolError) -> bool {
+    error.to_string().contains(": ")
+}
+
 impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
     type Connection = C;
     type Lent = Borrowed<C>;
@@ -27,6 +33,8 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
     ) -> Result<Option<Borrowed<C>>, Error> {
         let started = Instant::now();
         let limit = self.timeout().min(limit);
+        // r2d2 returns the error of a failed connection once, at the end of whichever slice comes next.
+        let mut with_cause = None;
         loop {
             if stop.is_some_and(StopToken::is_stopped) {
                 return Ok(None);
@@ -36,11 +44,18 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
                 Some(_) => left.min(STOP_INTERVAL),
                 None => left,
             };
-            match self.get_timeout(slice) {
+            let error = match self.get_timeout(slice) {
                 Ok(conn) => return Ok(Some(conn)),
-                Err(error) if left <= slice => return Err(error.into()),
-                Err(_) => {}
+                Err(error) => error,
+            };
+            let error = with_cause
+                .take()
+                .filter(|_| !has_cause(&error))
+                .unwrap_or(error);
+            if left <= slice {
+                return Err(error.into());
             }
+            with_cause = has_cause(&error).then_some(error);
         }
     }
 
@@ -54,5 +69,37 @@ impl<C: HasBlockingEngine + R2D2Connection + 'static> Lender for R2d2Pool<C> {
 
     fn max_size(&self) -> usize {
         usize::try_from(Pool::max_size(self)).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use diesel::SqliteConnection;
+
+    use super::*;
+    use crate::poll::poll_once;
+
+    #[test]
+    fn error_of_a_wait_that_can_be_stopped_names_the_cause() {
+        // r2d2 tries at once, and then with growing pauses. The last slice is in one of these.
+        let manager = ConnectionManager::<SqliteConnection>::new("/no/such/directory/database");
+        let pool = Pool::builder().max_size(1).build_unchecked(manager);
+        let stop = StopToken::new();
+        for stop in [None, Some(&stop)] {
+            let lent = poll_once(pool.lend(Duration::from_secs(1), stop));
+            let Some(Error::Pool(error)) = lent.err() else {
+                panic!("no connection");
+            };
+            assert!(error.to_string().contains("unable to open"), "{error}");
+        }
+    }
+
+    #[test]
+    fn error_without_a_cause_replaces_none() {
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder().max_size(1).build_unchecked(manager);
+        let _borrowed = pool.get().expect("a connection");
+        let error = pool.get_timeout(Duration::from_millis(1)).err();
+        assert!(!has_cause(&error.expect("none is left")));
     }
 }

@@ -1,11 +1,15 @@
 //! The pools of diesel-async.
 
 use std::future::pending;
+use std::ops::DerefMut;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use diesel::connection::TransactionManagerStatus;
 use futures_util::future::{Either, select};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::error::async_pool::{AsyncPoolError, PoolStep};
@@ -53,17 +57,44 @@ async fn on_task<T: Send + 'static>(taken: impl Future<Output = T> + Send + 'sta
     }
 }
 
+/// How long the check of a connection takes at the longest. Its task has no other limit.
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
+
 /// Whether the connection can be lent. If not, marks it as broken: the pool discards it, and does not notice by itself that a
 /// statement of the application was dropped on it (MySQL).
 async fn is_in_step<C: Link>(conn: &mut C) -> bool {
-    let is_in_step = caught(conn.is_in_step()).await.unwrap_or(false);
+    let checked = timeout(LONGEST_CHECK, caught(conn.is_in_step())).await;
+    let is_in_step = matches!(checked, Ok(Ok(true)));
     if !is_in_step {
         tracing::debug!(
-            "a connection of the pool is discarded: it returns answers to other statements"
+            "a connection of the pool is discarded: it returns no answer, or that to another statement"
         );
         conn.status().set_in_error();
     }
     is_in_step
+}
+
+/// How long an abandoned connection stays open at the longest.
+const LONGEST_END: Duration = Duration::from_secs(1);
+
+/// Returns a connection to its pool, after the end of its session if [`Link::STAYS_OPEN`].
+fn give_back_abandoned<C, K>(mut conn: impl DerefMut<Target = C> + Send + 'static, kept: K)
+where
+    C: Link,
+    K: Send + 'static,
+{
+    let stays_open = C::STAYS_OPEN && matches!(conn.status(), TransactionManagerStatus::InError);
+    // Without a runtime it is closed at once.
+    if stays_open && let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            let _ended = timeout(LONGEST_END, caught(conn.until_ended())).await;
+            drop(conn);
+            drop(kept);
+        });
+    } else {
+        drop(conn);
+        drop(kept);
+    }
 }
 
 /// The error of a request that waited for its turn before the pool's queue, for this time.
@@ -83,7 +114,7 @@ async fn get<T>(
     connection: impl Future<Output = Result<T, AsyncPoolError>> + Send,
 ) -> Result<Option<T>, Error> {
     let started = Instant::now();
-    let connection = pin!(tokio::time::timeout(limit, connection));
+    let connection = pin!(timeout(limit, connection));
     let got = match stop {
         None => connection.await,
         Some(stop) => match select(connection, pin!(stop.stopped())).await {

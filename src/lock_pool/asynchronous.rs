@@ -6,6 +6,7 @@ use super::objects::{self, ObjectWait};
 use super::shared::Shared;
 use super::slots;
 use crate::activity::Activity;
+use crate::cancel::counted;
 use crate::link::Link;
 use crate::poll::Work;
 use crate::stop::StopToken;
@@ -227,12 +228,12 @@ impl<P: AsyncPool> AsyncLockPool<P> {
         'f: 'c,
     {
         let request = request.into();
-        async move {
+        counted(&self.activity, async move {
             let _active = self.activity.begin();
             let wait = ObjectWait::new(&self.shared, self.stop.as_ref(), request)?;
             let mut held = objects::begin(&self.shared, &wait).await?;
             <P::Connection as Link>::droppable(held.run(f)).await
-        }
+        })
     }
 
     /// Begins a transaction that holds a slot with a connection of the pool, runs `f` in it, and commits. Waits without a
@@ -270,11 +271,11 @@ impl<P: AsyncPool> AsyncLockPool<P> {
         'f: 'c,
     {
         let held = slots::begin(&*self.shared, self.stop.as_ref(), semaphore, wait);
-        async move {
+        counted(&self.activity, async move {
             let _active = self.activity.begin();
             let mut held = held.await?;
             <P::Connection as Link>::droppable(held.run(f)).await
-        }
+        })
     }
 
     /// Begins a transaction that holds a slot with a connection of the pool, runs `f` in it, and commits. Returns `None`,
@@ -303,14 +304,14 @@ impl<P: AsyncPool> AsyncLockPool<P> {
         'f: 'c,
     {
         let held = slots::try_begin(&*self.shared, self.stop.as_ref(), semaphore);
-        async move {
+        counted(&self.activity, async move {
             let _active = self.activity.begin();
             let Some(mut held) = held.await? else {
                 return Ok(None);
             };
             let done = <P::Connection as Link>::droppable(held.run(f)).await;
             done.map(Some)
-        }
+        })
     }
 }
 

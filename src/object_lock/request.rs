@@ -8,7 +8,7 @@ use crate::{Error, ObjectId};
 ///
 /// If a request sets none, the method decides: see [`LockRequest::wait`].
 ///
-/// Methods that lock or acquire wait, except those with `try_` in their names and `SlotRenewer::try_run`. Methods with `try_`
+/// Methods that lock or acquire wait, except those with `try_` in their names. These
 /// reject a request with another `Wait` than [`Wait::No`]. [Blocking](crate::operation::blocking) lists all methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias("timeout", "lock_timeout", "NOWAIT", "block", "try_lock"))]
@@ -18,7 +18,7 @@ pub enum Wait {
     /// Limits of the session end the wait for a lock with [`Error::LockTimeout`](crate::Error::LockTimeout): on PostgreSQL
     /// `lock_timeout` and `statement_timeout`, on MySQL and MariaDB `max_execution_time` and `max_statement_time`.
     /// `innodb_lock_wait_timeout`, which every MySQL session has (50 s), does not end it. A wait for a slot polls: a limit of
-    /// the session applies to each query.
+    /// the session applies to each query. On SQLite a connection that writes does not end it, however long that takes.
     #[default]
     Forever,
     /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms
@@ -26,8 +26,9 @@ pub enum Wait {
     ///
     /// The time is rounded up to milliseconds. A free lock or slot is always acquired, even with a zero time-out. At most
     /// [`Wait::LONGEST`]; more is [`Error::InvalidWait`](crate::Error::InvalidWait). During a wait for a lock it replaces the
-    /// limits of the session that [`Wait::Forever`] lists. It does not limit the time for which a grant of a leased slot on
-    /// SQLite waits for another writer: 5 s, or `busy_timeout` if that is longer.
+    /// limits of the session that [`Wait::Forever`] lists. On SQLite the last attempt to lease a free slot may end later: it
+    /// waits for another writer for up to 5 s, or `busy_timeout` if that is longer. Earlier attempts that do so do not end the
+    /// wait.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held. The
     /// methods with `try_` return `None` or `false` instead.
@@ -142,8 +143,8 @@ impl LockRequest {
 
     /// Sets how long to wait if the lock is held; for several objects, for all of them together.
     ///
-    /// If it is not set, methods of a connection wait without limit, a `LockPool` waits as long as its pool waits for a
-    /// connection, and methods with `try_` do not wait. Methods with `try_` return
+    /// If it is not set, methods of a connection wait without limit, a `LockPool` or an `AsyncLockPool` waits as long as its
+    /// pool waits for a connection, and methods with `try_` do not wait. Methods with `try_` return
     /// [`Error::ConflictingWait`](crate::Error::ConflictingWait) if it is set to another wait than [`Wait::No`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);

@@ -37,11 +37,17 @@
 //! | `AsyncSlotRenewer::try_run` in its closure, `release_guards`; `AsyncSlotGuard::release`; a guard | released in the background | released in the background | released in the background |
 //! | [`renew_slot`], [`release_slot`] | done or not done | done or not done | done or not done |
 //! | the connection afterwards, in a pool | replaced | replaced | replaced |
-//! | the connection afterwards, without a pool | closed: each use is an error | connect again: its session is ended, and one or two statements that are not of this crate may return answers to earlier ones before each use is an error | methods of this crate and transactions return an error; other statements work, with the settings that the method has made (`busy_timeout` may be 0, and `query_only` may be on) |
+//! | the connection afterwards, without a pool | closed: each use is an error | connect again: its session is ended, and one or two statements that are not of this crate may return answers to earlier ones before each use is an error | methods of this crate and transactions return an error; other statements work, with the settings that the method has made (`busy_timeout` may be 0 or 200 ms, and `query_only` may be on) |
 //!
 //! A slot that was leased is released by a statement after the one that acquired it. In rare cases that statement is not run, or
 //! is cancelled with the one before, and the slot is free when its lease ends: if another session has the slot's row locked, if
-//! the connection is lost, and on MySQL and MariaDB if the server takes long to answer.
+//! the connection is lost, on MySQL and MariaDB if the server takes longer than 60 ms for it, and on SQLite if another connection
+//! writes for longer than 200 ms.
+//!
+//! On MySQL and MariaDB the statement is not run either if the application closes the connection, or returns it to its pool, while
+//! the server acquires the slot, and the connection is a Unix socket: the server can't send its answer then, and reads nothing
+//! more. The client uses a Unix socket if the server tells one that exists on its own machine, unless the URL has
+//! `prefer_socket=false`. `AsyncSlotRenewer` keeps the connection open until the server has ended the session.
 //!
 //! On MySQL and MariaDB the client can't send a rollback before it has read all rows of a statement of the closure: then the
 //! transaction ends when the connection is closed. bb8, `AsyncLockPool` and `AsyncSlotRenewer` close it at once. If the
@@ -72,7 +78,8 @@
 //!
 //! # Panics, runtimes, processes
 //!
-//! A panic in a closure rolls back. Afterwards it continues, as on connections that block.
+//! A panic in a closure rolls back. Afterwards it continues, as on connections that block. A panic in the conversion of a row
+//! of [`with_object_lock_and_rows`] has the effect of a drop.
 //!
 //! A runtime that is shut down drops its tasks, and so the futures in them. Its connections are closed, which rolls back
 //! their transactions, and their statements are cancelled. A runtime with one thread that is not running (`block_on` has
@@ -84,7 +91,8 @@
 //! leases end are lost.
 //!
 //! On SQLite a statement of the application that is dropped while it runs panics on a runtime with one thread, in
-//! diesel-async: use one with several threads.
+//! diesel-async: use one with several threads. In a `LocalSet` of a runtime with several threads, the futures of this crate
+//! panic too when they are dropped while a statement of their closure runs: do not await them there.
 //!
 //! When a process is killed or exits, the system closes its connections, and the server rolls back. But a server does not
 //! notice while it runs a statement: a session that waits for a lock waits until it acquires the lock, and ends then. Connections
@@ -100,8 +108,9 @@
 //! A cancel request is a connection of its own. On MySQL and MariaDB it is made as the connection itself. On PostgreSQL it is
 //! not encrypted, unless the application calls `set_cancel_tls`. PostgreSQL accepts that even where it accepts only
 //! encrypted connections, and the request contains nothing but the session's number and its key for cancelling. But it
-//! fails with `sslmode=require`, and before a proxy that wants TLS. A request that fails is logged as a warning, with the
-//! target `diesel_locks::cancel`. A statement that can't be cancelled runs to its end: a waiter waits until it gets its
+//! fails with `sslmode=require`, and is logged as a warning, with the target `diesel_locks::cancel`. With another `sslmode`, a
+//! proxy that requires TLS ignores it, and nothing reports that: the client reads no answer to a cancel request. At most eight requests of a process are on their way, for 5 s each. So a server that does not
+//! answer delays the requests to other servers of the same process. A statement that can't be cancelled runs to its end: a waiter waits until it gets its
 //! lock, which is then released at once.
 //!
 //! # Proxies and restarts
@@ -118,6 +127,7 @@
 //! PostgreSQL's requests contain a key: one that reaches another server, or another session, has no effect.
 //!
 //! [`run_transaction`]: crate::AsyncTransactionExt::run_transaction
+//! [`with_object_lock_and_rows`]: crate::AsyncObjectLockExt::with_object_lock_and_rows
 //! [`lock_object`]: crate::AsyncObjectLockExt::lock_object
 //! [`try_acquire_slot`]: crate::AsyncSemaphoreExt::try_acquire_slot
 //! [`acquire_slot`]: crate::AsyncSemaphoreExt::acquire_slot

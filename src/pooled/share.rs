@@ -15,12 +15,13 @@ use crate::timer::{Event, Polled, Timer};
 /// From this number of connections on, one is left to others.
 const SMALLEST_SHARED_POOL: usize = 4;
 
-/// The number of connections of a pool of this size that requests may borrow at the same time.
+/// The number of connections of a pool of this size that requests may borrow at the same time. Any number of a pool without
+/// connections: deadpool sets its size to 0 when it is closed, and tells it to each request.
 fn share_of(pool_size: usize) -> usize {
-    if pool_size < SMALLEST_SHARED_POOL {
-        pool_size.max(1)
-    } else {
-        pool_size - 1
+    match pool_size {
+        0 => usize::MAX,
+        1..SMALLEST_SHARED_POOL => pool_size,
+        _ => pool_size - 1,
     }
 }
 
@@ -127,21 +128,34 @@ struct Turn<'a> {
     number: u64,
     deadline: Option<Instant>,
     stop: Option<&'a StopToken>,
-    /// Wakes the waiter at a stop.
-    registration: Option<Registration>,
+    /// Wakes the waiter at a stop, by this waker.
+    registration: Option<(Waker, Registration)>,
+}
+
+impl Turn<'_> {
+    /// Returns whether the wait is stopped. If not, a stop wakes the waiter.
+    fn is_stopped(&mut self, waker: &Waker) -> bool {
+        let Some(stop) = self.stop else {
+            return false;
+        };
+        let registered = self.registration.as_ref();
+        if stop.is_stopped() || registered.is_some_and(|(last, _)| last.will_wake(waker)) {
+            return stop.is_stopped();
+        }
+        let called = waker.clone();
+        // Called at once if the token is stopped by now.
+        let registration = stop.on_stop(move || called.wake_by_ref());
+        self.registration = Some((waker.clone(), registration));
+        stop.is_stopped()
+    }
 }
 
 impl Event for Turn<'_> {
     type Value = Option<Permit>;
 
     fn poll(&mut self, waker: &Waker) -> Polled<Option<Permit>> {
-        if let Some(stop) = self.stop {
-            // Called at once if the token is stopped by now.
-            let waker = waker.clone();
-            self.registration = Some(stop.on_stop(move || waker.wake_by_ref()));
-        }
-        let is_over = self.deadline.is_some_and(|time| Instant::now() >= time)
-            || self.stop.is_some_and(StopToken::is_stopped);
+        let is_over =
+            self.is_stopped(waker) || self.deadline.is_some_and(|time| Instant::now() >= time);
         let mut state = self.share.lock();
         let replaced = match state.waiters.get_mut(&self.number) {
             Some(Waiter::Granted) => {
@@ -188,7 +202,7 @@ mod tests {
 
     #[test]
     fn one_of_four_connections_is_left_to_others() {
-        for (size, share) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (16, 15)] {
+        for (size, share) in [(0, usize::MAX), (1, 1), (2, 2), (3, 3), (4, 3), (16, 15)] {
             assert_eq!(share_of(size), share, "of {size}");
         }
     }
@@ -292,6 +306,38 @@ mod tests {
         assert_eq!([0, 1, 2].map(count), [1, 1, 1]);
         assert!(third.as_mut().poll(&mut three).is_ready());
         assert_eq!(share.lock().borrowed, 0);
+    }
+
+    #[test]
+    fn stop_wakes_each_waiter_once() {
+        const WAITERS: usize = 1000;
+        let share = Arc::default();
+        let _held = try_acquire(&share, 1).expect("free");
+        let stop = StopToken::new();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
+        let _registration = stop.on_stop(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let woken = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let acquire = || Box::pin(share.acquire::<Polls>(1, None, Some(&stop)));
+        let mut waiters: Vec<_> = (0..WAITERS).map(|_| acquire()).collect();
+        for waiter in &mut waiters {
+            // The second one changes nothing.
+            assert!(waiter.as_mut().poll(&mut context).is_pending());
+            assert!(waiter.as_mut().poll(&mut context).is_pending());
+        }
+        stop.stop();
+        for waiter in &mut waiters {
+            assert!(matches!(
+                waiter.as_mut().poll(&mut context),
+                Poll::Ready(None)
+            ));
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(woken.0.load(Ordering::SeqCst), WAITERS);
     }
 
     #[test]

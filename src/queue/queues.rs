@@ -4,11 +4,12 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::waiters::{FairShare, NameQueues, Released};
-use super::wakes::{Locked, Wakes};
+use super::waiter::Released;
+use super::waiters::{FairShare, NameQueues};
+use super::wakes::Wakes;
 
 /// `K` is the name of what is waited for, `T` the target.
 pub(crate) struct Queues<K, T> {
@@ -26,6 +27,13 @@ pub(crate) struct Queues<K, T> {
 }
 
 const SHARES: usize = 64;
+
+/// The queues of all names, locked, and the waiters that are woken when they are unlocked.
+pub(super) struct Locked<'a, K, T> {
+    pub(super) names: MutexGuard<'a, HashMap<K, NameQueues<T>>>,
+    /// Dropped after `names`.
+    pub(super) wakes: Wakes,
+}
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
     pub(crate) fn new() -> Self {

@@ -4,8 +4,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::waiters::Released;
-use super::wakes::Locked;
+use super::queues::Locked;
+use super::waiter::Released;
+
 use super::{Queues, Ticket, Turn};
 use crate::poll::poll_once;
 use crate::timer::thread::ThreadTimer;

@@ -5,11 +5,12 @@ use std::hash::Hash;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::queues::Queues;
+use super::queues::{Locked, Queues};
+use super::waiter::{MAX_POLL_INTERVAL, Released, State, Waiter};
 #[cfg(feature = "_pool")]
 use super::waiters::unreached_pause;
-use super::waiters::{MAX_POLL_INTERVAL, NameQueues, Position, Queue, Released, State, Waiter};
-use super::wakes::{Locked, Wakes};
+use super::waiters::{NameQueues, Position, Queue};
+use super::wakes::Wakes;
 use crate::backoff;
 
 /// The pause of the next waiter without a connection of its own while the query of another one is running, which may
@@ -213,6 +214,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
                 .into_iter()
                 .partition(|(_, waiter)| waiter.once || waiter.state != State::Sleeping);
             queue.recompute_longest_pause(Duration::ZERO);
+            queue.update(wakes);
             queues.by_target.retain(|queue| !queue.waiters.is_empty());
         }
         if std::mem::take(&mut self.notified)
@@ -258,23 +260,18 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.notified = false;
         self.in_queue(|queue, number, wakes| {
             queue.reach();
-            queue.sleep_or_query(number, wakes);
+            queue.end_attempt(number, wakes);
         });
     }
 
-    /// Records that no connection of the pool was free to query with. The release of which it was notified is handed over to
-    /// another waiter, if there is one.
+    /// Records that no connection of the pool was free to query with. The release of which it was notified is not lost: a waiter
+    /// with a connection of its own is notified at once, or any one after a pause.
     #[cfg(feature = "_pool")]
     pub(crate) fn record_no_query(&mut self) {
         self.next_pause = None;
         self.refusals = self.refusals.saturating_add(1);
         let notified = std::mem::take(&mut self.notified);
-        self.in_queue(|queue, number, wakes| {
-            if notified {
-                queue.notify_first(Released(None), wakes);
-            }
-            queue.sleep_or_query(number, wakes);
-        });
+        self.in_queue(|queue, number, wakes| queue.end_without_query(number, notified, wakes));
     }
 
     /// Records that the query did not reach the database. The pauses of the queue grow until one does. A release of which the

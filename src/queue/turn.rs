@@ -4,9 +4,10 @@ use std::hash::Hash;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::queues::Locked;
 use super::ticket::Ticket;
-use super::waiters::{MAX_POLL_INTERVAL, Position, Released, State};
-use super::wakes::Locked;
+use super::waiter::{MAX_POLL_INTERVAL, Released, State};
+use super::waiters::Position;
 use crate::backoff;
 use crate::timer::{Event, Polled, Timer};
 
@@ -126,6 +127,10 @@ where
             waiter.pause = self.pause;
             waiter.pause_beside_query = ticket.pause_beside_query;
             waiter.longest_pause = ticket.longest_pause;
+            #[cfg(feature = "_pool")]
+            {
+                waiter.keeps_connection = ticket.longest_idle.is_some();
+            }
             queue.limit_pause(ticket.longest_pause);
             queue.update(wakes);
         }

@@ -1,15 +1,12 @@
 //! The waiters of one name, in one queue per target.
 
 use std::collections::BTreeMap;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::waiter::{MAX_POLL_INTERVAL, Released, State, Waiter};
 use super::wakes::Wakes;
 use super::watch::Watches;
 use crate::backoff;
-
-/// The longest pause between two queries of the first waiter, before jitter.
-pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The shortest and the longest pause of a queue after queries that did not reach the database, before jitter.
 #[cfg(feature = "_pool")]
@@ -27,6 +24,10 @@ pub(super) fn unreached_pause(queries: u32) -> Duration {
     ))
 }
 
+/// The shortest and the longest pause of a release that waiters without a connection could not use, before jitter.
+const MIN_KEPT_PAUSE: Duration = Duration::from_millis(10);
+const MAX_KEPT_PAUSE: Duration = MAX_POLL_INTERVAL;
+
 /// At most one of this many releases is yielded to other processes,
 pub(super) const RELEASES_PER_YIELD: u32 = 3;
 /// and at most one part in this many of the time.
@@ -40,10 +41,6 @@ pub(super) struct FairShare {
     /// The earliest time of the next yield.
     pub(super) next_yield: Option<Instant>,
 }
-
-/// A release, with the slot's number if it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Released(pub(crate) Option<u32>);
 
 /// The queues of one name.
 pub(super) struct NameQueues<T> {
@@ -62,14 +59,20 @@ pub(super) struct Queue<T> {
     pub(super) target: Option<T>,
     /// The waiters in the order in which they came.
     pub(super) waiters: BTreeMap<u64, Waiter>,
-    /// The number of releases while the queries of all waiters were running.
+    /// The number of releases while the queries of all waiters were running, and of those that a waiter without a connection
+    /// could not use.
     pub(super) missed: usize,
+    /// The number of attempts in succession for which no connection was free,
+    pub(super) without_query: u32,
+    /// and when a release that they could not use is handed over.
+    pub(super) hand_over_at: Option<Instant>,
     /// The end of the present yield to other processes.
     pub(super) yield_until: Option<Instant>,
-    /// The first sleeping waiter,
+    /// The first sleeping waiter.
     pub(super) first: Option<u64>,
-    /// and since when it is the first.
-    pub(super) first_since: Instant,
+    /// The begin of the pause of the first waiter. When that leaves before it has polled, the next waiter continues the pause.
+    /// If each first waiter began a new one, none would poll while many leave.
+    pub(super) pausing_since: Instant,
     /// Since when queries of its waiters have been running without a break, if the first waiter polls later then.
     pub(super) querying_since: Option<Instant>,
     pub(super) watches: Watches,
@@ -79,34 +82,6 @@ pub(super) struct Queue<T> {
     pub(super) unreached: u32,
     /// and when the next waiter queries, unless it is notified of a release.
     pub(super) retry_at: Option<Instant>,
-}
-
-pub(super) struct Waiter {
-    /// The waiter queries once, and waits only for its turn.
-    pub(super) once: bool,
-    pub(super) state: State,
-    /// Wakes it. None while it is awake.
-    waker: Option<Waker>,
-    /// Whether it may be woken and not go on for a while.
-    pub(super) may_stall: bool,
-    /// How long it is the first before it polls.
-    pub(super) pause: Duration,
-    /// The same while the query of another waiter of its queue is running, if that is longer.
-    pub(super) pause_beside_query: Option<Duration>,
-    /// The longest pause of the first waiter, which queries for this one too.
-    pub(super) longest_pause: Duration,
-    /// Whether its last query did not reach the database. Another one, which may have another pool, queries before it.
-    unreached: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Sleeping,
-    /// Its time to poll has come.
-    Due,
-    /// A release was handed over to it.
-    Notified(Released),
-    Querying,
 }
 
 #[derive(Clone, Copy)]
@@ -202,10 +177,7 @@ impl<T: PartialEq> NameQueues<T> {
                 // The release that it was notified of, or for which it would have queried once more.
                 let released = match waiter.map(|waiter| waiter.state) {
                     Some(State::Notified(released)) => Some(released),
-                    Some(State::Querying) if queue.missed > 0 => {
-                        queue.missed -= 1;
-                        Some(Released(None))
-                    }
+                    Some(State::Querying) if queue.take_missed() => Some(Released(None)),
                     _ => None,
                 };
                 if queue.waiters.is_empty() {
@@ -232,9 +204,11 @@ impl<T> Queue<T> {
             target,
             waiters: BTreeMap::new(),
             missed: 0,
+            without_query: 0,
+            hand_over_at: None,
             yield_until: None,
             first: None,
-            first_since: Instant::now(),
+            pausing_since: Instant::now(),
             querying_since: None,
             watches: Watches::default(),
             longest_pause: Duration::MAX,
@@ -253,7 +227,8 @@ impl<T> Queue<T> {
     pub(super) fn first_sleeping(&mut self) -> Option<(&u64, &mut Waiter)> {
         let sleeps = |waiter: &Waiter| waiter.state == State::Sleeping;
         let may_reach = |waiter: &Waiter| sleeps(waiter) && !waiter.unreached;
-        let prefers = self.unreached > 0 && self.waiters.values().any(may_reach);
+        let fails = self.unreached > 0 || self.without_query > 0;
+        let prefers = fails && self.waiters.values().any(may_reach);
         self.waiters
             .iter_mut()
             .find(|(_, waiter)| sleeps(waiter) && !(prefers && waiter.unreached))
@@ -271,10 +246,17 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Ends an attempt of a waiter.
+    pub(super) fn end_attempt(&mut self, number: u64, wakes: &mut Wakes) {
+        if let Some(waiter) = self.waiters.get_mut(&number) {
+            waiter.tried_at = Some(Instant::now());
+        }
+        self.sleep_or_query(number, wakes);
+    }
+
     /// Ends the query of a waiter: it sleeps, or queries once more when there was a release meanwhile.
     pub(super) fn sleep_or_query(&mut self, number: u64, wakes: &mut Wakes) {
-        let missed = self.missed > 0;
-        self.missed = self.missed.saturating_sub(1);
+        let missed = self.take_missed();
         if let Some(waiter) = self.waiters.get_mut(&number) {
             waiter.state = if missed {
                 State::Notified(Released(None))
@@ -285,6 +267,75 @@ impl<T> Queue<T> {
         self.update(wakes);
     }
 
+    /// Takes a release that was missed, unless it is kept for later.
+    fn take_missed(&mut self) -> bool {
+        let is_kept = self.hand_over_at.is_some_and(|time| Instant::now() < time);
+        let takes = self.missed > 0 && !is_kept;
+        self.missed -= usize::from(takes);
+        takes
+    }
+
+    /// When a release is handed over that waiters without a connection could not use.
+    pub(super) fn hand_over_time(&self) -> Option<Instant> {
+        self.hand_over_at.filter(|_| self.missed > 0)
+    }
+
+    /// Takes a release for the first waiter when its time has come, or the waiter `polls` before. The next release has
+    /// another pause.
+    pub(super) fn take_kept(&mut self, now: Instant, polls: bool) -> bool {
+        let time = self.hand_over_time();
+        let takes = time.is_some_and(|time| polls || now >= time);
+        if takes {
+            self.missed -= 1;
+            self.keep_missed(now);
+        }
+        takes
+    }
+
+    fn keep_missed(&mut self, now: Instant) {
+        let pause = backoff::growing(
+            self.without_query.saturating_sub(1),
+            MIN_KEPT_PAUSE,
+            MAX_KEPT_PAUSE,
+        );
+        self.hand_over_at = Some(now + backoff::jittered(pause));
+    }
+
+    /// There was no connection for the attempt of a waiter. The release of which it was `notified` is handed over to one that
+    /// has a connection of its own, or kept for a pause, which grows until a query reaches the database: a pool may refuse
+    /// at once.
+    #[cfg(feature = "_pool")]
+    pub(super) fn end_without_query(&mut self, number: u64, notified: bool, wakes: &mut Wakes) {
+        self.without_query = self.without_query.saturating_add(1);
+        self.keep_missed(Instant::now());
+        self.prefer_others(number);
+        let mut waiters = self.waiters.values_mut();
+        let keeps = waiters.find(|it| it.state == State::Sleeping && it.keeps_connection);
+        match keeps {
+            Some(waiter) if notified => {
+                waiter.state = State::Notified(Released(None));
+                waiter.wake(wakes);
+            }
+            _ if notified => self.missed = self.waiters.len().min(self.missed + 1),
+            _ => {}
+        }
+        let waiter = self.waiter(number);
+        waiter.state = State::Sleeping;
+        waiter.tried_at = Some(Instant::now());
+        self.update(wakes);
+    }
+
+    /// Has others of the queue query before this waiter. When all have failed, they take turns.
+    #[cfg(feature = "_pool")]
+    fn prefer_others(&mut self, number: u64) {
+        self.waiter(number).unreached = true;
+        if self.waiters.values().all(|waiter| waiter.unreached) {
+            for (other, waiter) in &mut self.waiters {
+                waiter.unreached = *other == number;
+            }
+        }
+    }
+
     /// The query of a waiter did not reach the database. The queue pauses, longer each time.
     #[cfg(feature = "_pool")]
     pub(super) fn end_unreached(&mut self, number: u64, wakes: &mut Wakes) {
@@ -293,14 +344,16 @@ impl<T> Queue<T> {
         if let Some(waiter) = self.waiters.get_mut(&number) {
             waiter.unreached = true;
         }
-        self.sleep_or_query(number, wakes);
+        self.end_attempt(number, wakes);
     }
 
     /// A query has reached the database.
     pub(super) fn reach(&mut self) {
-        if self.unreached == 0 {
+        if self.unreached == 0 && self.without_query == 0 {
             return;
         }
+        self.without_query = 0;
+        self.hand_over_at = None;
         self.unreached = 0;
         self.retry_at = None;
         for waiter in self.waiters.values_mut() {
@@ -329,42 +382,5 @@ impl<T> Queue<T> {
         share.next_yield = Some(now + time * YIELD_TIME_DIVISOR);
         self.yield_until = Some(now + time);
         self.update(wakes);
-    }
-}
-
-impl Waiter {
-    pub(super) fn new(once: bool) -> Self {
-        Self {
-            once,
-            state: State::Sleeping,
-            waker: None,
-            may_stall: false,
-            pause: MAX_POLL_INTERVAL,
-            pause_beside_query: None,
-            longest_pause: Duration::MAX,
-            unreached: false,
-        }
-    }
-
-    /// It sleeps from now on, until it is woken.
-    pub(super) fn park(&mut self, waker: &Waker) {
-        self.waker = Some(waker.clone());
-    }
-
-    /// It is awake. Returns its waker.
-    pub(super) fn unpark(&mut self) -> Option<Waker> {
-        self.waker.take()
-    }
-
-    /// Whether it sleeps until it is woken.
-    pub(super) fn is_parked(&self) -> bool {
-        self.waker.is_some()
-    }
-
-    /// Wakes it if it sleeps.
-    pub(super) fn wake(&mut self, wakes: &mut Wakes) {
-        if let Some(waker) = self.waker.take() {
-            wakes.add(waker);
-        }
     }
 }

@@ -1,17 +1,6 @@
 //! Wakes waiters when the queues are unlocked.
 
-use std::collections::HashMap;
-use std::sync::MutexGuard;
 use std::task::Waker;
-
-use super::waiters::NameQueues;
-
-/// The queues of all names, locked, and the waiters that are woken when they are unlocked.
-pub(super) struct Locked<'a, K, T> {
-    pub(super) names: MutexGuard<'a, HashMap<K, NameQueues<T>>>,
-    /// Dropped after `names`.
-    pub(super) wakes: Wakes,
-}
 
 /// Wakes the waiters when it is dropped. Not under the lock: a waker of another runtime may drop a future that has a ticket.
 #[derive(Default)]

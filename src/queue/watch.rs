@@ -11,7 +11,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::waiters::{MAX_POLL_INTERVAL, Queue, Released, State, Waiter};
+use super::waiter::{MAX_POLL_INTERVAL, Released, State, Waiter};
+use super::waiters::Queue;
 use super::wakes::Wakes;
 use crate::backoff;
 
@@ -44,8 +45,14 @@ impl<T> Queue<T> {
         });
         let number = first.map(|(number, _)| number);
         if number != self.first {
+            let last = self.first.map(|last| self.waiters.get(&last));
+            let polls = last.is_none_or(|last| {
+                last.is_some_and(|it| matches!(it.state, State::Due | State::Notified(_)))
+            });
+            if polls {
+                self.pausing_since = now;
+            }
             self.first = number;
-            self.first_since = now;
         }
         let mut others = self.waiters.values();
         let querying = first.is_some_and(|(_, beside_query)| beside_query)
@@ -109,9 +116,17 @@ impl<T> Queue<T> {
 
     /// Notifies the first waiter when its time has come.
     pub(super) fn notify_if_due(&mut self, now: Instant, wakes: &mut Wakes) {
+        let is_due = self.due().is_some_and(|time| now >= time);
+        if !is_due || self.first_sleeping().is_none() {
+            return;
+        }
+        let polls = self.poll_time().is_some_and(|time| now >= time);
         let state = if self.yield_until.is_some_and(|end| now >= end) {
+            self.yield_until = None;
             State::Notified(Released(None))
-        } else if self.poll_time().is_some_and(|time| now >= time) {
+        } else if self.take_kept(now, polls) {
+            State::Notified(Released(None))
+        } else if polls {
             State::Due
         } else {
             return;
@@ -121,9 +136,6 @@ impl<T> Queue<T> {
         };
         waiter.state = state;
         waiter.wake(wakes);
-        if state != State::Due {
-            self.yield_until = None;
-        }
         self.update(wakes);
     }
 
@@ -174,10 +186,11 @@ impl<T> Queue<T> {
         waiter.is_some_and(|waiter| waiter.state == State::Sleeping)
     }
 
-    /// When the first waiter polls, or stops yielding to other processes.
+    /// When the first waiter polls, stops yielding to other processes, or is notified of a release that was kept.
     fn due(&self) -> Option<Instant> {
         let polls = self.poll_time()?;
-        Some(self.yield_until.map_or(polls, |end| end.min(polls)))
+        let others = [self.yield_until, self.hand_over_time()];
+        Some(others.into_iter().flatten().fold(polls, Instant::min))
     }
 
     /// When the first waiter polls. Short queries of others delay it, and do not restart its pause: with many of them it
@@ -186,13 +199,13 @@ impl<T> Queue<T> {
         let Waiter {
             pause,
             pause_beside_query,
+            tried_at,
             ..
         } = self.waiters.get(&self.first?)?;
-        let time = self.first_since + self.longest_pause.min(*pause);
+        let begin = tried_at.map_or(self.pausing_since, |at| at.max(self.pausing_since));
+        let time = begin + self.longest_pause.min(*pause);
         let delayed = self.querying_since.zip(*pause_beside_query);
-        let time = delayed.map_or(time, |(since, longer)| {
-            time.max(since.max(self.first_since) + longer)
-        });
+        let time = delayed.map_or(time, |(since, longer)| time.max(since.max(begin) + longer));
         Some(self.retry_at.map_or(time, |retry| time.max(retry)))
     }
 

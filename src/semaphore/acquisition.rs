@@ -15,6 +15,10 @@ use crate::{Error, LeaseOptions, Semaphore, Slot};
 pub(super) trait Acquire<C>: Send {
     type Granted: Send;
 
+    /// Whether what is granted outlives the session.
+    #[cfg(feature = "_pool")]
+    const LEASES: bool;
+
     /// Returns `None` when no slot is free. Keeps nothing if the wait was stopped meanwhile.
     fn attempt(
         &mut self,
@@ -30,6 +34,9 @@ pub(super) struct Lease<'a>(pub(super) &'a LeaseOptions);
 
 impl<C: HasEngine> Acquire<C> for Lease<'_> {
     type Granted = Slot;
+
+    #[cfg(feature = "_pool")]
+    const LEASES: bool = true;
 
     async fn attempt(
         &mut self,
@@ -62,6 +69,9 @@ pub(super) struct Hold;
 
 impl<C: HasEngine> Acquire<C> for Hold {
     type Granted = ();
+
+    #[cfg(feature = "_pool")]
+    const LEASES: bool = false;
 
     async fn attempt(
         &mut self,

@@ -82,7 +82,7 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         async move { acquire::acquire_timeout(self, semaphore, &lease, wait).await }
     }
 
-    /// Extends the lease of a slot: it ends `duration` from now. Behaves as
+    /// Renews the lease of a slot: it now expires `duration` after this call. Behaves as
     /// [`SemaphoreExt::renew_slot`](crate::SemaphoreExt::renew_slot).
     ///
     /// # Errors
@@ -115,7 +115,7 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         }
     }
 
-    /// Releases all slots of a semaphore, whoever holds them. Behaves as
+    /// Releases all leased slots of a semaphore, whatever their tokens. Slots of transactions are not affected. Behaves as
     /// [`SemaphoreExt::force_release_all`](crate::SemaphoreExt::force_release_all).
     ///
     /// # Errors
@@ -231,7 +231,8 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         async move { unless_dropped!(self, |conn| administration::register(conn, &semaphores)) }
     }
 
-    /// Deletes the last slots of semaphores that are free and were not used for this time. Behaves as
+    /// Removes slots that are free and were last leased more than this time ago. A slot of a transaction does not count as a
+    /// lease. Behaves as
     /// [`SemaphoreExt::purge_slots`](crate::SemaphoreExt::purge_slots).
     ///
     /// # Errors

@@ -125,7 +125,8 @@ trait SlotAttempt<C> {
 /// Leases a slot.
 struct LeaseAttempt<'a> {
     request: &'a LeaseRequest<'a>,
-    /// The start of the last attempt.
+    /// A time before the statement that set the lease: the start of the last attempt, or of its part after a wait for the
+    /// write lock.
     started: Instant,
 }
 
@@ -136,7 +137,11 @@ impl<C: HasEngine> SlotAttempt<C> for LeaseAttempt<'_> {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         self.started = Instant::now();
-        C::LockEngine::try_lease(conn, self.request, context).await
+        let outcome = C::LockEngine::try_lease(conn, self.request, context).await?;
+        if let AttemptOutcome::LeasedSince(_, since) = outcome {
+            self.started = since;
+        }
+        Ok(outcome)
     }
 }
 
@@ -194,12 +199,14 @@ async fn acquire_loop<C: HasEngine>(
         candidates: None,
         preferred: preferred.and_then(|number| i32::try_from(number).ok()),
     };
-    let mut attempts = 0;
+    let (mut attempts, mut looks) = (0, 0);
     let started = Instant::now();
     loop {
         let attempted = Instant::now();
         match attempt.run(conn, &context).await? {
-            AttemptOutcome::Granted(grant) => return Ok(Some(grant)),
+            AttemptOutcome::Granted(grant) | AttemptOutcome::LeasedSince(grant, _) => {
+                return Ok(Some(grant));
+            }
             AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(None),
             AttemptOutcome::Retry => {}
             AttemptOutcome::Locked => {
@@ -210,8 +217,11 @@ async fn acquire_loop<C: HasEngine>(
                         && started.elapsed() < budget.resize_timeout
                         && C::LockEngine::resize_in_progress(conn).await?;
                     if !resizing {
+                        tracing::debug!(%semaphore, attempts, "no slot: the free slots are locked");
                         return Ok(None);
                     }
+                    // The free slots may be locked by others that have waited for the same session.
+                    attempts = 1;
                 }
                 C::LockTimer::pause(pause_after(attempts, attempted.elapsed())).await;
                 context.candidates = None;
@@ -222,12 +232,13 @@ async fn acquire_loop<C: HasEngine>(
                     // The locked rows have been purged.
                     attempts = 0;
                 } else {
-                    attempts += 1;
-                    if attempts >= budget.max_attempts && started.elapsed() >= budget.resize_timeout
-                    {
+                    // Counted apart: when the slots are there, all that have waited for them try at once.
+                    looks += 1;
+                    if looks >= budget.max_attempts && started.elapsed() >= budget.resize_timeout {
+                        tracing::debug!(%semaphore, looks, "no slot: slots are still being added");
                         return Ok(None);
                     }
-                    C::LockTimer::pause(pause_after(attempts, attempted.elapsed())).await;
+                    C::LockTimer::pause(pause_after(looks, attempted.elapsed())).await;
                 }
             }
             AttemptOutcome::TooManyRows => {

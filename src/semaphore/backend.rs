@@ -3,7 +3,7 @@
 //! A slot is a row. It is free when its lease has expired and no transaction has locked the row. A slot is acquired by
 //! an update that skips locked rows, so that acquirers do not wait for each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::inspect::list_options::ListRequest;
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
@@ -245,6 +245,9 @@ pub enum RaiseOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     Granted(Grant),
+    /// Leased in a statement that was sent after this time, because the attempt first waited for the write lock.
+    #[cfg_attr(not(feature = "_sqlite"), allow(dead_code, reason = "of SQLite"))]
+    LeasedSince(Grant, Instant),
     /// All slots are leased.
     AllLeased,
     /// The transaction was aborted by a conflict, and can be restarted.

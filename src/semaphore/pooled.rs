@@ -98,6 +98,9 @@ async fn once<L: Lender, A: Acquire<L::Connection>>(
     let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
     let _turn = turn::<L::Connection>(semaphore, max_concurrent).await;
     let mut conn = connections.borrow(&waiting).await?;
+    if A::LEASES {
+        conn.begin_to_lease();
+    }
     let granted = acquire.attempt(&mut *conn, semaphore, &waiting, NO_WAIT);
     let granted = granted.await;
     let granted = discard_if_unusable(&mut *conn, granted)?;
@@ -173,10 +176,20 @@ impl<L: Lender, A: Acquire<L::Connection>> RepeatedAttempt for PooledAttempt<'_,
         let pause = discard_if_unusable(&mut *conn, pause)?;
         if pause.is_none() {
             let budget = RetryBudget::of(waiting, attempt);
+            if A::LEASES {
+                conn.begin_to_lease();
+            }
             let granted = acquire.attempt(&mut *conn, semaphore, waiting, budget);
             let granted = granted.await;
-            if let Some(granted) = discard_if_unusable(&mut *conn, granted)? {
-                return Ok(Answer::Granted((granted, conn)));
+            match discard_if_unusable(&mut *conn, granted) {
+                Ok(Some(granted)) => return Ok(Answer::Granted((granted, conn))),
+                Ok(None) => {}
+                Err(error) => {
+                    if waiting.outlasts(&error) {
+                        connections.refresh_identity(&mut *conn).await?;
+                    }
+                    return Err(error);
+                }
             }
         }
         connections.refresh_identity(&mut *conn).await?;

@@ -22,6 +22,14 @@ use super::{Event, Polled, Timer};
 use crate::cancel::background;
 
 /// For asynchronous connections. Panics outside a runtime of tokio, and in one without timers.
+#[cfg_attr(
+    not(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )),
+    allow(unreachable_pub, reason = "it is the timer of no connection")
+)]
 pub enum TaskTimer {}
 
 impl Timer for TaskTimer {

@@ -9,8 +9,9 @@ use crate::{TransactionError, TransactionOptions};
 /// The methods of [`TransactionExt`](crate::TransactionExt) on connections of diesel-async.
 ///
 /// Import it with `use diesel_locks::prelude::*`. What the methods do, what they return and their errors are those of the
-/// blocking methods of the same names. Each returns a future that is `Send`; the closures are `async`. Before a retry the
-/// task sleeps, not its thread. A future may be dropped at every `.await`: see
+/// blocking methods of the same names. Each returns a future that is `Send`; the closures are `async`. A closure can't change
+/// a variable that it captures, because of a limit of `async` closures that are called more than once: use an atomic or a
+/// `Mutex`. Before a retry the task sleeps, not its thread. A future may be dropped at every `.await`: see
 /// [Dropped futures](crate::operation::dropped_futures).
 ///
 /// ```

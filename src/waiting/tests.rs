@@ -1,5 +1,7 @@
 //! Waits without a connection, and while the database is out of reach.
 
+use std::thread;
+
 use diesel::SqliteConnection;
 use diesel::r2d2::{ConnectionManager, Pool};
 
@@ -144,6 +146,28 @@ fn pauses_grow_while_the_database_is_out_of_reach() {
         // After pauses of 10, 50, 100, 200, 400 and 800 ms at least.
         assert!((1..=5).contains(&attempts), "{attempts}");
     }
+}
+
+/// deadpool without a wait, while the application uses all connections.
+#[test]
+fn attempts_pause_while_the_pool_refuses_at_once() {
+    let in_use = || AsyncPoolError::TimedOut {
+        waited: None,
+        step: Some(PoolStep::Queue),
+    };
+    let queues = Queues::new();
+    let tickets = [refused(&queues), queues.join("slots", 1, |_| true)];
+    queues.notify_released("slots", 1, None);
+    let attempts: u32 = thread::scope(|scope| {
+        let waiters = tickets.map(|mut ticket| {
+            ticket.set_target(Some(0));
+            scope.spawn(|| fails(ticket, Duration::from_millis(300), in_use))
+        });
+        let outcomes = waiters.map(|waiter| waiter.join().expect("no panic"));
+        outcomes.map(|(_, attempts)| attempts).into_iter().sum()
+    });
+    // A poll of each, and pauses of 5, 10, 20, 40 and 50 ms at least.
+    assert!((2..=20).contains(&attempts), "{attempts}");
 }
 
 #[test]

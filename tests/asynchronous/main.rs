@@ -104,6 +104,7 @@ macro_rules! all_tests {
                 shutdown_waits_for_transactions_of_each_kind,
                 shutdown_waits_until_all_has_ended,
                 shutdown_waits_until_dropped_acquisitions_are_released,
+                shutdown_waits_until_dropped_transactions_have_ended,
             },
         }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use diesel_async::SimpleAsyncConnection;
 use diesel_locks::prelude::*;
 use diesel_locks::{AsyncLockPool, AsyncShutdown, AsyncSlotRenewer, Error};
 use tokio::sync::oneshot;
@@ -192,6 +193,37 @@ pub(crate) async fn dropped_shutdown_may_be_called_again<E: Engine, K: Kind>() {
         fixture.held(&ONE).await.is_empty()
     })
     .await;
+}
+
+/// A statement that runs is cancelled in the background, and the locks are held until then.
+pub(crate) async fn shutdown_waits_until_dropped_transactions_have_ended<E: Engine, K: Kind>() {
+    for locked in Locked::all() {
+        let fixture = Fixture::<E, K>::new().await;
+        let locks = AsyncLockPool::new(K::pool(&fixture.database, 3).await);
+        // Repeated, because the request to cancel may take effect before the shutdown looks.
+        for _ in 0..5 {
+            let shutdown = AsyncShutdown::new();
+            let locks = shutdown.add_lock_pool(&locks);
+            let (running, runs) = oneshot::channel();
+            let work: Work<E::Conn> = Box::new(move |conn| {
+                Box::pin(async move {
+                    running.send(()).expect("the test waits");
+                    conn.batch_execute(E::LONG_STATEMENT).await?;
+                    Ok(())
+                })
+            });
+            let transaction = tokio::spawn(locked.with(&locks, WAIT, work));
+            runs.await.expect("it is free");
+            transaction.abort();
+            transaction.await.expect_err("aborted");
+            let left = shutdown.shut_down(LONG).await;
+            assert!(left.is_empty(), "{left:?}");
+            drop(locks);
+            let others = AsyncLockPool::new(K::pool(&fixture.database, 1).await);
+            let free = locked.with(&others, Wait::No, nothing()).await;
+            assert!(free.is_ok(), "{free:?}");
+        }
+    }
 }
 
 /// What a dropped future has left is ended in the background: until then the process must not exit.

@@ -2,17 +2,21 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, IsolationLevel, Retention};
-use tokio::time::sleep;
+use diesel_locks::{
+    AsyncInspectExt, Error, IsolationLevel, ListOptions, Retention, assume_single_writer_async,
+};
+use tokio::task::coop::consume_budget;
+use tokio::time::{sleep, timeout};
 
+use crate::support::after::{After, keep_bare};
 use crate::support::case::{Case, Waits};
-use crate::support::engine::Engine;
-use crate::support::watch::Held;
+use crate::support::engine::{Engine, Source, Then};
+use crate::support::watch::{HOUR, Held, Watch};
 
 pub(crate) const ID: &str = "Document:17";
 
@@ -47,10 +51,100 @@ pub(crate) async fn free<E: Engine>() {
 }
 
 pub(crate) async fn held_by_another<E: Engine>() {
-    let case = Case::<E>::new("with_object_lock, waits", Held::Object(ID));
+    let three = LockRequest::all(["Document:1", ID, "Document:3"]);
+    let requests = [
+        ("with_object_lock, waits", LockRequest::new(ID)),
+        (
+            "with_object_lock, waits for at most an hour",
+            in_an_hour(LockRequest::new(ID)),
+        ),
+        ("with_object_locks, waits", three.clone()),
+        (
+            "with_object_locks, waits for at most an hour",
+            in_an_hour(three),
+        ),
+    ];
+    for (name, request) in requests {
+        wait_for::<E>(Case::new(name, Held::Object(ID)), &request).await;
+    }
+}
+
+/// A kept lock whose row is there is another lock than a row that is being inserted.
+pub(crate) async fn kept_and_held_by_another<E: Engine>() {
+    let requests = [
+        ("with_object_lock, kept, waits", LockRequest::new(ID)),
+        (
+            "with_object_lock, kept, waits for at most an hour",
+            in_an_hour(LockRequest::new(ID)),
+        ),
+    ];
+    for (name, request) in requests {
+        let request = request.retention(Retention::Kept);
+        for prepare in [|_: &mut E::Blocking| {}, keep_row::<E>] {
+            let case = Case::new(name, Held::Object(ID)).prepare(prepare);
+            wait_for::<E>(case, &request).await;
+        }
+    }
+}
+
+fn keep_row<E: Engine>(conn: &mut E::Blocking) {
+    let request = LockRequest::new(ID).retention(Retention::Kept);
+    let kept = conn.with_object_lock(request, |_| Ok::<_, Error>(()));
+    kept.expect("a free lock");
+}
+
+fn in_an_hour(request: LockRequest) -> LockRequest {
+    request.wait(Wait::AtMost(HOUR))
+}
+
+async fn wait_for<E: Engine>(case: Case<E>, request: &LockRequest) {
     case.blocked()
         .run(|conn, attempt| {
-            Box::pin(conn.with_object_lock(ID, async move |conn| write(conn, attempt).await))
+            let work = async move |conn: &mut E::Conn| write(conn, attempt).await;
+            Box::pin(conn.with_object_locks(request.clone(), work))
+        })
+        .await;
+}
+
+pub(crate) fn then_write<C: SimpleAsyncConnection + Send + 'static>(attempt: usize) -> Then<C> {
+    Box::new(move |conn| Box::pin(write(conn, attempt)))
+}
+
+/// Lock and query are under way at the same time.
+pub(crate) async fn with_rows<E: Engine>() {
+    let requests = [
+        ("with_object_lock_and_rows", LockRequest::new(ID)),
+        (
+            "with_object_lock_and_rows, kept, waits for at most an hour",
+            in_an_hour(LockRequest::new(ID)).retention(Retention::Kept),
+        ),
+    ];
+    for (name, request) in requests {
+        for case in [
+            Case::<E>::new(name, Held::Object(ID)).parts(2),
+            Case::<E>::new(name, Held::Object(ID)).blocked(),
+        ] {
+            case.run(|conn, attempt| E::lock_and_read(conn, request.clone(), then_write(attempt)))
+                .await;
+        }
+    }
+    let (waits, flag) = Waits::flag();
+    let case = Case::<E>::new(
+        "with_object_lock_and_rows, in the closure",
+        Held::Object(ID),
+    );
+    case.parts(2)
+        .waits(waits)
+        .run(|conn, attempt| {
+            let flag = Arc::clone(&flag);
+            let then: Then<E::Conn> = Box::new(move |conn| {
+                Box::pin(async move {
+                    write(conn, attempt).await?;
+                    flag.store(true, Ordering::SeqCst);
+                    pending().await
+                })
+            });
+            E::lock_and_read(conn, LockRequest::new(ID), then)
         })
         .await;
 }
@@ -93,6 +187,41 @@ pub(crate) async fn in_statement<E: Engine>() {
         .await;
 }
 
+/// A task that has used up its budget of tokio when its future is dropped: sockets are not ready for it then.
+pub(crate) async fn budget_used_up<E: Engine>() {
+    let database = E::new();
+    let watch = Watch::new(&database);
+    let held = Held::Object(ID);
+    for source in Source::ALL {
+        let connections = database.connections(source).await;
+        let reached = AtomicBool::new(false);
+        let mut limit = Duration::from_millis(50);
+        // The closure may not have begun when the time is up.
+        while !reached.load(Ordering::SeqCst) {
+            limit *= 2;
+            let mut conn = connections.take().await;
+            let session = E::session(&mut conn).await;
+            let work = async |_: &mut E::Conn| -> Result<(), Error> {
+                reached.store(true, Ordering::SeqCst);
+                loop {
+                    consume_budget().await;
+                }
+            };
+            let locked = timeout(limit, conn.with_object_lock(ID, work)).await;
+            assert!(locked.is_err(), "{locked:?}");
+            // A pool gets it, and a connection of none stays open.
+            let _bare = keep_bare::<E>(source, conn);
+            let after = After {
+                watch: &watch,
+                session,
+                place: source.name(),
+            };
+            after.until_quiet().await;
+            after.until_free(&held).await;
+        }
+    }
+}
+
 /// Several locks, without waiting, and in a transaction of [`AsyncTransactionExt`].
 pub(crate) async fn other_methods<E: Engine>() {
     let case = Case::<E>::new("try_with_object_lock", Held::Object(ID)).parts(2);
@@ -107,17 +236,45 @@ pub(crate) async fn other_methods<E: Engine>() {
         Box::pin(conn.with_object_locks(ids, async move |conn| write(conn, attempt).await))
     })
     .await;
-    let case = Case::<E>::new("lock_object", Held::Object(ID)).parts(2);
+    let case = Case::<E>::new("try_with_object_locks", Held::Object(ID)).parts(2);
+    case.run(|conn, attempt| {
+        let ids = ["Document:1", ID, "Document:3"];
+        let got = conn.try_with_object_locks(ids, async move |conn| write(conn, attempt).await);
+        Box::pin(async { got.await.map(|got| got.expect("free locks")) })
+    })
+    .await;
+    let case = Case::<E>::new("lock_object, try_lock_object", Held::Object(ID)).parts(2);
     case.run(|conn, attempt| {
         Box::pin(async move {
             let work = async |conn: &mut E::Conn| -> Result<(), Error> {
                 conn.lock_object(ID).await?;
+                assert!(conn.try_lock_object("Document:1").await?);
                 write(conn, attempt).await
             };
             conn.run_transaction(read_committed::<E>(), work).await
         })
     })
     .await;
+}
+
+/// Lists, and what the session remembers.
+pub(crate) async fn reads<E: Engine>() {
+    let case = Case::<E>::new("held_object_locks, semaphores, ..", Held::Nothing);
+    case.prepare(keep_row::<E>)
+        .run(|conn, _| {
+            Box::pin(async {
+                let all = ListOptions::new();
+                assume_single_writer_async(conn).await?;
+                // SQLite does not show them.
+                if E::SHOWS_SESSIONS {
+                    conn.held_object_locks(100).await?;
+                }
+                conn.semaphores(&all).await?;
+                conn.all_held_slots(&all).await?;
+                conn.sequences(&all).await.map(drop)
+            })
+        })
+        .await;
 }
 
 /// Options for a transaction in which locks can be acquired.

@@ -8,6 +8,7 @@ mod endings;
 mod locks;
 mod migrations;
 mod nesting;
+mod processes;
 mod runtimes;
 mod sequences;
 mod slots;
@@ -31,19 +32,25 @@ macro_rules! all_tests {
     ($engine:ty) => {
         crate::tests! {
             $engine, with_threads:
-            endings::{error, panic, retries},
-            locks::{free, held_by_another, in_closure, in_statement, other_methods, purge},
+            endings::{error, panic, panic_in_row, retries},
+            locks::{
+                budget_used_up, free, held_by_another, in_closure, in_statement, kept_and_held_by_another,
+                other_methods, purge, reads, with_rows,
+            },
             migrations::{another_migrates, nobody_migrates},
             nesting::{free, held_by_another},
-            runtimes::{shut_down},
+            processes::{killed},
+            runtimes::{shut_down, shut_down_while_held},
             sequences::{drawn_by_another, free},
-            slots::{administration, held, leased_by_another, leases, releases, transactions},
+            slots::{
+                administration, held, leased_by_another, leases, locked_by_another, releases, transactions,
+            },
         }
 
         mod one_thread {
             crate::tests! {
                 $engine, with_one_thread:
-                endings::{panic},
+                endings::{panic, panic_in_row},
                 locks::{free, held_by_another, in_closure, in_statement},
                 migrations::{another_migrates},
                 nesting::{free, held_by_another},

@@ -6,17 +6,18 @@ use diesel_async::AsyncConnection;
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::locks::{read_committed, write};
+use crate::locks::{read_committed, then_write, write};
 use crate::support::after::{After, keep_bare};
 use crate::support::blocker::Blocker;
 use crate::support::case::Waits;
 use crate::support::dropped::{End, poll_then_drop};
-use crate::support::engine::{AsyncConn, BoxFuture, Engine, Source};
-use crate::support::watch::{Held, Watch};
+use crate::support::engine::{BoxFuture, Engine, Source};
+use crate::support::watch::{HOUR, Held, Watch};
 
 const OUTER: &str = "Document:outer";
 const INNER: &str = "Document:inner";
 const SEQUENCE: &str = "inner";
+const SLOT: &str = "inner";
 
 /// Who starts the outer transaction.
 #[derive(Clone, Copy, Debug)]
@@ -31,21 +32,33 @@ enum Outer {
 #[derive(Clone, Copy, Debug)]
 enum Inner {
     WithLock,
+    WithRows,
     Lock,
     Draw,
+    /// A slot for a lease, which is released again.
+    Lease,
+    WithSlot,
 }
 
 impl Inner {
     fn held(self) -> Held {
         match self {
-            Self::WithLock | Self::Lock => Held::Object(INNER),
+            Self::WithLock | Self::WithRows | Self::Lock => Held::Object(INNER),
+            Self::Lease | Self::WithSlot => Held::Slot(SLOT),
             Self::Draw => Held::Number(SEQUENCE),
         }
     }
 }
 
 pub(crate) async fn free<E: Engine>() {
-    for inner in [Inner::WithLock, Inner::Lock, Inner::Draw] {
+    for inner in [
+        Inner::WithLock,
+        Inner::WithRows,
+        Inner::Lock,
+        Inner::Draw,
+        Inner::Lease,
+        Inner::WithSlot,
+    ] {
         Nested::<E>::run(Outer::Lock, inner, false).await;
     }
     Nested::<E>::run(Outer::Transaction, Inner::WithLock, false).await;
@@ -57,7 +70,7 @@ pub(crate) async fn held_by_another<E: Engine>() {
     if E::ONE_WRITER {
         return;
     }
-    for inner in [Inner::WithLock, Inner::Lock, Inner::Draw] {
+    for inner in [Inner::WithLock, Inner::WithRows, Inner::Lock, Inner::Draw] {
         Nested::<E>::run(Outer::Transaction, inner, true).await;
     }
     Nested::<E>::run(Outer::Diesel, Inner::Draw, true).await;
@@ -113,7 +126,7 @@ impl<E: Engine> Nested<E> {
         let end = Mutex::new(None);
         let closure = async |conn: &mut E::Conn| -> Result<(), Error> {
             write(conn, polls).await?;
-            let (ended, _) = poll_then_drop(inner.call(conn, polls), polls, &waits).await;
+            let (ended, _) = poll_then_drop(inner.call::<E>(conn, polls), polls, &waits).await;
             *end.lock().expect("no panic") = Some(ended);
             Ok(())
         };
@@ -165,9 +178,28 @@ impl<E: Engine> Nested<E> {
 }
 
 impl Inner {
-    fn call<C: AsyncConn>(self, conn: &mut C, attempt: usize) -> BoxFuture<'_, Result<(), Error>> {
+    fn call<E: Engine>(
+        self,
+        conn: &mut E::Conn,
+        attempt: usize,
+    ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
+            let one = Semaphore::new(SLOT, 1);
             match self {
+                Self::WithRows => {
+                    let request = LockRequest::new(INNER);
+                    E::lock_and_read(conn, request, then_write(attempt)).await
+                }
+                Self::Lease => {
+                    let slot = conn.try_acquire_slot(&one, LeaseOptions::new(HOUR)).await?;
+                    conn.release_slot(slot.expect("a free slot"))
+                        .await
+                        .map(drop)
+                }
+                Self::WithSlot => {
+                    conn.with_slot(&one, Wait::Forever, async |conn| write(conn, attempt).await)
+                        .await
+                }
                 Self::WithLock => {
                     conn.with_object_lock(INNER, async |conn| write(conn, attempt).await)
                         .await

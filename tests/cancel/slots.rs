@@ -140,6 +140,48 @@ pub(crate) async fn held<E: Engine>() {
     released.await.expect("the slot is still held");
 }
 
+/// Another transaction has locked the row of the slot.
+pub(crate) async fn locked_by_another<E: Engine>() {
+    // There is one writer, and no locks of rows.
+    if E::ONE_WRITER {
+        return;
+    }
+    for name in [
+        "renew_slot, waits",
+        "release_slot, waits",
+        "pin_slot, waits",
+        "force_release_all, waits",
+        "purge_slots, waits",
+    ] {
+        let case = Case::<E>::new(name, Held::SlotRow);
+        let slot = case.watch.with(|conn| {
+            let slot = conn.try_acquire_slot(&workers(), LeaseOptions::new(HOUR));
+            slot.expect("an answer").expect("a free slot")
+        });
+        let slot = slot.await;
+        case.blocked()
+            .run(|conn, attempt| {
+                let mut slot = slot.clone();
+                Box::pin(async move {
+                    match name {
+                        "renew_slot, waits" => conn.renew_slot(&mut slot, HOUR).await.map(drop),
+                        "release_slot, waits" => conn.release_slot(slot).await.map(drop),
+                        "pin_slot, waits" => {
+                            let work = async |conn: &mut E::Conn| -> Result<(), Error> {
+                                conn.pin_slot(&slot).await?;
+                                write(conn, attempt).await
+                            };
+                            conn.run_transaction(read_committed::<E>(), work).await
+                        }
+                        "purge_slots, waits" => conn.purge_slots(HOUR).await.map(drop),
+                        _ => conn.force_release_all(NAME).await.map(drop),
+                    }
+                })
+            })
+            .await;
+    }
+}
+
 pub(crate) async fn administration<E: Engine>() {
     let case = Case::<E>::new("register, list, release, purge", Held::Slot(NAME));
     case.run(|conn, attempt| {

@@ -13,10 +13,12 @@ use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::threads::{Holder, result_of, spawn};
 
+mod async_drops;
 mod async_round_trips;
 mod held_locks;
 mod kills;
 mod round_trips;
+mod settings;
 mod timeouts;
 
 crate::all_tests!(Mysql);

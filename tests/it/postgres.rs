@@ -19,6 +19,7 @@ mod cost;
 mod held_locks;
 mod kept_rows;
 mod pipelined;
+mod row_locks;
 mod timeouts;
 
 crate::all_tests!(Postgres);

@@ -1,15 +1,20 @@
 //! SQLite.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::connection::{AnsiTransactionManager, InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InspectExt};
+use diesel_locks::{Error, InspectExt, SlotRenewer};
 
+use crate::behaviour::slots::guards::{await_release, guarded, renewed};
+use crate::behaviour::slots::renewers::await_renewal;
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
-use crate::support::threads::{begin, commit, result_of, spawn};
+use crate::support::threads::{begin, commit, result_of, spawn, until};
 
 crate::all_tests!(Sqlite);
 
@@ -80,7 +85,7 @@ fn a_full_semaphore_refuses_while_another_writes() {
     let database = Sqlite::new();
     let mut conn = database.connect();
     let one = Semaphore::new("one", 1);
-    let one_hour = || LeaseOptions::new(std::time::Duration::from_secs(3600));
+    let one_hour = || LeaseOptions::new(Duration::from_secs(3600));
     let slot = conn.acquire_slot(&one, one_hour(), Wait::No).expect("free");
     let mut writer = database.connect();
     AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
@@ -107,11 +112,7 @@ fn a_deferred_transaction_that_locks_first_reads_fresh() {
             })
         })
     };
-    assert!(
-        waiter
-            .recv_timeout(std::time::Duration::from_millis(100))
-            .is_err()
-    );
+    assert!(waiter.recv_timeout(Duration::from_millis(100)).is_err());
     writer.batch_execute("COMMIT").expect("commit");
     assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
 }
@@ -141,7 +142,7 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
             assert!(!conn.try_lock_object("a")?);
             let held = conn.lock_object(LockRequest::new("a").wait(Wait::No));
             assert!(held.expect_err("held").is_unavailable());
-            let wait = Wait::AtMost(std::time::Duration::from_millis(20));
+            let wait = Wait::AtMost(Duration::from_millis(20));
             let late = conn.lock_object(LockRequest::new("a").wait(wait));
             assert!(late.expect_err("held").is_timeout());
             Ok::<_, Error>(())
@@ -156,11 +157,7 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
             })
         });
         has_begun.recv().expect("it begins");
-        assert!(
-            waiter
-                .recv_timeout(std::time::Duration::from_millis(50))
-                .is_err()
-        );
+        assert!(waiter.recv_timeout(Duration::from_millis(50)).is_err());
         writer.batch_execute("COMMIT").expect("commit");
         assert_eq!(result_of(&waiter).expect("the lock comes free"), 7);
     }
@@ -235,4 +232,170 @@ fn migrate_takes_a_connection_a_pooled_one_and_a_generic_one() {
         3
     );
     assert_eq!(generic(&mut *pooled).expect("migrate").len(), 0);
+}
+
+/// The statements before and after a wait for the write lock: `busy_timeout` is 0 meanwhile.
+const WAIT_BEGINS: &str = "PRAGMA busy_timeout = 0x0";
+const WAIT_ENDS: &str = "PRAGMA busy_timeout = 0x1388";
+
+/// Has the connection count how often it sends this statement.
+fn count(conn: &mut SqliteConnection, statement: &'static str, counted: &Arc<AtomicU32>) {
+    let counted = Arc::clone(counted);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event
+            && query.to_string().contains(statement)
+        {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+}
+
+/// What waits for a slot, and whether it has sent a statement.
+struct SlotWaiter<T> {
+    outcome: Receiver<Result<T, Error>>,
+    sent: Arc<AtomicU32>,
+}
+
+impl<T: Send + 'static> SlotWaiter<T> {
+    fn spawn(
+        database: &Sqlite,
+        statement: &'static str,
+        acquire: impl FnOnce(SqliteConnection) -> Result<T, Error> + Send + 'static,
+    ) -> Self {
+        let sent = Arc::default();
+        let mut conn = database.connect();
+        count(&mut conn, statement, &sent);
+        let outcome = spawn(move || acquire(conn));
+        Self { outcome, sent }
+    }
+
+    /// Over a pool of one connection.
+    fn spawn_pooled(
+        database: &Sqlite,
+        statement: &'static str,
+        acquire: impl FnOnce(SlotRenewer<SqliteConnection>) -> Result<T, Error> + Send + 'static,
+    ) -> Self {
+        let sent = Arc::default();
+        let counted = Arc::clone(&sent);
+        let pool = Sqlite::pool_of(&database.url(), 1, move |conn| {
+            Sqlite::sql(conn, "PRAGMA busy_timeout = 5000");
+            count(conn, statement, &counted);
+        });
+        let outcome = spawn(move || acquire(SlotRenewer::new(pool)));
+        Self { outcome, sent }
+    }
+
+    /// Returns when it has sent the statement.
+    fn await_sent(&self) {
+        until(|| self.sent.load(Ordering::SeqCst) > 0);
+    }
+
+    fn granted(&self) -> T {
+        result_of(&self.outcome).expect("the writer has ended")
+    }
+}
+
+fn begin_to_write(database: &Sqlite) -> SqliteConnection {
+    let mut writer = database.connect();
+    AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
+    writer
+}
+
+fn one_minute() -> LeaseOptions {
+    LeaseOptions::new(Duration::from_secs(60))
+}
+
+/// A wait for the write lock ends after 5 s here, the wait for the slot does not.
+#[test]
+fn a_wait_for_a_slot_outlasts_a_wait_for_another_writer() {
+    const TEN: Semaphore = Semaphore::from_static("ten", 10);
+    const MINUTE: Wait = Wait::AtMost(Duration::from_secs(60));
+
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let first = conn.acquire_slot(&TEN, one_minute(), Wait::No);
+    let mut writer = begin_to_write(&database);
+    let acquire = |semaphore, wait| {
+        SlotWaiter::spawn(&database, WAIT_ENDS, move |mut conn| {
+            conn.acquire_slot(&semaphore, one_minute(), wait)
+        })
+    };
+    let new = Semaphore::new("new", 1);
+    let waiters = [(TEN, MINUTE), (TEN, Wait::Forever), (new, MINUTE)];
+    let waiters = waiters.map(|(semaphore, wait)| acquire(semaphore, wait));
+    let guard = SlotWaiter::spawn_pooled(&database, WAIT_ENDS, |renewer| {
+        renewer.acquire(&TEN, &one_minute(), MINUTE)
+    });
+    let refused = [Wait::No, Wait::AtMost(Duration::ZERO)].map(|wait| acquire(TEN, wait));
+    waiters.iter().for_each(SlotWaiter::await_sent);
+    guard.await_sent();
+    for waiter in refused {
+        let error = result_of(&waiter.outcome).expect_err("the writer goes on");
+        let by_sqlite = matches!(
+            error,
+            Error::LockTimeout {
+                source: Some(_),
+                ..
+            }
+        );
+        assert!(by_sqlite, "{error:?}");
+    }
+    writer.batch_execute("COMMIT").expect("commit");
+    for waiter in waiters {
+        conn.release_slot(waiter.granted()).expect("ours");
+    }
+    assert!(guard.granted().is_held());
+    conn.release_slot(first.expect("free")).expect("ours");
+}
+
+/// The lease begins when the write lock is there.
+#[test]
+fn a_wait_for_another_writer_takes_nothing_of_the_lease() {
+    const LEASE: Duration = Duration::from_secs(3);
+    const TWO: Semaphore = Semaphore::from_static("two", 2);
+
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let slot = conn.acquire_slot(&TWO, one_minute(), Wait::No);
+    conn.release_slot(slot.expect("free")).expect("ours");
+    let mut writer = begin_to_write(&database);
+    let slot = SlotWaiter::spawn(&database, WAIT_BEGINS, move |mut conn| {
+        let slot = conn.acquire_slot(&TWO, LeaseOptions::new(LEASE), Wait::Forever)?;
+        Ok(slot.remaining())
+    });
+    let guard = SlotWaiter::spawn_pooled(&database, WAIT_BEGINS, |renewer| {
+        let guard = renewer.acquire(&TWO, &LeaseOptions::new(LEASE), Wait::Forever)?;
+        Ok(guard.is_held())
+    });
+    slot.await_sent();
+    guard.await_sent();
+    std::thread::sleep(LEASE + Duration::from_millis(500));
+    writer.batch_execute("COMMIT").expect("commit");
+    let remaining = slot.granted();
+    assert!(!remaining.is_zero() && remaining <= LEASE, "{remaining:?}");
+    assert!(guard.granted(), "the guard is lost");
+}
+
+/// A name is the same text in each encoding.
+#[test]
+fn guards_are_renewed_whatever_the_encoding_of_the_database() {
+    let database = Sqlite::new();
+    for encoding in ["UTF-8", "UTF-16le", "UTF-16be"] {
+        let url = format!("{}.{encoding}", database.url());
+        let mut conn = SqliteConnection::establish(&url).expect("open");
+        Sqlite::sql(&mut conn, &format!("PRAGMA encoding = '{encoding}'"));
+        diesel_locks::migrate(&mut conn).expect("migrate");
+        drop(Sqlite::connect_to(&url));
+        let is_set = format!("SELECT encoding = '{encoding}' FROM pragma_encoding");
+        assert_eq!(Sqlite::number(&mut conn, &is_set), 1);
+        let one = Semaphore::new("a'b\"c\\d é漢🔒", 1);
+        let renewer = SlotRenewer::new(Sqlite::pool_of(&url, 2, |_| ()));
+        let guard = guarded::<Sqlite>(&renewer, &one, &renewed());
+        for _ in 0..2 {
+            await_renewal::<Sqlite>(&mut conn, &one);
+        }
+        assert!(guard.is_held(), "{encoding}");
+        drop(guard);
+        await_release::<Sqlite>(&mut conn);
+    }
 }

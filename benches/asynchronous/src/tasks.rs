@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use diesel::r2d2::{ConnectionManager, Pool as BlockingPool, R2D2Connection};
-use diesel::{MysqlConnection, PgConnection};
+use diesel::{Connection, MysqlConnection, PgConnection};
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::pooled_connection::deadpool::Pool;
-use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
+use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
 use diesel_locks::prelude::*;
 use diesel_locks::{AsyncLockPool, Error, Retention};
 use tokio::runtime::Runtime;
@@ -23,19 +23,30 @@ const CONNECTIONS: u32 = 8;
 const TIME: Duration = Duration::from_secs(1);
 
 /// Which object the asker with this number locks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ids {
+    /// None: its transactions are bare. They show what of a ratio is the clients' and the pools' own.
+    None,
     Many,
     One,
 }
 
 impl Ids {
-    fn request(self, number: usize) -> LockRequest {
+    fn request(self, number: usize) -> Option<LockRequest> {
         let request = match self {
+            Self::None => return None,
             Self::Many => LockRequest::new(ObjectId::new("many", number)),
             Self::One => LockRequest::new("one"),
         };
-        request.retention(Retention::Kept)
+        Some(request.retention(Retention::Kept))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none: bare transactions",
+            Self::Many => "many",
+            Self::One => "one",
+        }
     }
 }
 
@@ -64,6 +75,12 @@ macro_rules! tasks {
             let (askers, ids, waits_with) = ($askers, $ids, $waits_with);
             let locks = AsyncLockPool::new(pool.clone());
             runtime.block_on(async {
+                // As r2d2, which opens all connections when the pool is built.
+                let mut opened = Vec::new();
+                for _ in 0..CONNECTIONS {
+                    opened.push(pool.get().await?);
+                }
+                drop(opened);
                 let started = Instant::now();
                 let mut running = Vec::new();
                 for number in 0..askers {
@@ -71,15 +88,21 @@ macro_rules! tasks {
                     let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
                     running.push(tokio::spawn(async move {
                         while !stop.load(Ordering::Relaxed) {
-                            let request = ids.request(number).wait(Wait::Forever);
                             let work = async |_: &mut $conn| -> Result<(), Error> { Ok(()) };
-                            let locked = if waits_with == WaitsWith::Queue {
-                                locks.with_object_lock(request, work).await
-                            } else {
-                                let mut conn = pool.get().await.expect("a connection");
-                                conn.with_object_lock(request, work).await
+                            let ended = match ids.request(number) {
+                                Some(request) if waits_with == WaitsWith::Queue => {
+                                    locks.with_object_lock(request, work).await
+                                }
+                                Some(request) => {
+                                    let mut conn = pool.get().await.expect("a connection");
+                                    conn.with_object_lock(request, work).await
+                                }
+                                None => {
+                                    let mut conn = pool.get().await.expect("a connection");
+                                    (*conn).transaction(work).await
+                                }
                             };
-                            locked.expect("a lock");
+                            ended.expect("a transaction");
                             done.fetch_add(1, Ordering::Relaxed);
                         }
                     }));
@@ -106,6 +129,7 @@ macro_rules! tasks {
         run()
     }};
 }
+
 pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
     let rounds = rounds.div_ceil(5);
     let database = Database::new(engine)?;
@@ -119,13 +143,14 @@ pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
          unrelated: threads, tasks, `AsyncLockPool` |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for (askers, ids, name) in [
-        (64, Ids::Many, "many"),
-        (64, Ids::One, "one"),
-        (512, Ids::Many, "many"),
-        (512, Ids::One, "one"),
-        (4096, Ids::Many, "many"),
-        (4096, Ids::One, "one"),
+    for (askers, ids) in [
+        (64, Ids::None),
+        (64, Ids::Many),
+        (64, Ids::One),
+        (512, Ids::Many),
+        (512, Ids::One),
+        (4096, Ids::Many),
+        (4096, Ids::One),
     ] {
         let mut figures = [const { Vec::new() }; 6];
         for _ in 0..rounds {
@@ -161,7 +186,7 @@ pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
             beside_tasks,
             beside_queue,
         ] = figures.map(median);
-        let ratio = tasks / threads;
+        let (name, ratio) = (ids.name(), tasks / threads);
         println!(
             "| {askers} | {name} | {threads:.0} | {tasks:.0} | {queue:.0} | {ratio:.2} | \
              {beside_threads:.1}, {beside_tasks:.1}, {beside_queue:.1} |"
@@ -189,9 +214,11 @@ where
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let mut conn = pool.get().expect("a connection");
-                    let locked: Result<(), Error> =
-                        conn.with_object_lock(ids.request(number), |_| Ok(()));
-                    locked.expect("a lock");
+                    let ended: Result<(), Error> = match ids.request(number) {
+                        Some(request) => conn.with_object_lock(request, |_| Ok(())),
+                        None => conn.transaction(|_| Ok(())),
+                    };
+                    ended.expect("a transaction");
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             });

@@ -75,7 +75,7 @@ $$;
 --   -2             the transaction is at REPEATABLE READ
 --   -3             the transaction is at SERIALIZABLE
 --   -4 - 2 * n     there are n slots, and none is free
---   -5 - 2 * n     there are n slots, and one is free, but another session has locked it
+--   -5 - 2 * n     there are n slots, and one is free, but another session has locked or changed it
 -- If n is larger than the number of permits, the answer does not say whether a slot is free.
 --
 -- The result is one number, because a function with several result columns is called as a table, which takes a tenth of
@@ -95,6 +95,9 @@ DECLARE
     candidates INTEGER := coalesce(cardinality(among), least(permits, 100));
     candidate INTEGER;
     row_at TID;
+    seen TID;
+    -- Row locks last until the end of the transaction, not of this call.
+    locks_last BOOLEAN := in_transaction OR new_token IS NULL;
 BEGIN
     -- With the snapshot of a transaction at a higher level, the search could miss a change. A statement outside a
     -- transaction has a new snapshot at any level.
@@ -124,17 +127,39 @@ BEGIN
         -- The last index entry of a number is that of its row. The entries before it are of old versions, which are
         -- many while another session has an old snapshot. Skips a row that another session has locked or was granted.
         -- BETWEEN, because with an equality the planner may choose the index that has no number.
-        SELECT free.at INTO row_at
-            FROM (
-                SELECT ctid AS at FROM diesel_locks_slots
-                WHERE name = semaphore AND number BETWEEN candidate AND candidate
-                ORDER BY number DESC, fence DESC LIMIT 1
-            ) AS newest,
-            LATERAL (
-                SELECT ctid AS at FROM diesel_locks_slots
-                WHERE ctid = newest.at AND expires_us <= now_us FOR UPDATE SKIP LOCKED
-            ) AS free;
-        EXIT WHEN row_at IS NOT NULL;
+        IF locks_last THEN
+            SELECT newest.at INTO seen
+                FROM (
+                    SELECT ctid AS at, expires_us FROM diesel_locks_slots
+                    WHERE name = semaphore AND number BETWEEN candidate AND candidate
+                    ORDER BY number DESC, fence DESC LIMIT 1
+                ) AS newest
+                WHERE newest.expires_us <= now_us;
+            CONTINUE WHEN seen IS NULL;
+            SELECT ctid INTO row_at FROM diesel_locks_slots
+                WHERE ctid = seen AND expires_us <= now_us FOR UPDATE SKIP LOCKED;
+            EXIT WHEN row_at IS NOT NULL;
+            -- A row that another session has changed since is locked before expires_us is read again, and stays locked. The
+            -- caller has to roll back, and try again: its holder could not renew or release the slot.
+            PERFORM FROM diesel_locks_slots WHERE ctid = seen;
+            IF NOT FOUND AND new_token IS NULL THEN
+                RETURN -5 - 2 * permits::bigint;
+            ELSIF NOT FOUND THEN
+                RAISE EXCEPTION 'a slot has changed' USING ERRCODE = 'DL001';
+            END IF;
+        ELSE
+            SELECT free.at INTO row_at
+                FROM (
+                    SELECT ctid AS at FROM diesel_locks_slots
+                    WHERE name = semaphore AND number BETWEEN candidate AND candidate
+                    ORDER BY number DESC, fence DESC LIMIT 1
+                ) AS newest,
+                LATERAL (
+                    SELECT ctid AS at FROM diesel_locks_slots
+                    WHERE ctid = newest.at AND expires_us <= now_us FOR UPDATE SKIP LOCKED
+                ) AS free;
+            EXIT WHEN row_at IS NOT NULL;
+        END IF;
     END LOOP;
     IF row_at IS NULL THEN
         SELECT * INTO slots, any_free FROM diesel_locks_look_at_slots(semaphore, permits);
@@ -174,7 +199,11 @@ CREATE FUNCTION diesel_locks_acquire_slot_in_transaction(
 BEGIN
     RETURN diesel_locks_acquire_slot(
         semaphore, permits, first, among, true, new_token, new_holder, lease_us, at_least_us);
-EXCEPTION WHEN lock_not_available THEN
-    RETURN -1;
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN -1;
+    WHEN SQLSTATE 'DL001' THEN
+        -- The rows are unlocked.
+        RETURN -5 - 2 * permits::bigint;
 END
 $$;

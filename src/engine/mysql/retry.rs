@@ -22,7 +22,7 @@ macro_rules! at_read_committed {
     ($conn:expr, $work:expr) => {
         loop {
             if let Err(error) = crate::engine::mysql::session::begin($conn, sql::BEGIN).await {
-                break Err(crate::Error::from(error));
+                break Err(error);
             }
             let work = $work;
             match crate::engine::mysql::retry::end($conn, work).await {

@@ -100,14 +100,14 @@ async fn add<C: Link<Backend = Mysql>>(
     let added = match (Add { draw }).get_result(conn).await {
         // diesel-async has executed the statement: on MySQL, which returns no rows.
         Err(failure) if failure.is_without_rows() && C::EXECUTES_WITHOUT_ROWS => {
-            read_last(conn, draw).await
+            read_or_undo(conn, draw).await
         }
         // Diesel asks for the result's columns before it executes the statement, and there are none: always on MySQL,
         // and on MariaDB until the connection has executed the statement once.
         Err(failure) if failure.is_without_rows() => {
             assert_ours_or_open(conn).await?;
             match (Add { draw }).execute(conn).await {
-                Ok(_) => read_last(conn, draw).await,
+                Ok(_) => read_or_undo(conn, draw).await,
                 Err(failure) => Err(failure),
             }
         }
@@ -116,7 +116,7 @@ async fn add<C: Link<Backend = Mysql>>(
     match added {
         Ok((last, unknown)) => {
             if let Err(error) = writers::ensure_one(conn, unknown == 1).await {
-                undo_draw(conn, draw, last).await?;
+                undo_or_break(conn, draw, Some(last)).await;
                 return Err(error);
             }
             Ok(Some(last))
@@ -158,22 +158,52 @@ async fn read_last(
         .await
 }
 
-/// Takes the draw back after an error, which the closure may ignore and commit: then there is no gap.
+/// [`read_last`] after a draw, which an error takes back.
+async fn read_or_undo(
+    conn: &mut impl Link<Backend = Mysql>,
+    draw: &DrawRequest<'_>,
+) -> Result<(i64, i64), MysqlError> {
+    let read = read_last(conn, draw).await;
+    if read.is_err() {
+        undo_or_break(conn, draw, None).await;
+    }
+    read
+}
+
+/// Takes the draw back after an error, which the closure may ignore and commit: then there is no gap. If that fails,
+/// the transaction can't be committed any more.
+async fn undo_or_break(
+    conn: &mut impl Link<Backend = Mysql>,
+    draw: &DrawRequest<'_>,
+    last: Option<i64>,
+) {
+    let undone = caught(undo_draw(conn, draw, last)).await;
+    if let Err(error) = depth::break_if_panicked(conn, undone) {
+        depth::mark_broken(conn);
+        tracing::warn!(%error, "a number can't be taken back: the connection is marked as broken");
+    }
+}
+
+/// Deletes the row if the number drawn last is known to be the first one, and otherwise subtracts what the draw has
+/// added. So a row may stay that has the number before the first. The count of the upsert does not tell whether the row
+/// is new: if the statement returns rows, MariaDB counts one row in both cases. Fails after the end of the transaction,
+/// which has undone the draw: the subtraction would take back another one.
 async fn undo_draw(
     conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
-    last: i64,
-) -> Result<usize, MysqlError> {
+    last: Option<i64>,
+) -> Result<(), Error> {
+    assert_ours_or_open(conn).await?;
     let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
-    if last == draw.initial_last {
-        return diesel::delete(row).execute(conn).await;
+    if last == Some(draw.initial_last) {
+        diesel::delete(row).execute(conn).await?;
+        return Ok(());
     }
     let before = diesel_locks_sequences::last - draw.count;
-    diesel::update(row)
-        .set(diesel_locks_sequences::last.eq(before))
-        .execute(conn)
-        .await
+    let update = diesel::update(row).set(diesel_locks_sequences::last.eq(before));
+    update.execute(conn).await?;
+    Ok(())
 }
 
 async fn add_with_named_lock(

@@ -7,7 +7,8 @@ use diesel::QueryResult;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
 
-use super::sql;
+use super::{autocommit, sql};
+use crate::Error;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
 use crate::poll::caught;
@@ -72,12 +73,19 @@ fn after_attempt(
 }
 
 /// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
-/// or SET TRANSACTION have set the level of the next one, before the message failed.
-pub(super) async fn begin(conn: &mut impl Link<Backend = Mysql>, message: &str) -> QueryResult<()> {
+/// or SET TRANSACTION have set the level of the next one, before the message failed. Without `autocommit` it fails after
+/// any query, whose transaction is still open.
+pub(super) async fn begin(
+    conn: &mut impl Link<Backend = Mysql>,
+    message: &str,
+) -> Result<(), Error> {
     let started = caught(conn.begin(message)).await;
-    let started = depth::break_if_panicked(conn, started);
-    if started.is_err() {
-        restore_by_text(conn, sql::ROLLBACK).await?;
-    }
-    started
+    let Err(error) = depth::break_if_panicked(conn, started) else {
+        return Ok(());
+    };
+    restore_by_text(conn, sql::ROLLBACK).await?;
+    Err(match autocommit::ensure(conn).await {
+        Err(refused @ Error::Unsupported { .. }) => refused,
+        _ => error.into(),
+    })
 }

@@ -2,13 +2,15 @@
 
 use diesel::mysql::Mysql;
 
+use super::autocommit;
 use super::execute::Run;
-use super::slot_sql::batch::{OwnedLeases, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
+use super::slot_sql::batch::{Leases, OwnedLeases, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
 use crate::Error;
 use crate::engine::retry::autocommit_retry;
 use crate::link::Link;
 use crate::semaphore::backend::ReleaseKind;
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
+use crate::transaction::depth;
 
 /// The most leases in one statement: 2 MB with the longest names. MariaDB's default for `max_allowed_packet` is 16 MB.
 const RENEWAL_BATCH: usize = 1000;
@@ -18,27 +20,36 @@ pub(super) fn parts(leases: &[RenewalRequest]) -> impl Iterator<Item = &[Renewal
     leases.chunks(RENEWAL_BATCH)
 }
 
+fn asked<'a>(conn: &mut impl Link<Backend = Mysql>, asked: &'a str) -> Result<Leases<'a>, Error> {
+    let in_transaction = (depth::depth(conn)? > 0).into();
+    Ok(Leases {
+        asked,
+        in_transaction,
+    })
+}
+
 /// Releases the slots of a part, and returns the tokens of those that another session has locked.
 pub(super) async fn release_part(
     conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
     kind: ReleaseKind,
 ) -> Result<Vec<Vec<u8>>, Error> {
-    let asked = RenewalRequest::as_json(leases);
+    let json = RenewalRequest::as_json(leases);
+    let asked = asked(conn, &json)?;
     let freed = match kind {
         ReleaseKind::Used => {
-            let release = || ReleaseBatch { asked: &asked };
+            let release = || ReleaseBatch { leases: asked };
             autocommit_retry!(conn, release().execute(conn).await)?
         }
         ReleaseKind::Unused => {
-            let release = || ReleaseUnusedBatch { asked: &asked };
+            let release = || ReleaseUnusedBatch { leases: asked };
             autocommit_retry!(conn, release().execute(conn).await)?
         }
     };
     if freed == leases.len() {
         return Ok(Vec::new());
     }
-    let owned = still_owned(conn, leases, &asked).await?;
+    let owned = still_owned(conn, leases, asked).await?;
     Ok(owned.into_iter().map(|lease| lease.token).collect())
 }
 
@@ -47,8 +58,9 @@ pub(super) async fn renew_part(
     conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
 ) -> Result<Vec<RenewalResult>, Error> {
-    let asked = RenewalRequest::as_json(leases);
-    let renew = || RenewBatch { asked: &asked };
+    let json = RenewalRequest::as_json(leases);
+    let asked = asked(conn, &json)?;
+    let renew = || RenewBatch { leases: asked };
     let renewed = autocommit_retry!(conn, renew().execute(conn).await)?;
     if renewed == leases.len() {
         return Ok(leases
@@ -60,17 +72,21 @@ pub(super) async fn renew_part(
             .collect());
     }
     // Some leases are lost, or another session has locked their rows.
-    still_owned(conn, leases, &asked).await
+    still_owned(conn, leases, asked).await
 }
 
 /// Returns the leases whose tokens still match.
 async fn still_owned(
     conn: &mut impl Link<Backend = Mysql>,
     leases: &[RenewalRequest],
-    asked: &str,
+    asked: Leases<'_>,
 ) -> Result<Vec<RenewalResult>, Error> {
-    let rows: Vec<(i64, i64)> = OwnedLeases { asked }.load(conn).await?;
-    let owned = rows.into_iter().filter_map(|(position, remaining_us)| {
+    let query = OwnedLeases { asked: asked.asked };
+    let rows: Vec<(i64, i64, i64)> = query.load(conn).await?;
+    if asked.in_transaction == 0 && rows.iter().any(|row| row.2 == 0) {
+        return Err(autocommit::refused());
+    }
+    let owned = rows.into_iter().filter_map(|(position, remaining_us, _)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;
         Some(RenewalResult {
             token: lease.token.to_vec(),

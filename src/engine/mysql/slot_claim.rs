@@ -5,12 +5,13 @@ use std::cell::Cell;
 
 use diesel::mysql::Mysql;
 
+use super::autocommit;
 use super::execute::{MysqlError, Run};
 use super::retry::unless_locked;
 use super::slot_sql::claim::{Claim, ClaimNowait, FirstUnlocked, LockFree, LockedRow, NewLease};
 use super::slot_sql::search::{
-    Candidate, FewRow, LastFence, MARIADB_FLAG, ProbeTable, ScanExpiryIndex, ScanExpiryIndexSlowly,
-    ScanPrimary, WRITER_UNKNOWN_FLAG, look_among,
+    Candidate, FewRow, LastFence, MARIADB_FLAG, NO_AUTOCOMMIT_FLAG, ProbeTable, ScanExpiryIndex,
+    ScanExpiryIndexSlowly, ScanPrimary, WRITER_UNKNOWN_FLAG, look_among,
 };
 use crate::engine::retry::autocommit_retry;
 use crate::error::classify::ErrorClass;
@@ -37,12 +38,23 @@ pub(super) struct Candidates {
     pub(super) free: Vec<(i32, i64)>,
     mariadb: bool,
     pub(super) writer_unknown: bool,
+    /// Whether a change outside a transaction would not be committed.
+    no_autocommit: bool,
 }
 
 impl Candidates {
     fn note(&mut self, flags: i32) {
         self.mariadb = flags & MARIADB_FLAG != 0;
         self.writer_unknown |= flags & WRITER_UNKNOWN_FLAG != 0;
+        self.no_autocommit |= flags & NO_AUTOCOMMIT_FLAG != 0;
+    }
+
+    /// Fails if a lease would not be committed. The first search of an acquisition finds out.
+    pub(super) fn ensure_commits(&self, context: &AttemptContext) -> Result<(), Error> {
+        if self.no_autocommit && !context.in_transaction {
+            return Err(autocommit::refused());
+        }
+        Ok(())
     }
 
     fn add(&mut self, (slots, now_us, number, fence): Candidate) {

@@ -3,7 +3,8 @@
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use super::sql::limits::{LIMIT_HINT, LONG_LIMIT_HINT};
+use super::sql::limits::{EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT};
+use super::sql::safe_updates::{ANY_JOIN, ANY_JOIN_HINT};
 use super::sql::session_state::{IN_TRANSACTION, WRITER_UNKNOWN};
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
@@ -23,7 +24,12 @@ impl Clock for Mysql {
     // Not UNIX_TIMESTAMP, which depends on the session's time zone and jumps with daylight saving time.
     const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const GREATEST: &'static str = "GREATEST";
+    const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
+    const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
 }
+
+/// See [`Clock::COMMITTED_AT_ONCE`].
+const COMMITTED_AT_ONCE: &str = "@@autocommit";
 
 /// A digest that identifies the server and the database.
 const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
@@ -62,7 +68,7 @@ statement! {
     DeleteLockedAbove<'a> { name: &'a [u8], above: i32 } -> Integer,
     |self, out| {
         push!(out;
-            "DELETE slot FROM (SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
+            {ANY_JOIN}; "DELETE "; {ANY_JOIN_HINT}; "slot FROM (SELECT name, number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ",
                 Binary = self.name;
             " AND number > ", Integer = &self.above;
             " LIMIT 1000000 FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_slots AS slot \
@@ -79,7 +85,7 @@ statement! {
         push!(out;
             "SELECT number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us <= "; {Mysql::NOW};
-            " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
+            {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
         );
     }
 }
@@ -96,7 +102,7 @@ statement! {
             "number, token, holder, fence, acquired_us, expires_us, expires_us - "; {Mysql::NOW};
             " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us > "; {Mysql::NOW};
-            " ORDER BY number";
+            " ORDER BY number"; {EVERY_ROW};
         );
     }
 }

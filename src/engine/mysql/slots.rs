@@ -14,7 +14,7 @@ use super::retry::at_read_committed;
 use super::slot_batches::{parts, release_part, renew_part};
 use super::slot_claim::{claim, find_free_nowait, is_table_locked, lock_another, lock_one};
 use super::slot_sql;
-use super::{active_isolation, lists, session, sql, writers};
+use super::{active_isolation, autocommit, lists, session, sql, writers};
 use crate::engine::literal;
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
@@ -150,22 +150,29 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)
+        let renewed = autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)?;
+        ensure_commits_unless_changed(conn, renewed, expiry).await
     }
 
     async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
-        autocommit_retry!(conn, release(conn, slot, expiry).await)
+        let released = autocommit_retry!(conn, release(conn, slot, expiry).await)?;
+        ensure_commits_unless_changed(conn, released, expiry).await
     }
 
     fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
         let mut name = String::new();
         literal::push_for_mysql(&mut name, semaphore);
         let token = literal::hexadecimal(token);
-        slot_sql::release_unused_text(&name, &format!("x'{token}'"))
+        let release = slot_sql::release_unused_text(&name, &format!("x'{token}'"));
+        // Without the slot's number the statement reads all slots of the semaphore. At this level it does not wait for
+        // those of other tokens, which others may have locked. The session ends afterwards. The level of one transaction could
+        // not be set while another one is open.
+        format!("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {release}")
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
-        autocommit_retry!(conn, release_unused(conn, slot).await)
+        let released = autocommit_retry!(conn, release_unused(conn, slot).await)?;
+        ensure_commits_unless_changed(conn, released, Expiry::IncludeExpired).await
     }
 
     async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
@@ -234,6 +241,7 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     }
 
     async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
+        autocommit::ensure(conn).await?;
         force_release(conn, name.as_bytes()).await
     }
 
@@ -267,6 +275,20 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     }
 }
 
+/// The number of changed rows. If there is none, asks for the reason: a statement with the condition
+/// [`Clock::COMMITTED_AT_ONCE`](crate::engine::clock::Clock) changes nothing that would not be committed. Not after the
+/// first of two statements, whose lease may have expired.
+async fn ensure_commits_unless_changed(
+    conn: &mut impl Link<Backend = Mysql>,
+    changed: usize,
+    expiry: Expiry,
+) -> Result<usize, Error> {
+    if changed == 0 && expiry == Expiry::IncludeExpired {
+        autocommit::ensure(conn).await?;
+    }
+    Ok(changed)
+}
+
 async fn register(
     conn: &mut impl Link<Backend = Mysql>,
     name: &[u8],
@@ -286,6 +308,7 @@ async fn try_once(
         Ok(found) => found,
         Err(attempt) => return Ok(attempt),
     };
+    found.ensure_commits(context)?;
     if found.free.is_empty() {
         return Ok(found.refusal(request.semaphore, context));
     }

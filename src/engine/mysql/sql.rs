@@ -13,6 +13,7 @@ use crate::transaction::options::Access;
 pub(super) mod free_objects;
 pub(super) mod limits;
 pub(super) mod object_lock;
+pub(super) mod safe_updates;
 pub(super) mod session_state;
 
 /// Sent before BEGIN of a transaction in which a closure runs.
@@ -21,16 +22,17 @@ pub(super) mod session_state;
 /// closure would commit by itself. Without autocommit they form another transaction, which this crate rolls back.
 macro_rules! no_autocommit {
     () => {
-        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
+        "SET @diesel_locks_autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0), \
          SESSION autocommit = 0; "
     };
 }
 
 /// Restores autocommit. Sent after the end of the transaction, because it would commit an open one. Changes nothing if
-/// `no_autocommit` has not run.
+/// `no_autocommit` has not run. With the CAST, because MySQL takes a variable without a value for a text, and refuses texts
+/// (error 1231).
 macro_rules! autocommit {
     () => {
-        "SET SESSION autocommit = COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit), \
+        "SET SESSION autocommit = CAST(COALESCE(@diesel_locks_autocommit, @@SESSION.autocommit + 0) AS SIGNED), \
          @diesel_locks_autocommit = NULL"
     };
 }

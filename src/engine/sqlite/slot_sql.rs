@@ -140,7 +140,7 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
 /// Pushes the requested leases as a table, and the condition that joins a slot with its lease.
 fn push_asked<'b>(out: &mut AstPass<'_, 'b, Sqlite>, asked: &'b str) -> QueryResult<()> {
     push!(out;
-        " FROM (SELECT CAST(unhex(value ->> 'name') AS TEXT) AS name, value ->> 'number' AS number, \
+        " FROM (SELECT value ->> 'name' AS name, value ->> 'number' AS number, \
          unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = asked;
         ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
          AND diesel_locks_slots.token = asked.token";

@@ -1,7 +1,7 @@
 //! Slots of semaphores on SQLite. A read without the write lock tells whether a slot is free, and only then a write
 //! transaction leases one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::OptionalExtension;
 use diesel::sqlite::Sqlite;
@@ -78,9 +78,11 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
                 number: free.number,
                 fence: fence::next(last.max(free.fence), now_us, free.number),
             };
+            // The lease begins at this statement, after the wait for other writers.
+            let since = Instant::now();
             conn.execute(slot_sql::grant(request, &grant)).await?;
             conn.execute(slot_sql::set_fence_floor(grant.fence)).await?;
-            Ok(AttemptOutcome::Granted(grant))
+            Ok(AttemptOutcome::LeasedSince(grant, since))
         })
     }
 
@@ -184,9 +186,10 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
     }
 
     fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
-        let name = literal::hexadecimal(semaphore.as_bytes());
+        let mut name = String::new();
+        literal::push_for_sqlite(&mut name, semaphore);
         let token = literal::hexadecimal(token);
-        slot_sql::release_unused_text(&format!("CAST(x'{name}' AS TEXT)"), &format!("x'{token}'"))
+        slot_sql::release_unused_text(&name, &format!("x'{token}'"))
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
@@ -268,7 +271,7 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         kind: ReleaseKind,
     ) -> Result<Vec<Vec<u8>>, Error> {
         write!(conn, async {
-            let asked = &RenewalRequest::as_json(leases);
+            let asked = &RenewalRequest::as_json_of_texts(leases);
             match kind {
                 ReleaseKind::Used => conn.execute(slot_sql::ReleaseBatch { asked }).await?,
                 ReleaseKind::Unused => conn.execute(slot_sql::ReleaseUnusedBatch { asked }).await?,
@@ -282,7 +285,7 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         leases: &[RenewalRequest],
     ) -> Result<Vec<RenewalResult>, Error> {
         write!(conn, async {
-            let asked = RenewalRequest::as_json(leases);
+            let asked = RenewalRequest::as_json_of_texts(leases);
             let rows: Vec<(Option<Vec<u8>>, i64)> =
                 conn.load(slot_sql::RenewBatch { asked: &asked }).await?;
             Ok(rows
@@ -360,4 +363,67 @@ async fn write_deadline(
     Ok(Deadline::new(Wait::AtMost(
         busy_timeout.max(DEFAULT_WRITE_TIMEOUT),
     )))
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use diesel::connection::SimpleConnection;
+    use diesel::sql_types::Bool;
+    use diesel::{Connection, RunQueryDsl, SqliteConnection};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{LeaseOptions, SemaphoreExt};
+
+    const ENCODINGS: [&str; 3] = ["UTF-8", "UTF-16le", "UTF-16be"];
+
+    fn in_memory(encoding: &str) -> SqliteConnection {
+        let mut conn = SqliteConnection::establish(":memory:").expect("a database");
+        conn.batch_execute(&format!("PRAGMA encoding = '{encoding}'"))
+            .expect("PRAGMA");
+        conn
+    }
+
+    #[test]
+    fn slot_of_a_dropped_acquisition_is_released_whatever_the_encoding() {
+        for encoding in ENCODINGS {
+            let mut conn = in_memory(encoding);
+            crate::migrate(&mut conn).expect("migrate");
+            let semaphore = Semaphore::new("a'b\"c\\d é漢🔒", 1);
+            let lease = LeaseOptions::new(Duration::from_secs(60));
+            let slot = conn.acquire_slot(&semaphore, lease, Wait::No);
+            let token = slot.expect("free").token.into_bytes();
+            let release = <Sqlite as SemaphoreBackend<SqliteConnection>>::release_unused_statement(
+                semaphore.name(),
+                &token,
+            );
+            let released = diesel::sql_query(&release).execute(&mut conn);
+            assert_eq!(released, Ok(1), "{encoding}: {release}");
+        }
+    }
+
+    fn means_the_text(text: &str) -> Result<(), TestCaseError> {
+        for encoding in ENCODINGS {
+            let mut literal = String::new();
+            literal::push_for_sqlite(&mut literal, text);
+            let is_same = diesel::dsl::sql::<Bool>(&literal)
+                .sql(" = ")
+                .bind::<diesel::sql_types::Text, _>(text);
+            let is_same = diesel::select(is_same).get_result(&mut in_memory(encoding));
+            prop_assert_eq!(is_same, Ok(true), "{}: {}", encoding, literal);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn literals_mean_their_texts(text in any::<String>()) {
+            means_the_text(&text.replace('\0', ""))?;
+        }
+
+        #[test]
+        fn literals_of_ascii_mean_their_texts(text in "[ -~]{0,12}") {
+            means_the_text(&text)?;
+        }
+    }
 }

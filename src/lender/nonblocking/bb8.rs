@@ -47,6 +47,10 @@ macro_rules! implement {
                 .await
             }
 
+            fn give_back_abandoned<K: Send + 'static>(conn: Self::Lent, kept: K) {
+                super::give_back_abandoned(conn, kept);
+            }
+
             fn timed_out(&self, waited: std::time::Duration) -> Option<crate::Error> {
                 Some(super::timed_out(waited))
             }

@@ -66,6 +66,7 @@ macro_rules! implement {
                 limit: std::time::Duration,
                 stop: Option<&crate::StopToken>,
             ) -> Result<Option<Self::Lent>, crate::Error> {
+                use ::deadpool::managed::TimeoutType;
                 use diesel_async::pooled_connection::deadpool::PoolError;
 
                 use super::in_turn::{Progress, Request};
@@ -97,7 +98,7 @@ macro_rules! implement {
                     let request = Request {
                         at_once: take(at_once),
                         is_busy: move |taken: &Result<_, _>| {
-                            waits && matches!(taken, Err(PoolError::Timeout(_)))
+                            waits && matches!(taken, Err(PoolError::Timeout(TimeoutType::Wait)))
                         },
                         queued: take(timeouts),
                     };
@@ -115,6 +116,10 @@ macro_rules! implement {
                     })
                 })
                 .await
+            }
+
+            fn give_back_abandoned<K: Send + 'static>(conn: Self::Lent, kept: K) {
+                super::give_back_abandoned(conn, kept);
             }
 
             fn timed_out(&self, waited: std::time::Duration) -> Option<crate::Error> {

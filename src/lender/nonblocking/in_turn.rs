@@ -24,6 +24,11 @@ impl Progress {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// The request is in the queue, perhaps again.
+    fn queue(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+
     pub(super) fn step(&self) -> PoolStep {
         if self.0.load(Ordering::SeqCst) {
             PoolStep::Connect
@@ -35,7 +40,8 @@ impl Progress {
 
 /// The two ways to take a connection from the pool.
 pub(super) struct Request<A, Q, B> {
-    /// Does not wait in the queue: fails in its first poll if it would have to.
+    /// Does not wait in the queue: fails if it would have to. In its first poll, or later if the connection that it has
+    /// checked can't be lent.
     pub(super) at_once: A,
     /// Whether that is how it failed.
     pub(super) is_busy: B,
@@ -59,14 +65,17 @@ pub(super) async fn on_task_in_turn<T: Send + 'static>(
     let taken = on_task(timeout(longest, async move {
         let mut at_once = pin!(request.at_once);
         let first = poll_fn(|context| Poll::Ready(at_once.as_mut().poll(context)));
-        match first.await {
-            Poll::Ready(taken) if (request.is_busy)(&taken) => {}
-            Poll::Ready(taken) => return Some(taken),
+        let taken = match first.await {
+            Poll::Ready(taken) => taken,
             Poll::Pending => {
                 progress.connect();
-                return Some(at_once.await);
+                at_once.await
             }
+        };
+        if !(request.is_busy)(&taken) {
+            return Some(taken);
         }
+        progress.queue();
         in_queue(progress, caller_left, request.queued).await
     }));
     match taken.await {

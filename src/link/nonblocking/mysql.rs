@@ -12,6 +12,7 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncMysqlConnection, MysqlCancelToken,
     SimpleAsyncConnection,
 };
+use tokio::task::unconstrained;
 use tokio::time::sleep;
 
 use super::client_server_link;
@@ -26,7 +27,12 @@ impl Link for AsyncMysqlConnection {
     /// The answers of the text protocol to one statement look like those to any other.
     async fn is_in_step(&mut self) -> bool {
         let number = fastrand::i64(..);
-        let answer: QueryResult<Vec<i64>> = self.load(select(number.into_sql::<BigInt>())).await;
+        let mut check = Check(Some(self));
+        let Some(conn) = &mut check.0 else {
+            return false;
+        };
+        let answer: QueryResult<Vec<i64>> = conn.load(select(number.into_sql::<BigInt>())).await;
+        check.0 = None;
         answer.is_ok_and(|answer| answer == [number])
     }
 
@@ -36,21 +42,63 @@ impl Link for AsyncMysqlConnection {
         let token = self.cancel_token();
         let mut sql = statements.join("; ");
         sql.push_str("; KILL CONNECTION_ID()");
-        // Twice, because the request cancels one statement, which may be one of these.
-        for _ in 0..2 {
-            let sent = pin!(self.batch_execute(&sql));
+        let has_undo = statements != ["ROLLBACK"];
+        // Twice, because the request cancels one statement, which may be one of these. If the application closes the connection
+        // meanwhile, the server does not read the second: its answer to the first could not be sent.
+        let mut messages = vec![sql.as_str(); 2];
+        if has_undo {
+            // The server skips what follows a statement that failed. Two requests may cancel two of these, if the table is
+            // locked.
+            messages.push("ROLLBACK; KILL CONNECTION_ID()");
+        }
+        for message in messages {
+            // The budget of the task that is dropped may be used up.
+            let sent = pin!(unconstrained(self.batch_execute(message)));
             // It is sent at the first poll, unless the statement before is still being sent or its rows being read.
             let _ = sent.poll(&mut Context::from_waker(Waker::noop()));
         }
         *self.transaction_state() = AnsiTransactionManager::default();
         // A pool discards the connection.
         self.status().set_in_error();
-        background::end(cancel_until_gone(token));
+        let first_pauses = if has_undo { UNDO_PAUSES } else { FIRST_PAUSES };
+        background::end(cancel_until_gone(token, first_pauses));
+    }
+
+    /// When a server can't send the answer of the statement that is running, it ends the session and does not read what was
+    /// sent after that statement: at once on a Unix socket. By TCP the first answer after the close counts as sent.
+    #[cfg(feature = "_async_pool")]
+    const STAYS_OPEN: bool = true;
+
+    #[cfg(feature = "_async_pool")]
+    async fn until_ended(&mut self) {
+        for _ in 0..MOST_ANSWERS {
+            let _answer_or_end = self.batch_execute("DO 0").await;
+        }
     }
 }
 
+/// A check that is not finished if this is dropped with the connection: its answer is not read, and a pool is to discard the
+/// connection.
+struct Check<'c>(Option<&'c mut AsyncMysqlConnection>);
+
+impl Drop for Check<'_> {
+    fn drop(&mut self) {
+        if let Some(conn) = &mut self.0 {
+            conn.status().set_in_error();
+        }
+    }
+}
+
+/// More than the messages that a dropped future and `abandon` have sent.
+#[cfg(feature = "_async_pool")]
+const MOST_ANSWERS: usize = 8;
+
 /// The pauses before the first requests, in ms. Most connections are between two statements or in a short one.
-const FIRST_PAUSES: [u64; 4] = [5, 20, 50, 100];
+const FIRST_PAUSES: &[u64] = &[5, 20, 50, 100];
+
+/// The same when a statement is sent that takes a lease back. A request during that statement would leave the slot held. It
+/// takes a few ms. What runs before it waits for other sessions only while they add slots or have the table locked.
+const UNDO_PAUSES: &[u64] = &[60];
 
 /// The pause before each later request. A server that restarts takes longer, so that one of the requests does not reach it.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -62,8 +110,8 @@ const MOST_REQUESTS: usize = 80;
 ///
 /// A request names the session by its number only. A server that has restarted gives the same numbers to other sessions: so no
 /// request follows one that did not reach the server. What was sent to the session ends it after its statement.
-async fn cancel_until_gone(token: MysqlCancelToken) {
-    let first = FIRST_PAUSES.into_iter().map(Duration::from_millis);
+async fn cancel_until_gone(token: MysqlCancelToken, first_pauses: &[u64]) {
+    let first = first_pauses.iter().copied().map(Duration::from_millis);
     for pause in first.chain(iter::repeat(PAUSE)).take(MOST_REQUESTS) {
         sleep(pause).await;
         let Some(requested) = background::request(token.cancel_query()).await else {

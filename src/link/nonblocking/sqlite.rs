@@ -7,7 +7,8 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{
-    AnsiTransactionManager, SimpleConnection, TransactionManager, TransactionManagerStatus,
+    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+    TransactionManagerStatus,
 };
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
@@ -91,12 +92,15 @@ impl Link for Conn {
     /// at once, and diesel-async panics while a statement runs, so this waits for the statements too.
     fn abandon(&mut self, statements: &[&str]) {
         let statements: Vec<String> = statements.iter().map(|sql| (*sql).to_owned()).collect();
-        finish(pin!(self.spawn_blocking(move |conn| {
+        let sent = finish(pin!(self.spawn_blocking(move |conn| {
             for sql in statements {
                 let _ = conn.batch_execute(&sql);
             }
             Ok(())
         })));
+        if sent.is_err() {
+            close(self);
+        }
         mark_broken(self);
     }
 
@@ -104,6 +108,17 @@ impl Link for Conn {
         future: F,
     ) -> impl Future<Output = F::Output> + Send {
         OffRuntime(Some(Box::pin(future)))
+    }
+}
+
+/// Closes the file, which rolls back. For a runtime that has been shut down, where no statement runs any more, while its
+/// pool keeps the connection. In its place is an empty database, which refuses writes.
+fn close(conn: &mut Conn) {
+    let empty = SqliteConnection::establish(":memory:");
+    if let Ok(mut empty) = empty
+        && empty.batch_execute("PRAGMA query_only = 1").is_ok()
+    {
+        *conn = SyncConnectionWrapper::new(empty);
     }
 }
 
@@ -179,10 +194,11 @@ impl<F: Future + Unpin> Future for Finishing<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.0.as_mut().expect("a future that was not ready");
-        let polled = Pin::new(future).poll(context);
-        if polled.is_ready() {
-            self.0 = None;
+        // A future that panics can't be polled again, so `drop` must not find it.
+        let mut future = self.0.take().expect("a future that was not ready");
+        let polled = Pin::new(&mut future).poll(context);
+        if polled.is_pending() {
+            self.0 = Some(future);
         }
         polled
     }
@@ -191,18 +207,21 @@ impl<F: Future + Unpin> Future for Finishing<F> {
 impl<F: Future + Unpin> Drop for Finishing<F> {
     fn drop(&mut self) {
         if let Some(future) = &mut self.0 {
-            finish(Pin::new(future));
+            let _ = finish(Pin::new(future));
         }
     }
 }
 
 /// Waits for a future that another thread makes ready.
-fn finish(future: Pin<&mut impl Future>) {
+fn finish<F: Future>(future: Pin<&mut F>) -> F::Output {
     let waker = thread_waker();
     let mut context = Context::from_waker(&waker);
     // The budget of the task that is dropped may be used up.
     let mut future = pin!(unconstrained(future));
-    while future.as_mut().poll(&mut context).is_pending() {
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
         thread::park();
     }
 }

@@ -1,5 +1,6 @@
 //! Waits that are futures: whom a release wakes, and what a dropped future leaves.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 #[cfg(feature = "_pool")]
 use std::io;
@@ -10,8 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::queues::Locked;
 use super::super::waiters::Position;
-use super::super::wakes::Locked;
 use super::super::{Released, Ticket, Turn};
 use super::{LIMIT, Test, Wait, notify_first, queued_behind, queues, refused, until, waiters};
 #[cfg(feature = "_pool")]
@@ -90,9 +91,14 @@ impl<T> Task<T> {
 }
 
 /// A future that waits for the turn of the ticket, and has been polled once.
-fn waiting(mut ticket: OwnTicket) -> Task<(Turn, OwnTicket)> {
+fn waiting(ticket: OwnTicket) -> Task<(Turn, OwnTicket)> {
+    pausing(ticket, HOUR)
+}
+
+/// A future that pauses for this time before it polls, and has been polled once.
+fn pausing(mut ticket: OwnTicket, pause: Duration) -> Task<(Turn, OwnTicket)> {
     ticket.longest_pause = HOUR;
-    ticket.set_pause(Some(HOUR));
+    ticket.set_pause(Some(pause));
     let mut task = Task::new(async move { (ticket.turn::<ByHand>(None).await, ticket) });
     assert!(task.poll().is_pending());
     task
@@ -358,4 +364,25 @@ fn wakers_are_called_without_the_lock_of_the_queues() {
     assert!(wait.as_mut().poll(context).is_pending());
     notify_first(queues);
     assert_eq!(unlocked.1.load(Ordering::SeqCst), 1);
+}
+
+/// Clients hang up that came first, more often than the first one polls.
+#[test]
+fn waiters_that_leave_do_not_restart_a_pause() {
+    let queues = queues();
+    // The test is not interrupted for so long.
+    let pause = Duration::from_secs(1);
+    let started = Instant::now();
+    let first = pausing(refused(queues, 0), pause);
+    let mut tasks = VecDeque::from([first, pausing(queued_behind(queues), pause)]);
+    loop {
+        assert!(started.elapsed() < LIMIT, "none polls");
+        tasks.pop_front();
+        tasks.push_back(pausing(queued_behind(queues), pause));
+        if let Poll::Ready((turn, _)) = tasks[0].poll() {
+            assert_eq!(turn, Turn::Query { notified: None });
+            break;
+        }
+    }
+    assert!(started.elapsed() >= pause);
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::super::Turn;
-use super::super::waiters::Waiter;
+use super::super::waiter::Waiter;
 #[cfg(feature = "_pool")]
 use super::super::{Queues, Released};
 #[cfg(feature = "_pool")]

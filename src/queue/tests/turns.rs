@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::waiters::{Position, RELEASES_PER_YIELD, State};
+use super::super::waiter::State;
+use super::super::waiters::{Position, RELEASES_PER_YIELD};
 use super::super::{Released, Turn};
 use super::{
     LIMIT, Wait, next_turn, notify_first, queued_behind, queues, refused, until, wait_on_thread,
@@ -317,10 +318,68 @@ fn release_is_handed_over_by_a_waiter_without_a_connection() {
     assert_eq!(first.wait(None), notified);
     first.record_no_query();
     assert_eq!(second.wait(None), notified);
-    // Alone it queries once more: what was released is still free.
+    // Alone it queries once more, after a pause: what was released is still free.
     drop(first);
     second.record_no_query();
+    let now = Some(Instant::now());
+    assert_eq!(second.wait(now), Turn::Query { notified: None });
+    second.record_no_query();
     assert_eq!(second.wait(None), notified);
+}
+
+#[cfg(feature = "_pool")]
+#[test]
+fn release_is_handed_over_at_once_to_a_waiter_with_a_connection() {
+    use super::super::waiter::Waiter;
+
+    let queues = queues();
+    let mut first = refused(queues, 0);
+    let mut others: Vec<_> = (0..20).map(|_| queued_behind(queues)).collect();
+    let (turns, turn) = channel();
+    let last = queued_behind(queues).keeping_connection();
+    wait_on_thread(last, 0, &turns);
+    until(|| {
+        let all = queues.lock();
+        let mut waiters = all.names["slots"].by_target[0].waiters.values();
+        waiters.any(Waiter::is_parked)
+    });
+    queues.notify_released("slots", 1, None);
+    let notified = Turn::Query {
+        notified: Some(Released(None)),
+    };
+    assert_eq!(first.wait(None), notified);
+    first.record_no_query();
+    let (_, last) = next_turn(&turn);
+    assert!(last.notified);
+    // A query has reached the database: the others are not called one after the other.
+    last.finish();
+    let now = Some(Instant::now());
+    assert_eq!(others[0].wait(now), Turn::Query { notified: None });
+}
+
+/// What a waiter could not use is used by those that get a connection.
+#[cfg(feature = "_pool")]
+#[test]
+fn each_release_without_a_connection_reaches_a_waiter() {
+    let queues = queues();
+    let mut tickets = vec![refused(queues, 0)];
+    tickets.extend((0..2).map(|_| queued_behind(queues)));
+    queues.notify_released("slots", 2, None);
+    let notified = Turn::Query {
+        notified: Some(Released(None)),
+    };
+    for ticket in &mut tickets[..2] {
+        assert_eq!(ticket.wait(None), notified);
+        ticket.record_no_query();
+    }
+    let mut last = tickets.pop().expect("the third waiter");
+    assert_eq!(last.wait(None), notified);
+    last.finish();
+    let mut first = tickets.remove(0);
+    assert_eq!(first.wait(None), notified);
+    first.finish();
+    let now = Some(Instant::now());
+    assert_eq!(tickets[0].wait(now), Turn::Query { notified: None });
 }
 
 #[test]

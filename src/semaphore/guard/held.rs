@@ -15,8 +15,6 @@ pub(in crate::semaphore) struct Held {
     slot: Slot,
     state: Arc<State>,
     renewer: Arc<dyn Renew>,
-    /// How it is released when this is dropped.
-    kind: ReleaseKind,
     /// A shutdown waits for it.
     _active: Active,
 }
@@ -34,14 +32,18 @@ impl Held {
             slot,
             state,
             renewer,
-            kind: ReleaseKind::Used,
             _active: active,
         }
     }
 
-    /// Sets how the slot is released when this is dropped: as a used one by default.
-    pub(in crate::semaphore) fn release_as(&mut self, kind: ReleaseKind) {
-        self.kind = kind;
+    /// Sets how the slot is released when this is dropped, and by a shutdown: as a used one by default.
+    pub(in crate::semaphore) fn release_as(&self, kind: ReleaseKind) {
+        self.state.release_as(kind);
+    }
+
+    /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
+    pub(in crate::semaphore) fn begin_use(&self) -> bool {
+        self.state.begin_use()
     }
 
     pub(in crate::semaphore) fn slot(&self) -> &Slot {
@@ -87,7 +89,7 @@ impl Held {
     /// dropped, the slot is released in the background.
     pub(super) async fn release(&self) -> Result<LeaseState, Error> {
         self.renewer.remove(&self.slot);
-        if !self.state.mark_released() {
+        if self.state.mark_released().is_none() {
             // Released by `release_guards`.
             return Err(self.lost());
         }
@@ -102,16 +104,15 @@ impl Held {
     /// Leaves it to the caller to release the slot. `None` if it was released before.
     pub(in crate::semaphore) fn into_slot(self) -> Option<Slot> {
         self.renewer.remove(&self.slot);
-        self.state.mark_released().then(|| self.slot.clone())
+        self.state.mark_released().map(|_| self.slot.clone())
     }
 
     /// Has the slot released in the background, unless it was released before. After a failure that is repeated until the lease
     /// ends. The receiver is disconnected when it is released.
     pub(in crate::semaphore) fn end(&self) -> Option<Receiver<()>> {
-        let released = self.state.mark_released();
-        released.then(|| {
+        self.state.mark_released().map(|kind| {
             self.renewer.remove(&self.slot);
-            self.release_in_background(self.kind)
+            self.release_in_background(kind)
         })
     }
 

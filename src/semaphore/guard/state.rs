@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ReleaseKind;
 use crate::Slot;
 use crate::semaphore::events;
 
@@ -25,6 +26,7 @@ struct Inner {
     phase: Phase,
     /// The end of the last confirmed lease.
     deadline: Instant,
+    kind: ReleaseKind,
     callbacks: Vec<Callback>,
 }
 
@@ -39,6 +41,7 @@ impl State {
             acquired: Instant::now(),
             phase: Phase::Held,
             deadline: slot.deadline,
+            kind: ReleaseKind::Used,
             callbacks: Vec::new(),
         }))
     }
@@ -76,9 +79,25 @@ impl State {
         }
     }
 
-    /// Marks the guard as released; `false` when it was released before.
-    pub(in crate::semaphore) fn mark_released(&self) -> bool {
+    /// Sets how the slot is released unless its guard does it: as a used one by default.
+    pub(in crate::semaphore) fn release_as(&self, kind: ReleaseKind) {
+        self.lock().kind = kind;
+    }
+
+    /// Sets that the slot is released as a used one, if it is held. Returns whether it is.
+    pub(in crate::semaphore) fn begin_use(&self) -> bool {
         let mut inner = self.lock();
+        let is_held = inner.phase == Phase::Held && Instant::now() < inner.deadline;
+        if is_held {
+            inner.kind = ReleaseKind::Used;
+        }
+        is_held
+    }
+
+    /// Marks the guard as released. Returns how its slot is to be released; `None` when it was released before.
+    pub(in crate::semaphore) fn mark_released(&self) -> Option<ReleaseKind> {
+        let mut inner = self.lock();
+        let kind = inner.kind;
         let was_released = inner.phase == Phase::Released;
         let held = (inner.phase == Phase::Held).then(|| inner.acquired.elapsed());
         inner.phase = Phase::Released;
@@ -90,7 +109,7 @@ impl State {
         }
         // Dropping what they have captured may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
-        !was_released
+        (!was_released).then_some(kind)
     }
 
     /// The end of the last confirmed lease; `None` when the guard is lost or released.
@@ -138,5 +157,45 @@ fn mark_lost(mut inner: MutexGuard<'_, Inner>) {
 fn call(callback: Callback) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
         tracing::warn!("a callback of a lost slot panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn unused() -> State {
+        let slot = Slot {
+            deadline: Instant::now() + HOUR,
+            ..Slot::from_parts("workers", 1, uuid::Uuid::new_v4(), 0)
+        };
+        let state = State::new(&slot);
+        state.release_as(ReleaseKind::Unused);
+        state
+    }
+
+    /// Otherwise the slot of a tick that has begun would be free at once, and another node would begin the same tick.
+    #[test]
+    fn slot_that_is_released_as_unused_is_not_used_any_more() {
+        let state = unused();
+        assert_eq!(state.mark_released(), Some(ReleaseKind::Unused));
+        assert!(!state.begin_use());
+    }
+
+    #[test]
+    fn slot_that_is_used_is_released_as_such() {
+        let state = unused();
+        assert!(state.begin_use());
+        assert_eq!(state.mark_released(), Some(ReleaseKind::Used));
+        assert_eq!(state.mark_released(), None);
+    }
+
+    #[test]
+    fn lost_slot_is_not_used() {
+        let state = unused();
+        state.revoke();
+        assert!(!state.begin_use());
     }
 }

@@ -101,9 +101,10 @@ impl<'a, L: Lender> Candidate<'a, L> {
     }
 }
 
-fn release_unused<L: Lender>(mut held: Held) {
+fn release_unused<L: Lender>(held: Held) {
     held.release_as(ReleaseKind::Unused);
     if let Some(released) = held.end() {
         await_release::<L>(&released);
     }
+    drop(held);
 }

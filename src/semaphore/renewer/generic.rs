@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::handle::Handle;
 use super::shared::Shared;
 use super::weak::WeakRenewer;
-use crate::activity::Active;
+use crate::activity::{Active, Activity};
 use crate::cancel::counted;
 use crate::engine::HasEngine;
 use crate::lender::Lender;
@@ -98,7 +98,11 @@ impl<L> Renewer<L> {
     }
 
     pub(in crate::semaphore) fn begin_activity(&self) -> Active {
-        self.shared().activity().begin()
+        self.activity().begin()
+    }
+
+    pub(in crate::semaphore) fn activity(&self) -> &Activity {
+        self.shared().activity()
     }
 
     /// This renewer, for a shutdown.
@@ -135,7 +139,7 @@ impl<L: Lender> Renewer<L> {
         let active = self.begin_activity();
         let connections = self.shared().connections();
         let acquired = pooled::try_lease(connections, self.stop(), semaphore, lease);
-        let slot = counted(self.shared().activity(), acquired).await?;
+        let slot = counted(self.activity(), acquired).await?;
         slot.map(|slot| self.hold(slot, lease, active)).transpose()
     }
 
@@ -150,7 +154,7 @@ impl<L: Lender> Renewer<L> {
         let active = self.begin_activity();
         let connections = self.shared().connections();
         let acquired = pooled::lease(connections, self.stop(), semaphore, lease, wait, self.pace);
-        let slot = counted(self.shared().activity(), acquired).await?;
+        let slot = counted(self.activity(), acquired).await?;
         self.hold(slot, lease, active)
     }
 

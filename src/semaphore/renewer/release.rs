@@ -19,6 +19,11 @@ use crate::semaphore::renewal::RenewalRequest;
 use crate::timer::Timer;
 use crate::{Error, Slot};
 
+#[cfg(all(test, feature = "async-sqlite", feature = "deadpool"))]
+mod asynchronous_tests;
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+mod tests;
+
 /// When a release that failed is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -36,6 +41,7 @@ type LockTimer<L> = <<L as Lender>::Connection as HasEngine>::LockTimer;
 /// The slot of a guard that was released by another than its holder.
 struct CutSlot {
     slot: Slot,
+    kind: ReleaseKind,
     /// Whether the guard was not lost.
     was_held: bool,
     /// The remaining time of its lease.
@@ -134,20 +140,31 @@ impl<L: Lender> Shared<L> {
             shared: self,
             slots: self.take_held(),
         };
-        if cut.slots.is_empty() {
-            return Vec::new();
+        let deadline = Instant::now().checked_add(timeout);
+        let mut released = HashSet::new();
+        for kind in [ReleaseKind::Used, ReleaseKind::Unused] {
+            let of_kind = cut.slots.iter().filter(|cut| cut.kind == kind);
+            let batch: Vec<&Slot> = of_kind.map(|cut| &cut.slot).collect();
+            if batch.is_empty() {
+                continue;
+            }
+            let rest =
+                deadline.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
+            match self.release_batch(&batch, kind, rest).await {
+                Ok(is_released) => {
+                    let done = batch.iter().zip(is_released).filter(|(_, done)| *done);
+                    released.extend(done.map(|(slot, _)| slot.token));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, slots = batch.len(), "slots not released; retrying in the background");
+                }
+            }
         }
-        let batch: Vec<&Slot> = cut.slots.iter().map(|cut| &cut.slot).collect();
-        let outcome = self.release_batch(&batch, ReleaseKind::Used, timeout).await;
-        let is_released = outcome.unwrap_or_else(|error| {
-            tracing::warn!(%error, slots = batch.len(), "slots not released; retrying in the background");
-            vec![false; batch.len()]
-        });
-        let all = std::mem::take(&mut cut.slots).into_iter().zip(is_released);
-        let (released, left) = all.partition::<Vec<_>, _>(|(_, is_released)| *is_released);
-        cut.slots = left.into_iter().map(|(cut, _)| cut).collect();
-        let held = released.into_iter().filter(|(cut, _)| cut.was_held);
-        held.map(|(cut, _)| cut.slot).collect()
+        let all = std::mem::take(&mut cut.slots).into_iter();
+        let (done, left) = all.partition::<Vec<_>, _>(|cut| released.contains(&cut.slot.token));
+        cut.slots = left;
+        let held = done.into_iter().filter(|cut| cut.was_held);
+        held.map(|cut| cut.slot).collect()
     }
 
     /// [`release_held`](Self::release_held), which waits no longer than `timeout` if the connections do not block.
@@ -166,9 +183,10 @@ impl<L: Lender> Shared<L> {
         for RenewedSlot { slot, state, .. } in slots {
             // Read by `remaining`: `is_held` would call the callbacks of lost guards.
             let was_held = !state.remaining().is_zero();
-            if state.mark_released() {
+            if let Some(kind) = state.mark_released() {
                 cut.push(CutSlot {
                     slot,
+                    kind,
                     was_held,
                     remaining: state.last_remaining(),
                 });
@@ -213,186 +231,10 @@ struct Cut<'a, L: Lender> {
 impl<L: Lender> Drop for Cut<'_, L> {
     fn drop(&mut self) {
         for cut in &self.slots {
-            let (shared, used) = (self.shared, ReleaseKind::Used);
-            drop(shared.release_in_background(&cut.slot, used, cut.remaining));
+            let released = self
+                .shared
+                .release_in_background(&cut.slot, cut.kind, cut.remaining);
+            drop(released);
         }
-    }
-}
-
-#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::RecvTimeoutError;
-    use std::time::Duration;
-
-    use diesel::SqliteConnection;
-
-    use diesel::r2d2::event::CheckoutEvent;
-    use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
-
-    use super::*;
-    use crate::poll::poll_once;
-    use crate::semaphore::SemaphoreExt;
-    use crate::semaphore::guard::state::State;
-    use crate::{LeaseOptions, Semaphore};
-
-    /// Counts the connections that are borrowed from a pool.
-    #[derive(Debug, Default)]
-    struct Checkouts(Arc<AtomicUsize>);
-
-    impl HandleEvent for Checkouts {
-        fn handle_checkout(&self, _: CheckoutEvent) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    #[test]
-    fn release_without_guards_borrows_no_connection() {
-        let checkouts = Arc::new(AtomicUsize::new(0));
-        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
-        let pool = Pool::builder()
-            .max_size(1)
-            .event_handler(Box::new(Checkouts(Arc::clone(&checkouts))))
-            .build(manager)
-            .expect("a pool");
-        let shared = Arc::new(Shared::new(pool));
-        assert_eq!(poll_once(shared.release_guards()), 0);
-        assert_eq!(checkouts.load(Ordering::SeqCst), 0);
-    }
-
-    /// The leases of two have ended, and the thread has not noticed it yet.
-    #[test]
-    fn release_does_not_count_lost_guards() {
-        const HOUR: Duration = Duration::from_secs(3600);
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = folder.path().join("test.sqlite3").display().to_string();
-        let manager = ConnectionManager::<SqliteConnection>::new(url);
-        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-        let mut conn = pool.get().expect("a connection");
-        crate::migrate(&mut *conn).expect("migrate");
-        let shared = Arc::new(Shared::new(pool.clone()));
-        let now = Instant::now();
-        for deadline in [now, now + HOUR, now] {
-            let slot = conn.try_acquire_slot(&Semaphore::new("three", 3), LeaseOptions::new(HOUR));
-            let mut slot = slot.expect("an answer").expect("free");
-            slot.deadline = deadline;
-            let state = Arc::new(State::new(&slot));
-            let renewed = RenewedSlot {
-                slot,
-                lease: HOUR,
-                lease_us: 1,
-                state,
-            };
-            shared.lock().slots.insert(renewed.slot.token, renewed);
-        }
-        drop(conn);
-        assert_eq!(poll_once(shared.release_guards()), 1);
-        let mut conn = pool.get().expect("a connection");
-        assert_eq!(conn.held_slots("three").expect("rows"), []);
-    }
-
-    /// The database has extended the lease by a renewal that it has not answered in time.
-    #[test]
-    fn slot_of_a_lost_guard_is_released() {
-        const HOUR: Duration = Duration::from_secs(3600);
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = folder.path().join("test.sqlite3").display().to_string();
-        let manager = ConnectionManager::<SqliteConnection>::new(url);
-        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
-        let mut conn = pool.get().expect("a connection");
-        crate::migrate(&mut *conn).expect("migrate");
-        let slot = conn.try_acquire_slot(&Semaphore::new("one", 1), LeaseOptions::new(HOUR));
-        let slot = slot.expect("an answer").expect("free");
-        drop(conn);
-        let shared = Arc::new(Shared::new(pool.clone()));
-        let released = shared.release_in_background(&slot, ReleaseKind::Used, Duration::ZERO);
-        let ended = released.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
-        let mut conn = pool.get().expect("a connection");
-        assert_eq!(conn.held_slots("one").expect("rows"), []);
-    }
-}
-
-#[cfg(all(test, feature = "async-sqlite", feature = "deadpool"))]
-mod asynchronous_tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
-
-    use diesel::{ConnectionError, QueryResult, SqliteConnection};
-    use diesel_async::pooled_connection::deadpool::Pool;
-    use diesel_async::pooled_connection::{
-        AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
-    };
-    use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-    use diesel_async::{AsyncConnection, SimpleAsyncConnection};
-    use futures_util::future::BoxFuture;
-    use tokio::time::sleep;
-
-    use crate::semaphore::async_ext::AsyncSemaphoreExt;
-    use crate::{AsyncSlotRenewer, LeaseOptions, Semaphore};
-
-    type Conn = SyncConnectionWrapper<SqliteConnection>;
-
-    type Check = fn(bool) -> BoxFuture<'static, QueryResult<()>>;
-
-    /// Drops a guard of a pool that checks connections so, with whether it is the first check.
-    async fn dropped_guard_is_released(check: Check) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = folder.path().join("test.sqlite3").display().to_string();
-        let mut config = ManagerConfig::<Conn>::default();
-        // The test reads while the release is committed.
-        config.custom_setup = Box::new(|url| {
-            let url = url.to_owned();
-            Box::pin(async move {
-                let mut conn = Conn::establish(&url).await?;
-                let set = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL";
-                let set = conn.batch_execute(set).await;
-                set.map_err(ConnectionError::CouldntSetupConfiguration)?;
-                Ok(conn)
-            })
-        });
-        let checked = AtomicBool::new(false);
-        config.recycling_method = RecyclingMethod::CustomFunction(Box::new(move |_| {
-            check(!checked.swap(true, Ordering::SeqCst))
-        }));
-        let manager = AsyncDieselConnectionManager::new_with_config(url, config);
-        let pool = Pool::builder(manager).max_size(2).build();
-        let pool: Pool<Conn> = pool.expect("a pool");
-        let mut conn = pool.get().await.expect("a connection");
-        crate::migrate_async(&mut conn).await.expect("migrate");
-        let semaphore = Semaphore::new("one", 1);
-        let lease = LeaseOptions::new(Duration::from_secs(3600));
-        // On a new connection, which is not checked.
-        let guard = AsyncSlotRenewer::new(pool)
-            .try_acquire(&semaphore, &lease)
-            .await;
-        drop(guard.expect("an answer").expect("free"));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !conn.held_slots(&semaphore).await.expect("rows").is_empty() {
-            assert!(Instant::now() < deadline, "not released");
-            sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    /// Longer than [`POOL_TIMEOUT`](super::POOL_TIMEOUT).
-    #[tokio::test]
-    async fn dropped_guard_is_released_with_a_pool_that_checks_slowly() {
-        dropped_guard_is_released(|_| {
-            Box::pin(async {
-                sleep(Duration::from_millis(150)).await;
-                Ok(())
-            })
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn dropped_guard_is_released_after_a_panic() {
-        dropped_guard_is_released(|is_first| {
-            assert!(!is_first, "as planned");
-            Box::pin(async { Ok(()) })
-        })
-        .await;
     }
 }

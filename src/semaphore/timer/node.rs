@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::job::{Ticks, TimerJob};
 use crate::activity::Active;
-use crate::cancel::unless_dropped;
+use crate::cancel::{counted, unless_dropped};
 use crate::engine::HasEngine;
 use crate::lender::Lender;
 use crate::pooled::{Borrowed, discard_if_unusable};
@@ -96,13 +96,12 @@ impl<'a, L: Lender> Node<'a, L> {
                     self.failures.reset();
                     self.pause(pause).await;
                 }
-                Ok(Step::Run(mut held, number)) => {
+                Ok(Step::Run(held, number)) => {
                     self.failures.reset();
                     let due_at = DateTime::from_timestamp_micros(self.ticks.start(number))
                         .unwrap_or(DateTime::<Utc>::MAX_UTC);
-                    if held.is_held() && !self.stop.is_stopped() {
+                    if !self.stop.is_stopped() && held.begin_use() {
                         self.last = Some(number);
-                        held.release_as(ReleaseKind::Used);
                         tracing::info!(semaphore = self.name(), %due_at, "tick begins");
                         return Ok(Some((held, due_at)));
                     }
@@ -180,8 +179,9 @@ impl<'a, L: Lender> Node<'a, L> {
         let lease = self.lease.at_least(rest);
         let again = Ok(Step::Wait(backoff::jittered(CONTENTION_PAUSE)));
         let token = Uuid::new_v4();
+        conn.begin_to_lease();
         let attempt = try_acquire_as(&mut *conn, &self.job.semaphore, &lease, token);
-        let granted = attempt.await;
+        let granted = counted(self.renewer.activity(), attempt).await;
         let slot = match discard_if_unusable(&mut *conn, granted) {
             Ok(Some(slot)) => slot,
             Ok(None) => return again,
@@ -193,7 +193,7 @@ impl<'a, L: Lender> Node<'a, L> {
             }
         };
         let slot = self.shortened(slot, &lease);
-        let mut held = self.renewer.hold(slot, self.lease, active)?;
+        let held = self.renewer.hold(slot, self.lease, active)?;
         held.release_as(ReleaseKind::Unused);
         match self.granted_tick(&mut *conn, &held, last).await {
             Ok(Some(number)) => Ok(Step::Run(held, number)),

@@ -35,6 +35,7 @@ impl<E: Engine> Blocker<E> {
                 Held::Number(name) => {
                     conn.next_number(&Sequence::new(name)).expect("a number");
                 }
+                Held::SlotRow => E::sql(&mut conn, "DELETE FROM diesel_locks_slots"),
                 Held::Migrations => E::sql(&mut conn, E::LOCK_MIGRATIONS),
                 Held::Slot(_) | Held::Nothing => {}
             }

@@ -11,9 +11,13 @@ use diesel::connection::InstrumentationEvent;
 use diesel_async::AsyncConnection;
 use diesel_async::pooled_connection::ManagerConfig;
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, InspectExt};
+use diesel_locks::{AsyncInspectExt, AsyncPool, InspectExt};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The rest of a closure.
+pub(crate) type Then<C> =
+    Box<dyn for<'c> FnOnce(&'c mut C) -> BoxFuture<'c, Result<(), diesel_locks::Error>> + Send>;
 
 /// All methods of an asynchronous connection.
 pub(crate) trait AsyncConn:
@@ -22,6 +26,7 @@ pub(crate) trait AsyncConn:
     + AsyncSemaphoreExt
     + AsyncSequenceExt
     + AsyncTransactionExt
+    + AsyncInspectExt
     + Send
     + 'static
 {
@@ -33,6 +38,7 @@ impl<C> AsyncConn for C where
         + AsyncSemaphoreExt
         + AsyncSequenceExt
         + AsyncTransactionExt
+        + AsyncInspectExt
         + Send
         + 'static
 {
@@ -94,7 +100,7 @@ pub(crate) enum AfterDrop {
 /// what closures write.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
     const NAME: &'static str;
-    /// A statement that takes three seconds, or, on SQLite, which can't be told to end it, about half a second.
+    /// A statement that runs for 60 s, longer than each check. On SQLite it runs for about 0.5 s, because it can't be cancelled.
     const LONG_STATEMENT: &'static str;
     /// Whether there is a server that shows what its sessions do.
     const SHOWS_SESSIONS: bool = true;
@@ -151,11 +157,34 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// As [`bb8`](Self::bb8).
     fn deadpool(&self, size: u32, statements: Arc<AtomicUsize>) -> BoxFuture<'_, Self::Deadpool>;
 
+    fn url(&self) -> String;
+
+    /// The URL with which the server notices that the client of a running statement is gone, if it can.
+    fn url_with_client_checks(&self) -> String {
+        self.url()
+    }
+
+    /// Whether it can.
+    const CHECKS_CLIENTS: bool = false;
+
     /// The type to which a number is cast.
     const NUMBER: &'static str;
 
     /// The value of an expression, by a prepared statement.
     fn number(conn: &mut Self::Conn, expression: String) -> BoxFuture<'_, QueryResult<i64>>;
+
+    /// Acquires the lock, reads a row and calls this.
+    fn lock_and_read(
+        conn: &mut Self::Conn,
+        request: LockRequest,
+        then: Then<Self::Conn>,
+    ) -> BoxFuture<'_, Result<(), diesel_locks::Error>>;
+
+    /// Acquires the lock and reads a row whose conversion panics.
+    fn lock_and_panic_in_row<'c>(
+        conn: &'c mut Self::Conn,
+        id: &'static str,
+    ) -> BoxFuture<'c, Result<(), diesel_locks::Error>>;
 
     /// The server's number of the session; `None` without a server.
     fn session(conn: &mut Self::Conn) -> BoxFuture<'_, Option<i64>>;
@@ -290,6 +319,45 @@ macro_rules! connections {
             })
         }
 
+        fn lock_and_read(
+            conn: &mut Self::Conn,
+            request: diesel_locks::LockRequest,
+            then: $crate::support::engine::Then<Self::Conn>,
+        ) -> $crate::support::engine::BoxFuture<'_, Result<(), diesel_locks::Error>> {
+            use diesel_locks::prelude::AsyncObjectLockExt;
+
+            Box::pin(async move {
+                let query =
+                    diesel::dsl::select(diesel::dsl::sql::<diesel::sql_types::Text>("'a row'"));
+                let work = async move |conn: &mut $conn,
+                                       rows: Vec<String>|
+                            -> Result<(), diesel_locks::Error> {
+                    assert_eq!(rows, ["a row"]);
+                    then(conn).await
+                };
+                conn.with_object_lock_and_rows(request, query, work).await
+            })
+        }
+
+        fn lock_and_panic_in_row<'c>(
+            conn: &'c mut Self::Conn,
+            id: &'static str,
+        ) -> $crate::support::engine::BoxFuture<'c, Result<(), diesel_locks::Error>> {
+            use diesel_locks::prelude::AsyncObjectLockExt;
+            use $crate::support::engine::PanicsInRow;
+
+            Box::pin(async move {
+                let query =
+                    diesel::dsl::select(diesel::dsl::sql::<diesel::sql_types::Text>("'a row'"));
+                let work = async |_: &mut $conn,
+                                  rows: Vec<PanicsInRow>|
+                       -> Result<(), diesel_locks::Error> {
+                    panic!("not reached: {} rows", rows.len())
+                };
+                conn.with_object_lock_and_rows(id, query, work).await
+            })
+        }
+
         fn blocking_number(conn: &mut Self::Blocking, expression: &str) -> i64 {
             let sql = format!("SELECT CAST(({expression}) AS {}) AS number", Self::NUMBER);
             let row = diesel::RunQueryDsl::get_result(diesel::sql_query(&sql), conn);
@@ -325,6 +393,21 @@ pub(crate) fn counting<C: AsyncConnection + 'static>(
 pub(crate) struct Number {
     #[diesel(sql_type = diesel::sql_types::BigInt)]
     pub(crate) number: i64,
+}
+
+/// A row that the application can't read.
+pub(crate) struct PanicsInRow;
+
+impl<DB> diesel::deserialize::Queryable<diesel::sql_types::Text, DB> for PanicsInRow
+where
+    DB: diesel::backend::Backend,
+    String: diesel::deserialize::FromSql<diesel::sql_types::Text, DB>,
+{
+    type Row = String;
+
+    fn build(_: String) -> diesel::deserialize::Result<Self> {
+        panic!("as planned")
+    }
 }
 
 /// What each database has besides the crate's tables.

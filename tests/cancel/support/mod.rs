@@ -1,4 +1,4 @@
-//! Databases, connections, pools, and what is checked after each drop. Of tests/asynchronous too.
+//! Databases, connections, pools, and what is checked after each drop. Of `tests/asynchronous` and `tests/cancel_tls` too.
 
 pub(crate) mod after;
 pub(crate) mod blocker;

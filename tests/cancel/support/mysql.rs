@@ -16,12 +16,6 @@ pub(crate) struct Mysql {
     name: String,
 }
 
-impl Mysql {
-    pub(crate) fn url(&self) -> String {
-        with_database(&self.server, &self.name)
-    }
-}
-
 #[derive(QueryableByName)]
 struct Session {
     #[diesel(sql_type = Text)]
@@ -33,7 +27,7 @@ struct Session {
 impl Engine for Mysql {
     const NUMBER: &'static str = "SIGNED";
     const NAME: &'static str = "MySQL, MariaDB";
-    const LONG_STATEMENT: &'static str = "DO SLEEP(3)";
+    const LONG_STATEMENT: &'static str = "DO SLEEP(60)";
     const IN_TRANSACTION: Option<&'static str> = Some(
         "/*!80000 SELECT COUNT(*) FROM performance_schema.events_transactions_current AS t \
          JOIN performance_schema.threads USING (thread_id) WHERE processlist_id = CONNECTION_ID() \
@@ -54,6 +48,10 @@ impl Engine for Mysql {
     type Conn = AsyncMysqlConnection;
 
     connections!(AsyncMysqlConnection, ManagerConfig::default());
+
+    fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
 
     fn new() -> Self {
         let server = server("MYSQL_DATABASE_URL");

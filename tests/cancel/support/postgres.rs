@@ -15,12 +15,6 @@ pub(crate) struct Postgres {
     name: String,
 }
 
-impl Postgres {
-    pub(crate) fn url(&self) -> String {
-        with_database(&self.server, &self.name)
-    }
-}
-
 #[derive(QueryableByName)]
 struct Session {
     #[diesel(sql_type = Text)]
@@ -32,7 +26,7 @@ struct Session {
 impl Engine for Postgres {
     const NUMBER: &'static str = "BIGINT";
     const NAME: &'static str = "PostgreSQL";
-    const LONG_STATEMENT: &'static str = "SELECT pg_sleep(3)";
+    const LONG_STATEMENT: &'static str = "SELECT pg_sleep(60)";
     const ONE_WRITER: bool = false;
     const AFTER_DROP: AfterDrop = AfterDrop::Fail;
 
@@ -48,6 +42,18 @@ impl Engine for Postgres {
     type Conn = AsyncPgConnection;
 
     connections!(AsyncPgConnection, ManagerConfig::default());
+
+    fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
+
+    fn url_with_client_checks(&self) -> String {
+        let url = self.url();
+        let mark = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{mark}options=-c%20client_connection_check_interval%3D100ms")
+    }
+
+    const CHECKS_CLIENTS: bool = true;
 
     fn new() -> Self {
         let server = server("PG_DATABASE_URL");

@@ -12,13 +12,6 @@ pub(crate) struct Sqlite {
     folder: tempfile::TempDir,
 }
 
-impl Sqlite {
-    fn url(&self) -> String {
-        let file = self.folder.path().join("test.sqlite3");
-        file.to_str().expect("a path in UTF-8").to_owned()
-    }
-}
-
 fn with_busy_timeout() -> ManagerConfig<SyncConnectionWrapper<SqliteConnection>> {
     let mut config = ManagerConfig::default();
     config.custom_setup = Box::new(|url| {
@@ -51,6 +44,11 @@ impl Engine for Sqlite {
     type Conn = SyncConnectionWrapper<SqliteConnection>;
 
     connections!(SyncConnectionWrapper<SqliteConnection>, with_busy_timeout());
+
+    fn url(&self) -> String {
+        let file = self.folder.path().join("test.sqlite3");
+        file.to_str().expect("a path in UTF-8").to_owned()
+    }
 
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");

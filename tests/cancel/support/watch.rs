@@ -73,6 +73,8 @@ pub(crate) enum Held {
     Slot(&'static str),
     /// The last number of this sequence: others wait for it.
     Number(&'static str),
+    /// The rows of all slots, by a transaction that deletes them and rolls back.
+    SlotRow,
     /// The right to migrate.
     Migrations,
     Nothing,
@@ -101,7 +103,7 @@ impl Held {
                 true
             }
             Self::Migrations => E::blocking_number(conn, E::NOBODY_MIGRATES) == 1,
-            Self::Nothing => true,
+            Self::SlotRow | Self::Nothing => true,
         }
     }
 }

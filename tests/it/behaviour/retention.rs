@@ -49,6 +49,28 @@ pub(crate) fn purge_leaves_held_rows_alone<B: Backend>() {
     assert_eq!(conn.purge_object_locks().expect("purge"), 1);
 }
 
+/// However many of the rows it removes.
+pub(crate) fn purge_waits_for_no_held_row<B: Backend>() {
+    let database = Arc::new(B::new());
+    let mut conn = database.connect();
+    for key in 0..20 {
+        conn.with_object_lock(kept(ObjectId::new("Bond", key)), |_| Ok::<_, Error>(()))
+            .expect("free");
+    }
+    if B::ONE_WRITER {
+        return;
+    }
+    let holder = Holder::acquire(&database, kept(ObjectId::new("Bond", 10)));
+    B::set_short_lock_timeout(&mut conn);
+    assert_eq!(conn.purge_object_locks().expect("no wait"), 19);
+    database
+        .connect()
+        .try_with_object_lock(kept(ObjectId::new("Bond", 3)), |_| Ok::<_, Error>(()))
+        .expect("an answer")
+        .expect("free");
+    holder.release();
+}
+
 pub(crate) fn purge_works_while_others_lock<B: Backend>() {
     let database = Arc::new(B::new());
     let stop = Arc::new(AtomicBool::new(false));

@@ -6,6 +6,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, RetryPolicy};
 
 use crate::support::Backend;
+use crate::support::threads::LONGEST_RETRIES;
 
 pub(crate) mod arguments;
 pub(crate) mod isolation_levels;
@@ -45,7 +46,8 @@ pub(crate) fn in_own_transaction<B: Backend, T>(
     mut work: impl FnMut(&mut B::Conn) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let attempts = if B::ONE_WRITER { u32::MAX } else { 1 };
-    let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(attempts));
+    let transaction = TransactionOptions::new()
+        .retry(RetryPolicy::max_attempts(attempts).max_elapsed(LONGEST_RETRIES));
     conn.run_transaction(transaction, |conn| work(conn))
 }
 

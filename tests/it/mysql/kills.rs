@@ -75,7 +75,7 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
 fn killed_commit_has_an_unknown_outcome() {
     let database = Mysql::new();
     for (target, cut, known, committed) in [
-        ("SET SESSION autocommit = COALESCE(", false, false, 1),
+        ("SET SESSION autocommit = CAST(", false, false, 1),
         ("COMMIT; SET SESSION autocommit", false, false, 0),
         ("RELEASE SAVEPOINT diesel_locks_started", false, true, 0),
         ("RELEASE SAVEPOINT diesel_locks_started", true, false, 0),
@@ -206,4 +206,63 @@ fn migrate_resumes_after_a_kill_at_any_statement() {
         diesel_locks::migrate(&mut conn).expect("migrate again");
         assert_eq!(tables(&mut conn), complete, "after {ran} statements");
     }
+}
+
+/// The number of a draw is read by a second statement on MySQL, and by a connection's first draw on MariaDB. If that fails
+/// and the closure ignores it, the draw is taken back, or nothing is committed.
+#[test]
+fn a_draw_whose_number_is_not_read_leaves_no_gap() {
+    // The text is also in the statement that subtracts.
+    let text = "`diesel_locks_sequences`.`last`";
+    let sequence = Sequence::new("invoice");
+    for (before, refusals) in [(0, 1), (1, 1), (1, 2)] {
+        for ours in [true, false] {
+            let database = Mysql::new();
+            let draw = |conn: &mut MysqlConnection| conn.next_number(&sequence);
+            for _ in 0..before {
+                database.connect().transaction(draw).expect("a number");
+            }
+            let left = Arc::new(AtomicUsize::new(0));
+            let mut conn = connect_failing(&database, text, &left);
+            let ignored = |conn: &mut MysqlConnection| {
+                left.store(refusals, Ordering::SeqCst);
+                draw(conn).expect_err("the number is not read");
+                assert_eq!(left.load(Ordering::SeqCst), 0);
+                Ok::<_, Error>(())
+            };
+            let ended = if ours {
+                conn.run_transaction(TransactionOptions::new(), ignored)
+            } else {
+                conn.transaction(ignored)
+            };
+            assert_eq!(ended.is_ok(), refusals == 1, "{ended:?}");
+            drop(conn);
+            let next = database.connect().transaction(draw).expect("a number");
+            assert_eq!(next, before + 1, "{refusals} {ours}");
+        }
+    }
+}
+
+/// If the DELETE of a transient lock fails and the closure ignores it, the row that it leaves is purged.
+#[test]
+fn a_transient_row_that_is_not_deleted_is_purged() {
+    let database = Mysql::new();
+    let left = Arc::new(AtomicUsize::new(0));
+    let mut conn = connect_failing(&database, "DELETE FROM `diesel_locks_objects`", &left);
+    conn.run_transaction(
+        TransactionOptions::new().isolation(IsolationLevel::ReadCommitted),
+        |conn| {
+            left.store(1, Ordering::SeqCst);
+            let limited = LockRequest::new("a").wait(Wait::AtMost(Duration::from_secs(5)));
+            let _ = conn.lock_object(limited);
+            Ok::<_, Error>(())
+        },
+    )
+    .expect("commit");
+    let refused = left.load(Ordering::SeqCst) == 0;
+    assert!(refused, "the DELETE is a statement of its own");
+    assert_eq!(database.rows(), 1);
+    let mut other = database.connect();
+    assert_eq!(other.purge_object_locks().expect("purge"), 1);
+    assert_eq!(database.rows(), 0);
 }

@@ -11,7 +11,7 @@ use diesel_locks::{Error, Retention, RetryPolicy};
 use crate::behaviour;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
-use crate::support::threads::{Holder, result_of, spawn};
+use crate::support::threads::{Holder, LONG, LONGEST_RETRIES, result_of, spawn};
 
 /// Another session has locked the table, which is not a row's lock.
 #[test]
@@ -223,7 +223,9 @@ fn retried_transaction_does_not_hang_after_a_failed_statement() {
         spawn(move || {
             let mut conn = database.connect();
             Mysql::set_short_lock_timeout(&mut conn);
-            let retry = RetryPolicy::max_attempts(100).retry_lock_timeouts();
+            let retry = RetryPolicy::max_attempts(u32::MAX)
+                .max_elapsed(LONGEST_RETRIES)
+                .retry_lock_timeouts();
             let transaction = TransactionOptions::new().retry(retry);
             conn.run_transaction_attempts(transaction, |conn, attempt| {
                 if attempt == 3 {
@@ -238,7 +240,7 @@ fn retried_transaction_does_not_hang_after_a_failed_statement() {
             })
         })
     };
-    let third = reached.recv_timeout(crate::support::threads::LONG);
+    let third = reached.recv_timeout(LONG);
     third.expect("the second attempt comes back");
     AnsiTransactionManager::commit_transaction(&mut holder).expect("commit");
     let rows = result_of(&theirs).expect("in the end");
@@ -297,4 +299,44 @@ fn connection_is_usable_after_errors_in_place_of_rows() {
         let after = spawn(move || conn.with_object_lock(&lock, |_| Ok::<_, Error>(())));
         result_of(&after).expect("free");
     }
+}
+
+/// With `innodb_rollback_on_timeout`, MariaDB ends the transaction of a statement with NOWAIT that does not get its lock.
+#[test]
+fn transaction_that_ended_with_a_refused_try_is_not_continued() {
+    let database = Arc::new(Mysql::new());
+    let holder = Holder::acquire(&database, "held");
+    let mut conn = database.connect();
+    Mysql::sql(
+        &mut conn,
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    );
+    let option = "SELECT @@GLOBAL.innodb_rollback_on_timeout = 1 /*!80000 AND FALSE */";
+    let ends = Mysql::number(&mut conn, option) == 1;
+    for (lock, nested) in [
+        ("held", false),
+        ("held", true),
+        ("free", false),
+        ("free", true),
+    ] {
+        let before = Mysql::counter(&mut conn, 1);
+        let tried = conn.transaction(|conn| {
+            Mysql::count_up(conn, 1);
+            let acquired = if nested {
+                let tried = conn.try_with_object_lock(lock, |_| Ok::<_, Error>(()));
+                tried?.is_some()
+            } else {
+                conn.try_lock_object(lock)?
+            };
+            Mysql::count_up(conn, 1);
+            Ok::<_, Error>(acquired)
+        });
+        let expected = if ends && lock == "held" { 0 } else { 2 };
+        assert_eq!(Mysql::counter(&mut conn, 1) - before, expected, "{tried:?}");
+        match tried {
+            Ok(acquired) => assert_eq!(acquired, lock == "free"),
+            Err(error) => assert!(error.is_transaction_aborted() && expected == 0, "{error:?}"),
+        }
+    }
+    holder.release();
 }

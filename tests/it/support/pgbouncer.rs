@@ -159,7 +159,11 @@ impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
                 Ok(conn) => return conn,
                 Err(error) => {
                     let has_time = started.elapsed() < TIMEOUT;
-                    let is_mismatch = error.to_string().contains("prepared statement");
+                    let error = error.to_string();
+                    // The second text: the statement of that name is another connection's, and has another result.
+                    let is_mismatch = ["prepared statement", "unexpected message from server"]
+                        .iter()
+                        .any(|text| error.contains(text));
                     assert!(is_mismatch && has_time, "{url}: {error}");
                 }
             }

@@ -12,6 +12,8 @@ use super::Backend;
 
 /// Nothing that is to happen takes longer.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// No transaction is retried for longer, however many conflict.
+pub(crate) const LONGEST_RETRIES: Duration = Duration::from_secs(300);
 
 pub(crate) fn begin<C: Connection>(conn: &mut C) {
     C::TransactionManager::begin_transaction(conn).expect("begin");

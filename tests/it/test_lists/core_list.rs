@@ -77,6 +77,7 @@ macro_rules! core_tests {
             retention::{
                 kept_rows_stay_until_purged,
                 purge_leaves_held_rows_alone,
+                purge_waits_for_no_held_row,
                 purge_works_while_others_lock,
             },
         );

@@ -6,7 +6,10 @@ use crate::engine::mysql::execute::MysqlError;
 /// Why the locks were not acquired.
 pub(in crate::engine::mysql) enum AcquireError {
     /// Another transaction holds one of them, and the request does not wait.
-    Unavailable,
+    Unavailable {
+        /// A statement timed out at once: MariaDB's answer to NOWAIT. It may have ended the transaction.
+        timed_out: bool,
+    },
     /// A kept row is missing: restart the transaction and take the named lock first.
     NoRow,
     Failed(Error),

@@ -88,7 +88,9 @@ async fn acquire_named_lock(
                 one_writer?;
                 match taken {
                     Some(1) => return Ok(true),
-                    _ if request.wait == Wait::No => return Err(AcquireError::Unavailable),
+                    _ if request.wait == Wait::No => {
+                        return Err(AcquireError::Unavailable { timed_out: false });
+                    }
                     // MariaDB ends the wait without an error when the statement's time is up.
                     _ => None,
                 }

@@ -83,7 +83,8 @@ async fn after_wait(
         ErrorClass::LockTimeout | ErrorClass::LockNotAvailable | ErrorClass::StatementTimeout
             if request.wait == Wait::No =>
         {
-            Err(AcquireError::Unavailable)
+            let timed_out = failure.class == ErrorClass::LockTimeout;
+            Err(AcquireError::Unavailable { timed_out })
         }
         ErrorClass::LockTimeout if !time_is_up && !rolled_back_by_timeout(conn).await? => Ok(()),
         ErrorClass::StatementTimeout if !time_is_up && request.wait != Wait::Forever => Ok(()),

@@ -5,9 +5,10 @@ use diesel::mysql::Mysql;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
-use super::locked_tables::UNLESS_TABLE_LOCKED;
+use super::locked_tables::{JOIN_UNLESS_TABLE_LOCKED, UNLESS_TABLE_LOCKED};
 use crate::engine::clock::Clock;
 use crate::engine::mysql::sql::limits::LIMIT_HINT;
+use crate::engine::mysql::sql::safe_updates::ANY_JOIN_HINT;
 use crate::engine::raw_sql::{push, statement};
 use crate::semaphore::backend::{Grant, LeaseRequest};
 
@@ -52,7 +53,7 @@ statement! {
     /// it found by itself.
     Claim<'a> { lease: NewLease<'a> } -> Integer,
     |self, out| {
-        push!(out; {UNLESS_TABLE_LOCKED}; "UPDATE (SELECT name, number FROM diesel_locks_slots");
+        push!(out; {JOIN_UNLESS_TABLE_LOCKED}; "UPDATE "; {ANY_JOIN_HINT}; "(SELECT name, number FROM diesel_locks_slots");
         push_unchanged_filter(&mut out, &self.lease)?;
         push!(out;
             " LIMIT 1 FOR UPDATE SKIP LOCKED) AS free STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) \

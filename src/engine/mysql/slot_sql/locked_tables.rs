@@ -5,6 +5,10 @@
 pub(super) const UNLESS_TABLE_LOCKED: &str =
     "/*M!100100 SET STATEMENT lock_wait_timeout = 0 FOR */ ";
 
+/// [`UNLESS_TABLE_LOCKED`] and [`ANY_JOIN`](crate::engine::mysql::sql::safe_updates::ANY_JOIN).
+pub(super) const JOIN_UNLESS_TABLE_LOCKED: &str =
+    "/*M!100100 SET STATEMENT lock_wait_timeout = 0, sql_safe_updates = 0 FOR */ ";
+
 /// An expression that is 0. A SELECT with it waits for a lock on the table of slots as an UPDATE or INSERT does, but
 /// locks no row.
 pub(super) const AS_AN_UPDATE: &str =

@@ -5,9 +5,10 @@ use diesel::prelude::*;
 use diesel::query_builder::AstPass;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
+use super::COMMITTED_AT_ONCE;
 use super::locked_tables::{AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, UNLESS_TABLE_LOCKED};
 use crate::engine::clock::{Clock, DbNow};
-use crate::engine::mysql::sql::limits::{LIMIT_HINT, LONG_LIMIT_HINT};
+use crate::engine::mysql::sql::limits::{EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT};
 use crate::engine::mysql::sql::session_state::WRITER_UNKNOWN;
 use crate::engine::raw_sql::{push, statement};
 use crate::limits::FEW_SLOTS;
@@ -23,6 +24,9 @@ pub(in crate::engine::mysql) const MARIADB_FLAG: i32 = 1;
 /// The flag: the session does not know yet that there is one writer.
 pub(in crate::engine::mysql) const WRITER_UNKNOWN_FLAG: i32 = 2;
 
+/// The flag: outside a transaction statements are not committed at once.
+pub(in crate::engine::mysql) const NO_AUTOCOMMIT_FLAG: i32 = 4;
+
 type CandidateSql = (
     (
         Nullable<Integer>,
@@ -32,6 +36,13 @@ type CandidateSql = (
     ),
     Integer,
 );
+
+/// Pushes the sum of the flags.
+fn push_flags(out: &mut AstPass<'_, '_, Mysql>) {
+    push!(out;
+        {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") + 4 * (NOT "; {COMMITTED_AT_ONCE}; ")";
+    );
+}
 
 /// The floor of all fences: no deleted slot had a larger fence.
 const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
@@ -53,8 +64,7 @@ fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryRe
 // For an entry of a secondary index it needs all versions of the row, which takes ten times as long as for the row
 // itself. So the search reads the rows in the order of the primary key as long as they are few.
 
-/// The number, fence and expiry of a slot, the time, the floor of all fences, and the flags [`MARIADB_FLAG`] and
-/// [`WRITER_UNKNOWN_FLAG`].
+/// The number, fence and expiry of a slot, the time, the floor of all fences, and the sum of the flags.
 pub(in crate::engine::mysql) type FewRow = (i32, i64, i64, i64, i64, i32);
 
 statement! {
@@ -65,10 +75,13 @@ statement! {
     |self, out| {
         push!(out;
             {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; "number, fence, expires_us, "; {Mysql::NOW}; ", "; {FLOOR};
-            ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN};
-            ") FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            ", ";
+        );
+        push_flags(&mut out);
+        push!(out;
+            " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND number <= ", Integer = &self.permits;
-            " + 1";
+            " + 1"; {EVERY_ROW};
         );
     }
 }
@@ -92,9 +105,11 @@ fn scan_expiry_index<'b>(
         " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
     );
     last_of_many(out, name)?;
+    out.push_sql(", ");
+    push_flags(out);
     push!(out;
-        ", "; {AS_AN_UPDATE_ON_MYSQL}; "/*M!100100 1 + */ 2 * ("; {WRITER_UNKNOWN}; ") FROM diesel_locks_slots WHERE name = ", Binary = name;
-        ")";
+        " FROM diesel_locks_slots WHERE name = ", Binary = name;
+        ")"; {EVERY_ROW};
     );
     Ok(())
 }

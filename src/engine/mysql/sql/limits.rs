@@ -12,6 +12,10 @@ pub(in crate::engine::mysql) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(20
 /// A longer limit, for a search that [`LIMIT_HINT`] has ended although the table was not locked.
 pub(in crate::engine::mysql) const LONG_LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(5000) */ ";
 
+/// At the end of a SELECT: a limit that no result exceeds. A SELECT without one has that of the session
+/// (`sql_select_limit`).
+pub(in crate::engine::mysql) const EVERY_ROW: &str = " LIMIT 1000000";
+
 statement! {
     Mysql;
     /// Limits the time of statements, which is the only time-out below a second. The hint MAX_EXECUTION_TIME and SET

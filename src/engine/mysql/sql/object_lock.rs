@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use super::limits::LIMIT_HINT;
+use super::safe_updates::{ANY_JOIN, ANY_JOIN_HINT};
 use super::session_state::{
     IN_TRANSACTION, ISOLATION_LEVEL, InTransaction, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
 };
@@ -47,20 +48,20 @@ pub(in crate::engine::mysql) fn delete<'a>(id: &'a [u8]) -> _ {
     delete_from(diesel_locks_objects::table.filter(dsl::id.eq(id)))
 }
 
-/// Locks kept rows that are not locked, and returns them.
-#[auto_type]
-pub(in crate::engine::mysql) fn free_kept(limit: i64) -> _ {
-    diesel_locks_objects::table
-        .select(dsl::id)
-        .filter(dsl::kept)
-        .limit(limit)
-        .for_update()
-        .skip_locked()
-}
-
-#[auto_type]
-pub(in crate::engine::mysql) fn delete_all<'a>(ids: &'a [Vec<u8>]) -> _ {
-    delete_from(diesel_locks_objects::table.filter(dsl::id.eq_any(ids)))
+statement! {
+    Mysql;
+    /// Deletes rows that no transaction has locked, at most `limit`. Also the row of a transient lock whose DELETE
+    /// failed, if its transaction was committed after all. By the key of each: a DELETE with a list of keys reads the
+    /// whole table if the list covers most of it, and then waits for the rows that are locked.
+    DeleteUnlocked { limit: i64 } -> Integer,
+    |self, out| {
+        push!(out;
+            {ANY_JOIN}; "DELETE "; {ANY_JOIN_HINT};
+            "object FROM (SELECT id FROM diesel_locks_objects FORCE INDEX (PRIMARY) LIMIT ", BigInt = &self.limit;
+            " FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_objects AS object FORCE INDEX (PRIMARY) \
+             ON object.id = gone.id";
+        );
+    }
 }
 
 /// The name of an object's named lock. GET_LOCK's names are those of the whole server, ignore case and have at most 64

@@ -10,7 +10,7 @@ use diesel_locks::{Error, IsolationLevel, RetryPolicy};
 use super::{assert_complete, in_own_transaction, note, unique_name};
 use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
-use crate::support::threads::begin;
+use crate::support::threads::{LONGEST_RETRIES, begin};
 
 /// Draws by Diesel's own `transaction`: MySQL's default is REPEATABLE READ.
 pub(crate) fn default_level_draws_without_gaps_or_repeats<B: Backend>() {
@@ -44,7 +44,7 @@ pub(crate) fn levels_above_read_committed_draw_without_gaps_or_repeats<B: Backen
         let database = Arc::new(B::new());
         let transaction = TransactionOptions::new()
             .isolation(*level)
-            .retry(RetryPolicy::max_attempts(u32::MAX));
+            .retry(RetryPolicy::max_attempts(u32::MAX).max_elapsed(LONGEST_RETRIES));
         let sequence = Sequence::new(unique_name("high"));
         run_concurrently(&database, 8, |conn, _| {
             for _ in 0..10 {

@@ -14,7 +14,7 @@ use crate::support::stalling_proxy::StallingProxy;
 use crate::support::threads::LONG;
 
 /// Returns when the lease of each slot has been extended.
-fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
+pub(crate) fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
     let mut ends = || -> Vec<_> {
         let held = conn.held_slots(semaphore).expect("rows");
         held.iter().map(|held| held.expires_at).collect()

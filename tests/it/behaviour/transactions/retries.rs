@@ -14,11 +14,13 @@ use diesel_locks::{Error, IsolationLevel, RetryPolicy, TransactionError};
 use crate::behaviour::events::Collector;
 use crate::behaviour::slots::run_concurrently;
 use crate::support::Backend;
-use crate::support::threads::Holder;
+use crate::support::threads::{Holder, LONGEST_RETRIES};
 
-/// Many attempts, short pauses.
+/// Many attempts, short pauses. PostgreSQL looks for a deadlock after 1 s, so that 80 transactions take more than the default
+/// of 30 s if most of them are victims once.
 fn patient() -> TransactionOptions {
     let retry = RetryPolicy::max_attempts(u32::MAX)
+        .max_elapsed(LONGEST_RETRIES)
         .backoff(Duration::from_millis(1), Duration::from_millis(50));
     TransactionOptions::new().retry(retry)
 }

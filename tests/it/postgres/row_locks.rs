@@ -1,0 +1,102 @@
+//! The rows that the transaction of a slot locks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use diesel_locks::Error;
+use diesel_locks::prelude::*;
+
+use crate::behaviour::slots::one_hour;
+use crate::support::Backend;
+use crate::support::postgres::Postgres;
+
+const GRANTS: usize = 1500;
+
+/// A lock of a row that a statement of another session has for a moment is waited for. One of a transaction that is open
+/// meanwhile fails.
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '20s'";
+
+/// The number of rows that this transaction has locked and not changed.
+fn locked_rows(conn: &mut PgConnection) -> i64 {
+    let locked = "SELECT COUNT(*) FROM diesel_locks_slots WHERE xmax = pg_current_xact_id()::xid";
+    Postgres::number(conn, locked)
+}
+
+/// Has `watcher` lock the rows of the slots, except for this one.
+fn lock_others(watcher: &mut PgConnection, slot: u32) -> QueryResult<usize> {
+    let others = format!("SELECT 1 FROM diesel_locks_slots WHERE number <> {slot} FOR UPDATE");
+    diesel::sql_query(others).execute(watcher)
+}
+
+/// Calls `acquire`, with another session, until it has acquired a slot many times, while others lease and release the slots.
+fn beside_leases(
+    mut acquire: impl FnMut(&mut PgConnection, &Semaphore, &mut PgConnection) -> bool,
+) {
+    let database = Postgres::new();
+    let two = Semaphore::new("two", 2);
+    let mut conn = database.connect();
+    conn.register_semaphores([&two]).expect("registered");
+    let mut watcher = database.connect();
+    Postgres::sql(&mut watcher, LOCK_TIMEOUT);
+    let others: Vec<_> = (0..6).map(|_| database.connect()).collect();
+    let is_done = AtomicBool::new(false);
+    scope(|scope| {
+        for mut conn in others {
+            let (is_done, two) = (&is_done, &two);
+            scope.spawn(move || {
+                while !is_done.load(Ordering::SeqCst) {
+                    let slot = conn.try_acquire_slot(two, one_hour());
+                    if let Some(slot) = slot.expect("an answer") {
+                        conn.release_slot(slot).expect("ours");
+                    }
+                }
+            });
+        }
+        // Also if it panics.
+        let _end = End(&is_done);
+        let mut acquired = 0;
+        while acquired < GRANTS {
+            acquired += usize::from(acquire(&mut conn, &two, &mut watcher));
+        }
+    });
+}
+
+/// Ends the others.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The holder of another slot can renew and release it.
+#[test]
+fn slot_of_a_transaction_locks_no_other_slot() {
+    beside_leases(|conn, two, _| {
+        let locked = conn.try_with_slot(two, |conn| Ok::<_, Error>(locked_rows(conn)));
+        let locked = locked.expect("a commit");
+        assert!(locked.is_none_or(|rows| rows == 1), "{locked:?} rows");
+        locked.is_some()
+    });
+}
+
+/// The function that leases in an open transaction unlocks them otherwise.
+#[test]
+fn lease_in_a_transaction_locks_no_other_slot() {
+    beside_leases(|conn, two, watcher| {
+        let (mut granted, mut locked) = (false, Ok(0));
+        let rolled_back = conn.transaction(|conn| {
+            let slot = conn.try_acquire_slot(two, one_hour())?;
+            granted = slot.is_some();
+            locked = lock_others(watcher, slot.map_or(0, |slot| slot.number()));
+            Err::<(), _>(DieselError::RollbackTransaction)
+        });
+        assert_eq!(rolled_back, Err(DieselError::RollbackTransaction));
+        // When it has ended: the others wait for it.
+        locked.expect("no row of another slot is locked");
+        granted
+    });
+}
