@@ -17,7 +17,11 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitStatus> {
     wait(start(command.stdin(Stdio::null()))?)
 }
 
-/// [`run`] for a command that runs tests. Returns the names of those that failed too, unless a person watches.
+/// How many lines of a failed test's message are repeated at the end.
+const LINES_OF_MESSAGE: usize = 12;
+
+/// [`run`] for a command that runs tests. Returns the names of those that failed and their messages too, a line each, unless
+/// a person watches.
 pub(crate) fn run_tests(command: &mut Command) -> Result<(ExitStatus, Vec<String>)> {
     if std::io::stdout().is_terminal() {
         return Ok((run(command)?, Vec::new()));
@@ -27,27 +31,41 @@ pub(crate) fn run_tests(command: &mut Command) -> Result<(ExitStatus, Vec<String
     Ok((wait(child)?, failed.unwrap_or_default()))
 }
 
-/// Prints what is read, and returns the names of the tests that failed.
+/// Prints what is read, and returns the names of the tests that failed, and what they panicked with.
 fn copy_and_find_failures(printed: impl Read) -> Vec<String> {
     let mut failed = Vec::new();
     let mut lines = BufReader::new(printed);
     let mut line = Vec::new();
+    // Lines that are left of the message that is being read.
+    let mut left = 0;
     while lines
         .read_until(b'\n', &mut line)
         .is_ok_and(|read| read > 0)
     {
         // Nobody may listen any more: the tests still run to their end.
         let _ = std::io::stdout().write_all(&line);
-        failed.extend(failed_test(&String::from_utf8_lossy(&line)));
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if let Some(name) = failed_test(text) {
+            failed.push(format!("failed: {name}"));
+        } else if text.starts_with("thread '") && text.contains(" panicked at ") {
+            left = LINES_OF_MESSAGE;
+        } else if text.is_empty() || text == "stack backtrace:" || text.starts_with("note: ") {
+            left = 0;
+        }
+        if left > 0 {
+            failed.push(format!("  {text}"));
+            left -= 1;
+        }
         line.clear();
     }
     failed
 }
 
 /// The name in a line of a test that failed, as the standard library's test harness prints it.
-fn failed_test(line: &str) -> Option<String> {
-    let name = line.trim_end().strip_suffix(" ... FAILED")?;
-    Some(name.strip_prefix("test ").unwrap_or(name).to_owned())
+fn failed_test(line: &str) -> Option<&str> {
+    let name = line.strip_suffix(" ... FAILED")?;
+    Some(name.strip_prefix("test ").unwrap_or(name))
 }
 
 /// Runs the command for the person at the terminal, who may type into it.
@@ -171,16 +189,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_tests_are_found() {
+    fn failed_tests_and_their_messages_are_found() {
         let printed = "running 3 tests\n\
             test one::two ... ok\n\
             test one::three - should panic ... FAILED\n\
             test src/lib.rs - (line 3) ... FAILED\n\
             \n\
+            failures:\n\
+            \n\
+            ---- one::three stdout ----\n\
+            printed\n\
+            \n\
+            thread 'one::three' (17) panicked at src/one.rs:10:10:\n\
+            a connection: refused\n\
+            stack backtrace:\n   \
+               0: rust_begin_unwind\n\
+            \n\
             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(
             copy_and_find_failures(printed.as_bytes()),
-            ["one::three - should panic", "src/lib.rs - (line 3)"]
+            [
+                "failed: one::three - should panic",
+                "failed: src/lib.rs - (line 3)",
+                "  thread 'one::three' (17) panicked at src/one.rs:10:10:",
+                "  a connection: refused",
+            ]
         );
     }
 }

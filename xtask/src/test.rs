@@ -121,7 +121,7 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         ));
         if !status.success() {
             // Tests of the runner itself print names of failed tests too.
-            report.extend(failed.iter().map(|name| format!("failed: {name}")));
+            report.extend(failed);
         }
         if code == 0 {
             code = run::code(status);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use diesel::ConnectionError;
 use diesel::connection::{CacheSize, Connection};
 use diesel::pg::PgConnection;
 use diesel_async::AsyncPgConnection;
@@ -151,21 +152,12 @@ impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
         self.0.disconnect(database);
     }
 
-    /// Retries, as a pool does. The statements with which diesel-async prepares a connection are outside of transactions.
     fn connect(url: &str) -> Awaited<AsyncPgConnection> {
-        let started = Instant::now();
+        let establishing = Establishing::begin();
         loop {
             match Awaited::establish(url) {
                 Ok(conn) => return conn,
-                Err(error) => {
-                    let has_time = started.elapsed() < TIMEOUT;
-                    let error = error.to_string();
-                    // The second text: the statement of that name is another connection's, and has another result.
-                    let is_mismatch = ["prepared statement", "unexpected message from server"]
-                        .iter()
-                        .any(|text| error.contains(text));
-                    assert!(is_mismatch && has_time, "{url}: {error}");
-                }
+                Err(error) => establishing.retry_after(&error),
             }
         }
     }
@@ -177,6 +169,28 @@ impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
 
     fn prepare(conn: &mut Awaited<AsyncPgConnection>) {
         conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    }
+}
+
+/// Retries, as a pool does, while diesel-async establishes a connection. The statements with which it prepares the connection
+/// are outside of transactions: while PgBouncer closes a statement of another connection in one session, they may be prepared
+/// in that session and executed in another.
+pub(crate) struct Establishing(Instant);
+
+impl Establishing {
+    pub(crate) fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Panics if the error has another reason, or has come for too long.
+    pub(crate) fn retry_after(&self, error: &ConnectionError) {
+        let has_time = self.0.elapsed() < TIMEOUT;
+        let error = error.to_string();
+        // The second text: the statement of that name is another connection's, and has another result.
+        let is_mismatch = ["prepared statement", "unexpected message from server"]
+            .iter()
+            .any(|text| error.contains(text));
+        assert!(is_mismatch && has_time, "{error}");
     }
 }
 

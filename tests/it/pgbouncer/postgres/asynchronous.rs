@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::support::Backend;
 use crate::support::backend::counters;
-use crate::support::pgbouncer::{PgBouncer, Pooled};
+use crate::support::pgbouncer::{Establishing, PgBouncer, Pooled};
 use crate::support::postgres::Postgres;
 use crate::support::threads::{begin, roll_back};
 use crate::support::wrapped_backend::Wrapper;
@@ -106,8 +106,13 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 async fn connect(url: &str) -> AsyncPgConnection {
-    let conn = AsyncPgConnection::establish(url).await;
-    conn.expect("a connection")
+    let establishing = Establishing::begin();
+    loop {
+        match AsyncPgConnection::establish(url).await {
+            Ok(conn) => return conn,
+            Err(error) => establishing.retry_after(&error),
+        }
+    }
 }
 
 /// The statement was prepared in the other session.
@@ -146,7 +151,6 @@ fn object_locks_and_draws_of_diesel_async_lose_no_update() {
         let two = PgBouncer::<2>::open(&database);
         let mut connections = Vec::new();
         for _ in 0..TASKS {
-            // One after the other: statements by which diesel-async prepares a connection are outside of transactions.
             let mut conn = connect(&two.url()).await;
             conn.set_prepared_statement_cache_size(CacheSize::Disabled);
             connections.push(conn);
