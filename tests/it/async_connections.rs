@@ -13,6 +13,7 @@ macro_rules! on_engine {
             crate::core_tests!(Database);
             crate::session_tests!(Database);
             crate::connection_tests!(Database);
+            crate::input_tests!(Database);
             $(crate::$list!(Database);)*
         }
     };

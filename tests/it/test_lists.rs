@@ -10,6 +10,7 @@ macro_rules! all_tests {
         crate::core_tests!($backend);
         crate::session_tests!($backend);
         crate::connection_tests!($backend);
+        crate::input_tests!($backend);
 
         crate::backend_tests!($backend:
             lock_pool::{
@@ -76,6 +77,15 @@ macro_rules! all_tests {
                 shutdown_waits_for_what_begins_meanwhile,
                 shutdown_waits_for_a_node_that_looks_for_a_tick,
             },
+        );
+    };
+}
+pub(crate) use all_tests;
+
+/// The tests of many inputs and of long series of calls, and those that empty tables. They run on every kind of connection.
+macro_rules! input_tests {
+    ($backend:ident) => {
+        crate::backend_tests!($backend:
             large::{
                 fifty_thousand_transient_locks_are_one_request,
                 a_large_request_locks_all_or_none,
@@ -142,7 +152,7 @@ macro_rules! all_tests {
         }
     };
 }
-pub(crate) use all_tests;
+pub(crate) use input_tests;
 
 /// The tests that need the owner of the tables, or all sessions of the database. They run on every kind of connection.
 macro_rules! connection_tests {
