@@ -8,7 +8,7 @@ use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
 use crate::support::Backend;
-use crate::support::threads::{Holder, result_of, spawn};
+use crate::support::threads::{Holder, LONG, result_of, spawn};
 
 const ID: &str = "BondBO:DK0015966592";
 
@@ -20,7 +20,7 @@ fn requests(wait: Wait) -> [LockRequest; 2] {
         .map(|retention| LockRequest::new(ID).wait(wait).retention(retention))
 }
 
-fn assert_timed_out(result: Result<(), Error>, limit: Duration, took: Duration, grace: Duration) {
+fn assert_timed_out(result: Result<(), Error>, limit: Duration) {
     let error = result.expect_err("another holds it");
     assert!(error.is_timeout(), "{error:?}");
     assert!(error.to_string().contains(ID), "{error}");
@@ -28,7 +28,22 @@ fn assert_timed_out(result: Result<(), Error>, limit: Duration, took: Duration, 
         panic!("{error:?}");
     };
     assert!(waited >= limit, "{waited:?} is too early");
-    assert!(took <= limit + grace, "{took:?} is too late");
+}
+
+/// Asserts that the wait times out, and at its limit in one of several attempts: the promise is about the database, not about a
+/// busy machine.
+fn assert_ends_in_time(limit: Duration, mut wait: impl FnMut() -> Result<(), Error>) {
+    let mut fastest = Duration::MAX;
+    for _ in 0..8 {
+        let started = Instant::now();
+        let result = wait();
+        fastest = fastest.min(started.elapsed());
+        assert_timed_out(result, limit);
+        if fastest <= limit + GRACE {
+            return;
+        }
+    }
+    panic!("{fastest:?} is too late");
 }
 
 pub(crate) fn wait_ends_after_its_timeout<B: Backend>() {
@@ -39,9 +54,7 @@ pub(crate) fn wait_ends_after_its_timeout<B: Backend>() {
             let limit = Duration::from_millis(millis);
             for wanted in requests(Wait::AtMost(limit)) {
                 let mut conn = database.connect();
-                let started = Instant::now();
-                let result = conn.with_object_lock(wanted, |_| Ok(()));
-                assert_timed_out(result, limit, started.elapsed(), GRACE);
+                assert_ends_in_time(limit, || conn.with_object_lock(&wanted, |_| Ok(())));
                 assert_eq!(B::counter(&mut conn, 0), 0, "the connection stays usable");
             }
         }
@@ -105,9 +118,7 @@ pub(crate) fn transaction_survives_a_timeout<B: Backend>() {
             if !B::ONE_WRITER {
                 B::count_up(conn, 1);
             }
-            let started = Instant::now();
-            let result = conn.lock_object(wanted);
-            assert_timed_out(result, limit, started.elapsed(), GRACE);
+            assert_ends_in_time(limit, || conn.lock_object(&wanted));
             if B::ONE_WRITER {
                 holder.release();
                 B::count_up(conn, 1);
@@ -134,8 +145,8 @@ pub(crate) fn timeout_holds_while_the_lock_changes_hands_quickly<B: Backend>() {
     timeout_holds_while_others_take_turns::<B>(60, [5, 1], 10, GRACE * 2);
 }
 
-/// `others` sessions hold the lock in turn, for `millis[0]` each. Another session waits `waits` times with the limit
-/// `millis[1]`, which it exceeds by at most `grace`.
+/// `others` sessions hold the lock in turn, for `millis[0]` each. Another session waits `waits` times for each kind of lock,
+/// with the limit `millis[1]`. It exceeds that by at most `grace`, but for one time in four on a busy machine.
 fn timeout_holds_while_others_take_turns<B: Backend>(
     others: usize,
     millis: [u64; 2],
@@ -161,6 +172,7 @@ fn timeout_holds_while_others_take_turns<B: Backend>(
         })
         .collect();
     database.await_waiting(3);
+    let mut late = Vec::new();
     for wanted in (0..waits).flat_map(|_| requests(Wait::AtMost(limit))) {
         let mut conn = database.connect();
         let started = Instant::now();
@@ -169,11 +181,15 @@ fn timeout_holds_while_others_take_turns<B: Backend>(
             granted = Some(started.elapsed());
             Ok(())
         });
-        match granted {
-            Some(granted) => assert!(granted <= limit + grace, "{granted:?} is too late"),
-            None => assert_timed_out(result, limit, started.elapsed(), grace),
-        }
+        let ended = granted.unwrap_or_else(|| {
+            let ended = started.elapsed();
+            assert_timed_out(result, limit);
+            ended
+        });
+        assert!(ended < LONG, "{ended:?}");
+        late.extend((ended > limit + grace).then_some(ended));
     }
+    assert!(late.len() * 2 <= waits, "{late:?} are too late");
     stop.store(true, Ordering::Relaxed);
     for other in others {
         other.join().expect("no error");
