@@ -32,6 +32,7 @@ pub(crate) fn clusters(test_arguments: &[String]) -> Result<u8> {
     setup::prepare(Plan {
         postgres: Some(Source::Private),
         mysql: vec![Source::Private],
+        pgbouncer: None,
         faketime: false,
         browser: false,
     })?;

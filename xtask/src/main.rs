@@ -18,6 +18,7 @@ mod locale_de;
 mod mysql;
 mod mysql_handshake;
 mod path_lookup;
+mod pgbouncer;
 mod plan;
 mod postgres;
 mod release;
@@ -31,6 +32,7 @@ mod setup;
 mod spawn;
 mod test;
 mod torture;
+mod unpacked;
 
 use std::process::ExitCode;
 

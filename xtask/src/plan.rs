@@ -1,5 +1,7 @@
 //! Where the servers of a run come from: a URL, programs of this machine, packages, or Docker.
 
+use std::path::PathBuf;
+
 use crate::arguments::ServerArguments;
 use crate::database_url::{self, MARIADB_URL, MYSQL_URL, POSTGRES_URL};
 use crate::engine::Engine;
@@ -30,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) postgres: Option<Source>,
     /// Tests run once for each. The first is the one for everything; MariaDB, if both kinds are there.
     pub(crate) mysql: Vec<Source>,
+    /// The one that tells prepared statements apart.
+    pub(crate) pgbouncer: Option<PathBuf>,
     /// Whether a clock is to be set.
     pub(crate) faketime: bool,
     /// Whether a page is to be opened in a browser.
@@ -66,6 +70,7 @@ impl Plan {
         Self {
             postgres: arguments.includes(Engine::Postgres).then_some(postgres),
             mysql,
+            pgbouncer: None,
             faketime: false,
             // Tests of one engine are those of the library.
             browser: arguments.only.is_empty(),

@@ -1,5 +1,6 @@
 //! Starting the servers of a run, and naming them to its commands.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -11,7 +12,7 @@ use crate::plan::{Plan, Source};
 use crate::run_dir::RunDir;
 use crate::server::Server;
 use crate::server_role::ServerRole;
-use crate::{docker, mysql, postgres};
+use crate::{docker, mysql, pgbouncer, postgres};
 
 /// The variable with which the tests accept that PostgreSQL has no German messages.
 const WITHOUT_LOCALES: &str = "DIESEL_LOCKS_TEST_WITHOUT_LOCALES";
@@ -25,6 +26,7 @@ pub(crate) struct Servers {
     pub(crate) mysql: Vec<Server>,
     /// PostgreSQL and MySQL, to be killed by a test.
     crash: Option<[Server; 2]>,
+    pgbouncer: Option<PathBuf>,
     _cleanup: CleanupProcess,
 }
 
@@ -77,6 +79,7 @@ impl Servers {
             postgres,
             mysql,
             crash,
+            pgbouncer: plan.pgbouncer.clone(),
             _cleanup: cleanup,
         };
         for server in servers.all() {
@@ -120,6 +123,9 @@ impl Servers {
         }
         if let Some(server) = self.mysql.get(mysql) {
             command.env(MYSQL_URL, &server.url);
+        }
+        if let Some(pgbouncer) = &self.pgbouncer {
+            command.env(pgbouncer::VARIABLE, pgbouncer);
         }
         let Some(crash) = &self.crash else {
             command.env(WITHOUT_CRASHES, "1");

@@ -11,7 +11,7 @@ use crate::diesel_cli;
 use crate::docker;
 use crate::plan::{Plan, Source};
 use crate::requirements::{Requirement, missing};
-use crate::{interrupt, path_lookup, run};
+use crate::{interrupt, path_lookup, pgbouncer, run};
 
 /// Installs packages; a file of its own, so that people can see what runs as root.
 const INSTALL: &str = include_str!("install.sh");
@@ -51,6 +51,9 @@ pub(crate) fn prepare(mut plan: Plan) -> Result<Plan> {
         install(&root, &missing_requirements)?;
         missing_requirements = missing(&plan);
         reason = "apt-get has not installed it, see above";
+    }
+    if plan.postgres.is_some() {
+        plan.pgbouncer = pgbouncer::path();
     }
     // It is done without.
     missing_requirements.retain(|requirement| *requirement != Requirement::Faketime);
@@ -110,6 +113,7 @@ pub(crate) fn prepare_build() -> Result<()> {
     let nothing = Plan {
         postgres: None,
         mysql: Vec::new(),
+        pgbouncer: None,
         faketime: false,
         browser: false,
     };

@@ -160,6 +160,7 @@ fn plan(backend: Backend) -> Plan {
         } else {
             Vec::new()
         },
+        pgbouncer: None,
         faketime: backend != Backend::Postgres,
         browser: false,
     }

@@ -24,6 +24,17 @@ crate::backend_tests!(Pooled:
     },
 );
 
+/// Statements that are prepared by name, as by default, through a PgBouncer that tells them apart.
+mod told_apart {
+    use crate::support::pgbouncer::PooledApart;
+    use crate::support::postgres::Postgres;
+
+    type Database = PooledApart<Postgres>;
+
+    crate::core_tests!(Database);
+    crate::many_writers_tests!(Database);
+}
+
 /// Two connections to the server for all.
 type Scarce = WrappedBackend<PgBouncer<2>>;
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Permissions};
 use std::io::Write;
+use std::marker::PhantomData;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 const LOG: &str = "log";
 
+/// The variable with the path of a PgBouncer that is 1.21 or newer.
+const NEWER: &str = "DIESEL_LOCKS_TEST_PGBOUNCER";
+
 /// Runs its arguments until they end or its input does, as it does when the test ends, however that ends.
 const UNTIL_THE_TEST_ENDS: &str =
     "exec 3<&0; \"$@\" & pid=$!; { cat <&3 > /dev/null; kill -9 $pid 2> /dev/null; } & wait $pid";
@@ -38,15 +42,31 @@ pub(crate) struct PgBouncer<const POOL: u32> {
 /// With statements that are not prepared by name, as an application has to set it.
 pub(crate) type Pooled = WrappedBackend<PgBouncer<12>>;
 
-/// Connections of diesel-async through PgBouncer.
+/// Connections of diesel-async through a PgBouncer that mixes up their statements outside of transactions.
 pub(crate) type AsyncPooled = WrappedBackend<AsyncPgBouncer<12>>;
+
+/// With statements that are prepared by name, as by default, through a PgBouncer that tells them apart.
+pub(crate) type PooledApart<D> = WrappedBackend<PgBouncerApart<D, 12>>;
 
 /// For connections of diesel-async.
 pub(crate) struct AsyncPgBouncer<const POOL: u32>(PgBouncer<POOL>);
 
+/// 1.21 or newer, for databases of `D`.
+pub(crate) struct PgBouncerApart<D, const POOL: u32>(PgBouncer<POOL>, PhantomData<D>);
+
 impl<const POOL: u32> PgBouncer<POOL> {
-    /// With more settings.
+    /// The machine's, with more settings. All versions behave alike: those that know prepared statements are told not to.
     pub(crate) fn with(database: &impl Backend, settings: &str) -> Self {
+        let program = installed();
+        let apart = if tells_statements_apart(&program) {
+            "max_prepared_statements = 0"
+        } else {
+            ""
+        };
+        Self::of(&program, database, &format!("{apart}\n{settings}"))
+    }
+
+    fn of(program: &Path, database: &impl Backend, settings: &str) -> Self {
         let mut said = String::new();
         let server = database.url();
         let (_, name) = server.rsplit_once('/').expect("a database");
@@ -56,7 +76,7 @@ impl<const POOL: u32> PgBouncer<POOL> {
             let configuration = configuration(&server, port, POOL, settings);
             let directory = tempfile::tempdir().expect("a temporary directory");
             let mut pgbouncer = Self {
-                process: start(directory.path(), &configuration),
+                process: start(program, directory.path(), &configuration),
                 url: format!("postgres://anybody@127.0.0.1:{port}/{name}"),
                 directory,
             };
@@ -135,13 +155,7 @@ impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
     const SESSIONS: i64 = PgBouncer::<POOL>::SESSIONS;
 
     fn open(database: &Self::Inner) -> Self {
-        // Without effect before 1.21, which does not know it.
-        let settings = if tells_prepared_statements_apart() {
-            "max_prepared_statements = 200"
-        } else {
-            ""
-        };
-        Self(PgBouncer::with(database, settings))
+        Self(PgBouncer::with(database, ""))
     }
 
     fn url(&self) -> String {
@@ -169,6 +183,27 @@ impl<const POOL: u32> Wrapper for AsyncPgBouncer<POOL> {
 
     fn prepare(conn: &mut Awaited<AsyncPgConnection>) {
         conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+    }
+}
+
+impl<D: Backend, const POOL: u32> Wrapper for PgBouncerApart<D, POOL> {
+    type Inner = D;
+
+    /// Subprocesses have Diesel's connections, without a cache.
+    const NAME: &'static str = PgBouncer::<POOL>::NAME;
+    const SESSIONS: i64 = PgBouncer::<POOL>::SESSIONS;
+
+    fn open(database: &Self::Inner) -> Self {
+        let settings = "max_prepared_statements = 200";
+        Self(PgBouncer::of(&newer(), database, settings), PhantomData)
+    }
+
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn disconnect_sessions(&self, database: &Self::Inner) {
+        self.0.disconnect(database);
     }
 }
 
@@ -206,7 +241,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-fn start(directory: &Path, configuration: &str) -> Child {
+fn start(program: &Path, directory: &Path, configuration: &str) -> Child {
     let path = directory.join("pgbouncer.ini");
     let mut file = File::create(&path).expect("a file");
     // It may contain a password. PgBouncer reads it before it changes to another user.
@@ -215,9 +250,7 @@ fn start(directory: &Path, configuration: &str) -> Child {
     file.write_all(configuration.as_bytes()).expect("write");
     let log = File::create(directory.join(LOG)).expect("a file");
     let mut command = Command::new("sh");
-    command
-        .args(["-c", UNTIL_THE_TEST_ENDS, "sh"])
-        .arg(program());
+    command.args(["-c", UNTIL_THE_TEST_ENDS, "sh"]).arg(program);
     // It refuses to be root.
     if std::fs::metadata("/proc/self").expect("Linux").uid() == 0 {
         command.args(["-u", "nobody"]);
@@ -255,19 +288,13 @@ fn configuration(server: &str, port: u16, pool: u32, settings: &str) -> String {
          pool_mode = transaction\n\
          default_pool_size = {pool}\n\
          max_client_conn = 500\n\
-         {}\n\
-         {settings}\n",
-        if tells_prepared_statements_apart() {
-            "max_prepared_statements = 0"
-        } else {
-            ""
-        }
+         {settings}\n"
     )
 }
 
-/// Whether it is 1.21 or newer. The tests then disable it, so that all versions behave alike.
-fn tells_prepared_statements_apart() -> bool {
-    let output = Command::new(program()).arg("--version").output();
+/// Whether it is 1.21 or newer.
+fn tells_statements_apart(program: &Path) -> bool {
+    let output = Command::new(program).arg("--version").output();
     let output = output.expect("it says its version").stdout;
     let text = String::from_utf8_lossy(&output);
     let version = text
@@ -282,7 +309,18 @@ fn tells_prepared_statements_apart() -> bool {
     (next(), next()) >= (1, 21)
 }
 
-fn program() -> PathBuf {
+/// One that is 1.21 or newer.
+fn newer() -> PathBuf {
+    let program = std::env::var_os(NEWER).map_or_else(installed, PathBuf::from);
+    assert!(
+        tells_statements_apart(&program),
+        "{} is older than PgBouncer 1.21: `cargo xtask test` unpacks a newer one, or set {NEWER} to the path of one",
+        program.display()
+    );
+    program
+}
+
+fn installed() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         // Where Debian has it, which is not in the PATH of everybody.

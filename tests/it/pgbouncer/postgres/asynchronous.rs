@@ -1,5 +1,5 @@
-//! Connections of diesel-async. Their client prepares each statement under a name, also without a cache, so that only the
-//! statements of transactions work where PgBouncer does not know of prepared statements.
+//! Connections of diesel-async. Their client prepares each statement under a name, also without a cache. Where PgBouncer does
+//! not know of prepared statements, only those of transactions work.
 
 use std::time::Duration;
 
@@ -85,13 +85,18 @@ mod in_transactions {
     }
 }
 
-/// The whole core. PgBouncer before 1.21, which Debian stable has, would mix up the prepared statements.
-#[cfg(pgbouncer_1_21)]
-mod whole_core {
-    use crate::support::pgbouncer::AsyncPooled;
+/// The whole core, through a PgBouncer that tells prepared statements apart.
+mod told_apart {
+    use diesel_async::AsyncPgConnection;
 
-    crate::core_tests!(AsyncPooled);
-    crate::many_writers_tests!(AsyncPooled);
+    use crate::support::awaited::Awaited;
+    use crate::support::pgbouncer::PooledApart;
+    use crate::support::postgres::PostgresOn;
+
+    type Database = PooledApart<PostgresOn<Awaited<AsyncPgConnection>>>;
+
+    crate::core_tests!(Database);
+    crate::many_writers_tests!(Database);
 }
 
 const TASKS: i64 = 16;
