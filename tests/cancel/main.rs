@@ -43,7 +43,8 @@ macro_rules! all_tests {
             runtimes::{shut_down, shut_down_while_held},
             sequences::{drawn_by_another, free},
             slots::{
-                administration, held, leased_by_another, leases, locked_by_another, releases, transactions,
+                administration, held, leased_by_another, leases, locked_by_another, purge_beside_locked, releases,
+                resized_by_another, transactions,
             },
         }
 

@@ -1,5 +1,7 @@
 //! Slots of semaphores.
 
+use std::time::Duration;
+
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Wait};
 
@@ -151,7 +153,6 @@ pub(crate) async fn locked_by_another<E: Engine>() {
         "release_slot, waits",
         "pin_slot, waits",
         "force_release_all, waits",
-        "purge_slots, waits",
     ] {
         let case = Case::<E>::new(name, Held::SlotRow);
         let slot = case.watch.with(|conn| {
@@ -173,13 +174,66 @@ pub(crate) async fn locked_by_another<E: Engine>() {
                             };
                             conn.run_transaction(read_committed::<E>(), work).await
                         }
-                        "purge_slots, waits" => conn.purge_slots(HOUR).await.map(drop),
                         _ => conn.force_release_all(NAME).await.map(drop),
                     }
                 })
             })
             .await;
     }
+}
+
+/// Another session adds or removes slots.
+pub(crate) async fn resized_by_another<E: Engine>() {
+    // There is one writer, and no locks of rows.
+    if E::ONE_WRITER {
+        return;
+    }
+    for name in [
+        "register_semaphores, waits",
+        "purge_slots, waits",
+        "raise_fences, waits",
+    ] {
+        let case = Case::<E>::new(name, Held::Fences);
+        let there = case.watch.with(|conn| {
+            let acquired = conn.try_acquire_slot(&workers(), LeaseOptions::new(HOUR));
+            acquired.map(|slot| slot.is_some())
+        });
+        assert!(there.await.expect("an answer"), "{name}");
+        case.blocked()
+            .run(|conn, _| {
+                Box::pin(async move {
+                    match name {
+                        "register_semaphores, waits" => conn.register_semaphores([workers()]).await,
+                        "purge_slots, waits" => conn.purge_slots(HOUR).await.map(drop),
+                        _ => conn.raise_fences(HOUR).await.map(drop),
+                    }
+                })
+            })
+            .await;
+    }
+}
+
+/// Slots that another transaction has locked are not removed, and not waited for.
+pub(crate) async fn purge_beside_locked<E: Engine>() {
+    // There is one writer, and no locks of rows.
+    if E::ONE_WRITER {
+        return;
+    }
+    let case = Case::<E>::new("purge_slots, beside locked slots", Held::SlotRow);
+    // Without that they would stay anyway.
+    case.prepare(|conn| {
+        let slot = conn.try_acquire_slot(&workers(), LeaseOptions::new(HOUR));
+        let slot = slot.expect("an answer").expect("a free slot");
+        conn.release_slot(slot).expect("its own slot");
+    })
+    .passes()
+    .run(|conn, _| {
+        Box::pin(async move {
+            assert_eq!(conn.purge_slots(Duration::ZERO).await?, 0);
+            Ok(())
+        })
+    })
+    .await;
 }
 
 pub(crate) async fn administration<E: Engine>() {

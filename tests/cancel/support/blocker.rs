@@ -36,6 +36,7 @@ impl<E: Engine> Blocker<E> {
                     conn.next_number(&Sequence::new(name)).expect("a number");
                 }
                 Held::SlotRow => E::sql(&mut conn, "DELETE FROM diesel_locks_slots"),
+                Held::Fences => E::sql(&mut conn, "DELETE FROM diesel_locks_fences"),
                 Held::Migrations => E::sql(&mut conn, E::LOCK_MIGRATIONS),
                 Held::Slot(_) | Held::Nothing => {}
             }

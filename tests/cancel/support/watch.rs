@@ -36,6 +36,11 @@ impl<E: Engine> Watch<E> {
         done.await.expect("no panic")
     }
 
+    /// Does this on the connection, in code that can't await.
+    pub(crate) fn blocking<T>(&self, work: impl FnOnce(&mut E::Blocking) -> T) -> T {
+        work(&mut self.0.lock().expect("no panic before"))
+    }
+
     pub(crate) async fn number(&self, expression: impl Into<String>) -> i64 {
         let expression = expression.into();
         self.with(move |conn| E::blocking_number(conn, &expression))
@@ -75,6 +80,8 @@ pub(crate) enum Held {
     Number(&'static str),
     /// The rows of all slots, by a transaction that deletes them and rolls back.
     SlotRow,
+    /// The row of fences, which a session locks that adds or removes slots.
+    Fences,
     /// The right to migrate.
     Migrations,
     Nothing,
@@ -103,7 +110,7 @@ impl Held {
                 true
             }
             Self::Migrations => E::blocking_number(conn, E::NOBODY_MIGRATES) == 1,
-            Self::SlotRow | Self::Nothing => true,
+            Self::SlotRow | Self::Fences | Self::Nothing => true,
         }
     }
 }
