@@ -4,6 +4,7 @@
 //! held is free, no statement of it is left on the server, its rows are there as a whole or not at all, and the next user of
 //! the pool has a clean connection. The conditions are waited for in the database; `--nocapture` prints the times.
 
+mod acquisitions;
 mod endings;
 mod locks;
 mod migrations;
@@ -32,6 +33,7 @@ macro_rules! all_tests {
     ($engine:ty) => {
         crate::tests! {
             $engine, with_threads:
+            acquisitions::{clean_up_is_cancelled, drop_does_not_wait, instrumentation_panics},
             endings::{error, panic, panic_in_row, retries},
             locks::{
                 budget_used_up, free, held_by_another, in_closure, in_statement, kept_and_held_by_another,
@@ -51,6 +53,7 @@ macro_rules! all_tests {
         mod one_thread {
             crate::tests! {
                 $engine, with_one_thread:
+                acquisitions::{drop_does_not_wait, instrumentation_panics},
                 endings::{panic, panic_in_row},
                 locks::{free, held_by_another, in_closure, in_statement},
                 migrations::{another_migrates},

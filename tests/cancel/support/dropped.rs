@@ -1,6 +1,8 @@
 //! Polls a future a number of times, and drops it.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -51,6 +53,21 @@ pub(crate) async fn poll_then_drop<T>(
     let dropped = Instant::now();
     drop(future);
     (end, dropped)
+}
+
+/// Polls the future until this is true after a poll, and drops it there. Returns its value if it was ready in that poll or
+/// before.
+pub(crate) async fn poll_until<T>(
+    future: impl Future<Output = T>,
+    is_there: impl Fn() -> bool,
+) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending if is_there() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 fn poll<T>(future: &mut BoxFuture<'_, T>, waker: &Waker) -> Option<End<T>> {

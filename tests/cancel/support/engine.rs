@@ -119,6 +119,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     const LOCK_MIGRATIONS: &'static str;
     /// Statements after which no other session can use the slots, until the session ends.
     const LOCK_SLOTS: &'static str;
+    /// Has the statements of a connection wait for other sessions for a minute.
+    const WAIT_FOR_A_MINUTE: &'static str;
     /// 1 if no session on the server migrates or waits to migrate.
     const NOBODY_MIGRATES: &'static str;
 

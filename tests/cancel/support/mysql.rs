@@ -41,6 +41,8 @@ impl Engine for Mysql {
     const LOCK_MIGRATIONS: &'static str =
         "DO GET_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)), 10)";
     const LOCK_SLOTS: &'static str = "LOCK TABLES diesel_locks_slots WRITE";
+    const WAIT_FOR_A_MINUTE: &'static str =
+        "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60";
     const NOBODY_MIGRATES: &'static str =
         "SELECT IS_FREE_LOCK(CONCAT('diesel:', SHA2(DATABASE(), 224)))";
 

@@ -35,6 +35,7 @@ impl Engine for Postgres {
     const LOCK_MIGRATIONS: &'static str =
         "SELECT pg_advisory_xact_lock(x'64696573656c2d6c'::bigint)";
     const LOCK_SLOTS: &'static str = "BEGIN; LOCK TABLE diesel_locks_slots";
+    const WAIT_FOR_A_MINUTE: &'static str = "SET lock_timeout = '1min'";
     const NOBODY_MIGRATES: &'static str = "SELECT CASE WHEN count(*) = 0 THEN 1 ELSE 0 END FROM pg_locks \
          JOIN pg_database ON oid = database WHERE locktype = 'advisory' AND datname = current_database()";
 

@@ -38,6 +38,7 @@ impl Engine for Sqlite {
     const MIGRATIONS: &'static str = "sqlite";
     const LOCK_MIGRATIONS: &'static str = "INSERT INTO written VALUES (-1, 0)";
     const LOCK_SLOTS: &'static str = "BEGIN IMMEDIATE";
+    const WAIT_FOR_A_MINUTE: &'static str = "PRAGMA busy_timeout = 60000";
     const NOBODY_MIGRATES: &'static str = "1";
 
     type Blocking = SqliteConnection;
