@@ -40,7 +40,7 @@ macro_rules! all_tests {
                 other_methods, purge, reads, with_rows,
             },
             migrations::{another_migrates, nobody_migrates},
-            nesting::{free, held_by_another},
+            nesting::{dropped_at_its_end, free, held_by_another},
             processes::{killed},
             runtimes::{shut_down, shut_down_while_held},
             sequences::{drawn_by_another, free},

@@ -1,8 +1,11 @@
 //! A future that is dropped inside an open transaction, whose closure goes on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use diesel_async::AsyncConnection;
+use diesel::QueryResult;
+use diesel::result::Error as DieselError;
+use diesel_async::{AsyncConnection, SimpleAsyncConnection};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
@@ -10,7 +13,7 @@ use crate::locks::{read_committed, then_write, write};
 use crate::support::after::{After, keep_bare};
 use crate::support::blocker::Blocker;
 use crate::support::case::Waits;
-use crate::support::dropped::{End, poll_then_drop};
+use crate::support::dropped::{End, poll_then_drop, poll_until};
 use crate::support::engine::{BoxFuture, Engine, Source};
 use crate::support::watch::{HOUR, Held, Watch};
 
@@ -74,6 +77,89 @@ pub(crate) async fn held_by_another<E: Engine>() {
         Nested::<E>::run(Outer::Transaction, inner, true).await;
     }
     Nested::<E>::run(Outer::Diesel, Inner::Draw, true).await;
+}
+
+/// diesel-async's own transaction in the closure is dropped while it ends. The closure goes on, and returns `Ok` or an error.
+pub(crate) async fn dropped_at_its_end<E: Engine>() {
+    let database = E::new();
+    let watch = Watch::new(&database);
+    for source in Source::ALL {
+        for outer in [Outer::Lock, Outer::Transaction] {
+            for fails in [false, true] {
+                drop_at_its_end(&database, &watch, (source, outer, fails)).await;
+            }
+        }
+    }
+}
+
+async fn drop_at_its_end<E: Engine>(
+    database: &E,
+    watch: &Watch<E>,
+    (source, outer, fails): (Source, Outer, bool),
+) {
+    let place = format!("in {outer:?}, {source:?}, the closure fails: {fails}");
+    let connections = database.connections(source).await;
+    let mut conn = connections.take().await;
+    let session = E::session(&mut conn).await;
+    let closure = async |conn: &mut E::Conn| -> Result<(), Error> {
+        write(conn, ATTEMPT).await?;
+        // It may end in one poll.
+        while !is_dropped_at_its_end::<E>(conn).await {}
+        if fails {
+            return Err(DieselError::NotFound.into());
+        }
+        Ok(())
+    };
+    let result = match outer {
+        Outer::Transaction => conn.run_transaction(read_committed::<E>(), closure).await,
+        _ => conn.with_object_lock(OUTER, closure).await,
+    };
+
+    let after = After {
+        watch,
+        session,
+        place: &place,
+    };
+    let bare = keep_bare::<E>(source, conn);
+    after.until_quiet().await;
+    after.until_free(&Held::Object(OUTER)).await;
+    // On SQLite diesel-async waits for the statement that it drops, which has ended the inner transaction.
+    let ended = E::ONE_WRITER;
+    match &result {
+        Ok(()) => assert!(ended && !fails, "{place}"),
+        Err(error) if fails => {
+            let own = matches!(error, Error::Database(DieselError::NotFound));
+            assert!(own, "{place}: {error:?}");
+        }
+        Err(error) => assert!(error.is_transaction_aborted(), "{place}: {error:?}"),
+    }
+    let committed = watch.written(ATTEMPT).await > 0;
+    assert_eq!(committed, result.is_ok(), "{place}");
+    if let Some(mut bare) = bare {
+        let next = bare.transaction(async |conn| conn.batch_execute("SELECT 1").await);
+        let next: QueryResult<()> = next.await;
+        assert_eq!(next.is_ok(), ended, "{place}: {next:?}");
+    }
+    after.check_next(&mut connections.take().await).await;
+    watch.with(|conn| E::sql(conn, "DELETE FROM written")).await;
+}
+
+const ATTEMPT: usize = 0;
+
+/// Begins a transaction of diesel-async, and drops it in the poll in which it begins to end. Returns `false` if it has ended
+/// in that poll.
+async fn is_dropped_at_its_end<E: Engine>(conn: &mut E::Conn) -> bool {
+    let is_ending = AtomicBool::new(false);
+    let inner = async |conn: &mut E::Conn| -> Result<(), Error> {
+        conn.batch_execute("SELECT 1").await?;
+        is_ending.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    let ended = poll_until(conn.transaction(inner), || is_ending.load(Ordering::SeqCst)).await;
+    if let Some(ended) = &ended {
+        assert!(ended.is_ok(), "{ended:?}");
+    }
+    ended.is_none()
 }
 
 struct Nested<E: Engine> {
