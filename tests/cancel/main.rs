@@ -10,6 +10,7 @@ mod locks;
 mod migrations;
 mod nesting;
 mod processes;
+mod requests;
 mod runtimes;
 mod sequences;
 mod slots;
