@@ -1,5 +1,6 @@
 //! What waits without a connection, over pools of asynchronous connections: on every engine and both pools.
 
+mod checks;
 mod lock_pool;
 mod lock_pool_dropped;
 mod locked;
