@@ -67,6 +67,11 @@ fn target() -> PathBuf {
     own.parent().expect("in the target directory").to_owned()
 }
 
+/// The dependencies of programs with asynchronous connections.
+const ASYNC: &str = "\
+    diesel-async = { version = \"0.9\", features = [\"async-connection-wrapper\", \"bb8\", \"deadpool\"] }\n\
+    tokio = { version = \"1.44\", default-features = false, features = [\"rt\"] }\n";
+
 /// Writes the package, with the versions of dependencies that this workspace has. Returns the path of its manifest.
 fn write_package(set: &str, features: &[&str], programs: &BTreeMap<&str, &Path>) -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -81,6 +86,9 @@ fn write_package(set: &str, features: &[&str], programs: &BTreeMap<&str, &Path>)
          libsqlite3-sys = {{ version = \"0.38\", features = [\"bundled\"] }}\n",
         workspace.display()
     );
+    if features.iter().any(|feature| feature.starts_with("async-")) {
+        manifest.push_str(ASYNC);
+    }
     for (name, path) in programs {
         let path = path.display();
         write!(

@@ -12,9 +12,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All features of the crate, and one engine alone, with Diesel's features unchanged.
-const FEATURES: [(&str, &[&str]); 2] = [
+/// All features for blocking connections, those for asynchronous connections, and one engine alone, with Diesel's features
+/// unchanged.
+const FEATURES: [(&str, &[&str]); 3] = [
     ("all", &["postgres", "mysql", "sqlite", "r2d2"]),
+    (
+        "async",
+        &[
+            "async-postgres",
+            "async-mysql",
+            "async-sqlite",
+            "bb8",
+            "deadpool",
+        ],
+    ),
     ("sqlite", &["sqlite"]),
 ];
 

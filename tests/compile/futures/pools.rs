@@ -36,6 +36,12 @@ macro_rules! all_methods {
         mod $module {
             use super::*;
 
+            pub(super) async fn migration(pool: $pool) -> Result<()> {
+                let mut conn = pool.get().await.expect("a connection");
+                diesel_locks::migrate_async(&mut conn).await?;
+                Ok(())
+            }
+
             pub(super) async fn lock_pool(locks: AsyncLockPool<$pool>) -> Result<()> {
                 let (id, passes) = (ObjectId::new("Bond", 7), Sequence::new("pass"));
                 locks
@@ -127,6 +133,7 @@ all_methods!(sqlite_of_deadpool, deadpool::Pool<AsyncSqliteConnection>);
 macro_rules! all_are_send {
     ($($module:ident),* $(,)?) => {
         $(
+            spawned($module::migration);
             spawned($module::lock_pool);
             spawned($module::renewer);
             spawned($module::loops);
