@@ -1,32 +1,26 @@
 //! Connections of diesel-async, and the application's statements on them. They contain numbers only, and names of this
 //! program.
 
-use std::ops::DerefMut;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel::{ConnectionResult, MysqlConnection, PgConnection, QueryResult, SqliteConnection};
-use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, deadpool};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
+use diesel_locks::LockRequest;
 use diesel_locks::prelude::{
     AsyncObjectLockExt, AsyncSemaphoreExt, AsyncSequenceExt, AsyncTransactionExt,
 };
 use torture_history::{Op, workload_spec};
 
-use crate::store::{Store, key};
+use crate::async_pools::{AsyncConnections, PoolKind, Section, implement_pools, open_pool};
+use crate::store::{Store, key, torture_counters};
+use crate::worker::Failure;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A connection of a pool.
-pub(crate) type Taken<C> = Box<dyn DerefMut<Target = C> + Send>;
-
-/// A pool.
-pub(crate) trait AsyncConnections<C>: Send + Sync {
-    /// Waits for a connection.
-    fn take(&self) -> BoxFuture<'_, anyhow::Result<Taken<C>>>;
-}
 
 /// A connection, with what the application does on it.
 pub(crate) trait AsyncStore:
@@ -41,8 +35,20 @@ pub(crate) trait AsyncStore:
     /// The URL of a blocking connection, as this one's client library spells it.
     fn url(url: &str) -> String;
 
-    /// A pool of its own, whose connections have the session's settings.
-    fn pool(url: &str, size: usize) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
+    /// A pool of its own, whose connections have the session's settings. To be called in the runtime that uses it.
+    fn pool(
+        url: &str,
+        pool: PoolKind,
+        size: u32,
+    ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
+
+    /// Locks objects by `with_object_lock_and_rows`, which reads the counters.
+    fn with_counters<'a>(
+        &'a mut self,
+        request: LockRequest,
+        counters: &'a [u32],
+        section: &'a dyn Section<Self>,
+    ) -> BoxFuture<'a, Result<(), Failure>>;
 
     /// Runs a statement, and returns the number of rows that it has changed.
     fn send(&mut self, sql: String) -> impl Future<Output = QueryResult<usize>> + Send;
@@ -146,8 +152,19 @@ struct Number {
 async fn establish<C: AsyncStore, S: Store>(url: String) -> ConnectionResult<C> {
     let mut conn = C::establish(&url).await?;
     let set = conn.batch_execute(&S::settings()).await;
-    set.map_err(diesel::ConnectionError::CouldntSetupConfiguration)?;
+    set.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
+}
+
+/// A query for some counters. It is the same text for any number of them up to three, so that it is prepared once.
+macro_rules! of_counters {
+    ($counters:expr) => {{
+        let nth = |index: usize| key($counters[index.min($counters.len() - 1)]);
+        let id = torture_counters::id;
+        let is_wanted = id.eq(nth(0)).or(id.eq(nth(1))).or(id.eq(nth(2)));
+        let query = torture_counters::table.filter(is_wanted);
+        query.select((id, torture_counters::n))
+    }};
 }
 
 macro_rules! async_store {
@@ -158,14 +175,31 @@ macro_rules! async_store {
                 of(url)
             }
 
-            fn pool(url: &str, size: usize) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>> {
+            fn pool(
+                url: &str,
+                pool: PoolKind,
+                size: u32,
+            ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>> {
                 let mut config = ManagerConfig::default();
                 config.custom_setup =
                     Box::new(|url| Box::pin(establish::<Self, $blocking>(url.to_owned())));
                 let manager = AsyncDieselConnectionManager::new_with_config(Self::url(url), config);
-                let pool: deadpool::Pool<Self> =
-                    deadpool::Pool::builder(manager).max_size(size).build()?;
-                Ok(Arc::new(pool))
+                open_pool!(manager, pool, size)
+            }
+
+            fn with_counters<'a>(
+                &'a mut self,
+                request: LockRequest,
+                counters: &'a [u32],
+                section: &'a dyn Section<Self>,
+            ) -> BoxFuture<'a, Result<(), Failure>> {
+                Box::pin(async move {
+                    let work = async move |conn: &mut Self, rows: Vec<(i32, i64)>| {
+                        section.run(conn, Some(rows)).await
+                    };
+                    self.with_object_lock_and_rows(request, of_counters!(counters), work)
+                        .await
+                })
             }
 
             async fn send(&mut self, sql: String) -> QueryResult<usize> {
@@ -179,15 +213,7 @@ macro_rules! async_store {
             }
         }
 
-        impl AsyncConnections<$connection> for deadpool::Pool<$connection> {
-            fn take(&self) -> BoxFuture<'_, anyhow::Result<Taken<$connection>>> {
-                Box::pin(async {
-                    // It may refuse a broken connection, and open another.
-                    let taken = tokio::time::timeout(workload_spec::POOL_TIMEOUT, self.get());
-                    Ok(Box::new(taken.await??) as Taken<$connection>)
-                })
-            }
-        }
+        implement_pools!($connection);
     };
 }
 

@@ -7,6 +7,7 @@
 //! `cargo xtask torture` starts a private server and this program with it.
 
 mod arguments;
+mod async_pools;
 mod async_store;
 mod clock;
 mod coordinator;

@@ -38,6 +38,7 @@ pub(crate) fn report(
         // `innodb_lock_wait_timeout` is: see `store.rs`.
         statements_are_limited: database.engine == Engine::Mysql,
         one_more_transaction: database.engine == Engine::Mysql,
+        asynchronous: arguments.async_threads > 0,
         // The log has the moments; processes may be late by a time slice.
         jump_tolerance: Duration::from_millis(100),
     };

@@ -29,13 +29,14 @@ use std::thread;
 use anyhow::{Context, Result};
 use diesel_locks::SlotRenewer;
 use signal_hook::low_level::exit;
-use torture_history::{Moment, Op, Outcome, Record, Task, Writer};
+use torture_history::{Client, Moment, Op, Outcome, Record, Task, Writer};
 
 use crate::engine::with_connection;
 use crate::job::Job;
 use crate::store::Store;
 
 use context::WorkerContext;
+pub(crate) use errors::Failure;
 use operation::Operation;
 use pool::pool;
 use workload::Workload;
@@ -85,20 +86,14 @@ fn work<C: Store>(job: Job) -> Result<()> {
         .map(|thread| {
             let context = Arc::clone(&context);
             thread::spawn(move || {
-                if let Err(error) = context.serve(thread) {
-                    eprintln!("torture: process {}: {error:#}", context.job.process);
-                    exit(1);
-                }
+                exit_on_error(&context, context.serve(thread));
             })
         })
         .collect();
     threads.extend((0..context.job.async_threads).map(|number| {
         let context = Arc::clone(&context);
         thread::spawn(move || {
-            if let Err(error) = nonblocking::serve(&context, number) {
-                eprintln!("torture: process {}: {error:#}", context.job.process);
-                exit(1);
-            }
+            exit_on_error(&context, nonblocking::serve(&context, number));
         })
     }));
     // The coordinator closes it, on purpose or when it ends.
@@ -113,12 +108,20 @@ fn work<C: Store>(job: Job) -> Result<()> {
         .write(&Record::Stopped { at: Moment::now() })
 }
 
+/// Ends the process after an error.
+fn exit_on_error<C: Store>(context: &WorkerContext<C>, result: Result<()>) {
+    if let Err(error) = result {
+        eprintln!("torture: process {}: {error:#}", context.job.process);
+        exit(1);
+    }
+}
+
 impl<C: Store> WorkerContext<C> {
     fn serve(&self, thread: u32) -> Result<()> {
         let mut workload = Workload::new(&self.job, thread);
-        while !self.is_over.load(Ordering::SeqCst) {
+        while !self.is_over() {
             let task = workload.task();
-            let operation = self.begin(thread, &task)?;
+            let operation = self.begin(thread, Client::R2d2, &task)?;
             let result = self.attempt(&task, &operation, &mut workload);
             workload.pause(self.end(&operation, result)?);
         }
@@ -126,13 +129,14 @@ impl<C: Store> WorkerContext<C> {
     }
 
     /// Notes that an operation begins.
-    fn begin(&self, thread: u32, task: &Task) -> Result<Operation> {
+    fn begin(&self, thread: u32, client: Client, task: &Task) -> Result<Operation> {
         let count = self.operations.fetch_add(1, Ordering::SeqCst);
         let history = Arc::clone(&self.history);
         let operation = Operation::new(Op::of(self.job.process, count), history);
         self.history.write(&Record::Began {
             op: operation.op,
             thread,
+            client,
             task: task.clone(),
             at: Moment::now(),
         })?;
@@ -140,7 +144,7 @@ impl<C: Store> WorkerContext<C> {
     }
 
     /// Notes that it has ended. Returns the longest pause before the next one, in milliseconds.
-    fn end(&self, operation: &Operation, result: Result<Outcome, errors::Failure>) -> Result<u64> {
+    fn end(&self, operation: &Operation, result: Result<Outcome, Failure>) -> Result<u64> {
         let outcome = result.unwrap_or_else(errors::FailureExt::outcome);
         let failed = matches!(outcome, Outcome::Failed { .. });
         self.history.write(&Record::Ended {
@@ -158,7 +162,7 @@ impl<C: Store> WorkerContext<C> {
         task: &Task,
         operation: &Operation,
         workload: &mut Workload,
-    ) -> Result<Outcome, errors::Failure> {
+    ) -> Result<Outcome, Failure> {
         match task {
             Task::Lock {
                 counters,

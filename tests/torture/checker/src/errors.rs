@@ -30,7 +30,8 @@ enum Expected {
     clippy::match_same_arms,
     reason = "a line for each, with its own reason"
 )]
-fn expected(task: &Task, kind: ErrorKind) -> Expected {
+fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
+    let task = operation.task;
     let wait = task.wait_limit();
     match (kind, task) {
         // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
@@ -59,9 +60,11 @@ fn expected(task: &Task, kind: ErrorKind) -> Expected {
         (ErrorKind::Dropped, _) => Expected::Always,
         // Resources look at the fences of leases.
         (ErrorKind::Fenced, Task::Lease { .. }) => Expected::Always,
-        // A guard takes no longer for a connection than for its slot.
-        (ErrorKind::Pool, Task::Lease { renewed: true, .. })
-            if matches!(wait, Some(WaitLimit::AtMost(_))) =>
+        // A guard takes no longer for a connection than for its slot, and a lock pool no longer than for its lock.
+        (ErrorKind::Pool, _)
+            if matches!(wait, Some(WaitLimit::AtMost(_)))
+                && (matches!(task, Task::Lease { renewed: true, .. })
+                    || operation.client.is_lock_pool()) =>
         {
             Expected::Always
         }
@@ -159,7 +162,7 @@ impl Expectations {
     }
 
     fn explains(&self, operation: &Operation<'_>, kind: ErrorKind, at: Moment) -> bool {
-        match expected(operation.task, kind) {
+        match expected(operation, kind) {
             Expected::Always => true,
             Expected::WhenCut => {
                 (self.has_server || kind == ErrorKind::Pool)

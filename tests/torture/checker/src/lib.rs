@@ -71,7 +71,7 @@ pub use evidence::{
 };
 pub use limits::Limits;
 pub use phases::{Phase, Phases, Waits};
-pub use verdict::{Found, Verdict};
+pub use verdict::{Found, Outcomes, Verdict};
 pub use violation::Violation;
 
 use findings::Findings;
@@ -93,7 +93,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     leases::check(&run, evidence, limits, &mut findings);
     residual_locks::check(evidence, &mut findings);
     completion::check(&run, limits, &mut findings);
-    liveness::check(&run, &mut findings);
+    liveness::check(&run, limits, &mut findings);
     timeouts::check(&run, evidence, limits, &mut findings);
     errors::check(&run, evidence, limits, &mut findings);
     Ok(Verdict::of(&run, findings))

@@ -17,6 +17,8 @@ pub struct Limits {
     /// Whether what follows a COMMIT or ROLLBACK that was sent as text, in a closure of this crate, is in one more
     /// transaction, which the crate rolls back at the end (InnoDB, without autocommit): locks and numbers in it are.
     pub one_more_transaction: bool,
+    /// Whether threads have used asynchronous connections.
+    pub asynchronous: bool,
     /// How far from its moments in the log a jump of the clock may have taken place.
     pub jump_tolerance: Duration,
 }
@@ -28,6 +30,7 @@ impl Default for Limits {
             killed: BTreeSet::new(),
             statements_are_limited: false,
             one_more_transaction: false,
+            asynchronous: false,
             jump_tolerance: Duration::from_secs(1),
         }
     }

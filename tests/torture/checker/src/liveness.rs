@@ -1,35 +1,71 @@
 //! Whether anything is done at all: who refuses everybody violates nothing else.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use torture_history::Task;
+use torture_history::{Client, Task};
 
-use crate::Violation;
 use crate::findings::Findings;
+use crate::operation::Operation;
 use crate::run::Run;
+use crate::{Limits, Violation};
 
 /// A run in which work began for so long has done something of every kind, whatever failed meanwhile.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
 
-/// Looks for kinds of tasks of which none was done.
-pub(crate) fn check(run: &Run<'_>, findings: &mut Findings) {
+/// Looks for kinds of tasks, and for clients, of which nothing was done.
+pub(crate) fn check(run: &Run<'_>, limits: &Limits, findings: &mut Findings) {
     let beginnings = run.operations.iter().map(|operation| operation.began);
     let (first, last) = (beginnings.clone().min(), beginnings.max());
     let worked = first.zip(last).map(|(first, last)| last.since(first));
     if worked.is_none_or(|worked| worked < LONG_ENOUGH) {
         return;
     }
-    let operations = run.operations.iter();
-    let done = operations.filter(|operation| operation.done().is_some());
-    let done: BTreeSet<_> = done.map(|operation| operation.task.name()).collect();
     for name in Task::NAMES {
-        if !done.contains(name) {
-            findings.add(Violation::NothingDone, || {
-                let operations = run.operations.iter();
-                let of_kind = operations.filter(|operation| operation.task.name() == name);
-                format!("{name}: {} were begun, and none was done", of_kind.count())
-            });
+        check_kind(
+            run,
+            name,
+            |operation| operation.task.name() == name,
+            findings,
+        );
+    }
+    let clients = Client::ASYNCHRONOUS.into_iter();
+    for client in clients.filter(|_| limits.asynchronous) {
+        let is_its = |operation: &Operation<'_>| operation.client == client;
+        check_kind(run, client.name(), is_its, findings);
+        if client.is_lock_pool() {
+            check_queue(run, client, findings);
         }
+    }
+}
+
+/// Whether an operation of this kind was done.
+fn check_kind(
+    run: &Run<'_>,
+    name: &str,
+    is_of_kind: impl Fn(&Operation<'_>) -> bool,
+    findings: &mut Findings,
+) {
+    let of_kind = || {
+        run.operations
+            .iter()
+            .filter(|operation| is_of_kind(operation))
+    };
+    if of_kind().all(|operation| operation.done().is_none()) {
+        findings.add(Violation::NothingDone, || {
+            let begun = of_kind().count();
+            format!("{name}: {begun} were begun, and none was done")
+        });
+    }
+}
+
+/// Whether a request has waited without a connection.
+fn check_queue(run: &Run<'_>, client: Client, findings: &mut Findings) {
+    let operations = run.operations.iter();
+    let mut of_client = operations.filter(|operation| operation.client == client);
+    if !of_client.any(|operation| operation.queued) {
+        findings.add(Violation::NothingDone, || {
+            let name = client.name();
+            format!("{name}: no request has waited without a connection")
+        });
     }
 }

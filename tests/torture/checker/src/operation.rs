@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use torture_history::{
-    ErrorKind, InjectedFault, Moment, Op, Outcome, Release, Row, SlotHeld, Task, workload_spec,
+    Client, ErrorKind, InjectedFault, Moment, Op, Outcome, Release, Row, SlotHeld, Task,
+    workload_spec,
 };
 
 /// It got what it had asked for.
@@ -53,8 +54,11 @@ pub(crate) struct Operation<'a> {
     pub(crate) worker: u32,
     /// Which does one after the other.
     pub(crate) thread: u32,
+    pub(crate) client: Client,
     pub(crate) task: &'a Task,
     pub(crate) began: Moment,
+    /// Whether requests of its `AsyncLockPool` waited without a connection when it began.
+    pub(crate) queued: bool,
     /// Once for each attempt that got so far.
     pub(crate) entered: Vec<Entered>,
     /// Each time, in order.
@@ -110,6 +114,11 @@ impl Operation<'_> {
             _ => false,
         };
         self.end.is_some_and(|end| failed(end.outcome))
+    }
+
+    /// Whether its future may have been dropped before its process was killed.
+    pub(crate) fn may_be_dropped(&self) -> bool {
+        self.end.is_none() && self.client != Client::R2d2
     }
 
     /// Whether what it asks for after something has gone wrong is the lock that it had, which is free.

@@ -2,17 +2,19 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::{Phase, Phases, Verdict};
+use crate::{Outcomes, Phase, Phases, Verdict};
 
 impl Display for Verdict {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         writeln!(f, "{} operations", self.operations)?;
-        for (task, outcomes) in &self.outcomes {
-            let outcomes: Vec<_> = outcomes
-                .iter()
-                .map(|(outcome, count)| format!("{count} {outcome}"))
-                .collect();
-            writeln!(f, "  {task}: {}", outcomes.join(", "))?;
+        write_outcomes(f, &self.outcomes)?;
+        writeln!(f, "by client:")?;
+        write_outcomes(f, &self.clients)?;
+        for (client, count) in &self.queued {
+            writeln!(
+                f,
+                "  {client}: {count} began while requests waited without a connection"
+            )?;
         }
         write_phases(f, &self.phases)?;
         let judged = self.judged.iter();
@@ -28,6 +30,16 @@ impl Display for Verdict {
         }
         Ok(())
     }
+}
+
+fn write_outcomes(f: &mut Formatter<'_>, outcomes: &Outcomes) -> Result {
+    for (kind, outcomes) in outcomes {
+        let outcomes = outcomes.iter();
+        let outcomes = outcomes.map(|(outcome, count)| format!("{count} {outcome}"));
+        let outcomes: Vec<_> = outcomes.collect();
+        writeln!(f, "  {kind}: {}", outcomes.join(", "))?;
+    }
+    Ok(())
 }
 
 fn write_phases(f: &mut Formatter<'_>, phases: &Phases) -> Result {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use torture_history::{Fault, FaultKind, Histories, Moment, Op, Record, Task};
+use torture_history::{Client, Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
 use crate::intervals::Intervals;
 use crate::operation::{End, Entered, Operation, Released, Renewed, Requested};
@@ -112,11 +112,12 @@ impl<'a> Run<'a> {
             None => "no end".to_owned(),
         };
         format!(
-            "{} ({} of worker {}, process {}, {} to {end})",
+            "{} ({} of worker {}, process {}, {}, {} to {end})",
             number(operation.op),
             operation.task.name(),
             operation.worker,
             operation.op.process(),
+            operation.client.name(),
             self.clock(operation.began),
         )
     }
@@ -210,10 +211,15 @@ impl<'a> Reading<'a> {
             Record::Began {
                 op,
                 thread,
+                client,
                 task,
                 at,
             } => {
-                self.begin(*op, *thread, task, *at)?;
+                self.begin(*op, *thread, *client, task, *at)?;
+                *at
+            }
+            Record::Queued { op, at } => {
+                self.open(*op)?.queued = true;
                 *at
             }
             Record::Entered { op, slot, at } => {
@@ -303,7 +309,14 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, op: Op, thread: u32, task: &'a Task, began: Moment) -> Result<()> {
+    fn begin(
+        &mut self,
+        op: Op,
+        thread: u32,
+        client: Client,
+        task: &'a Task,
+        began: Moment,
+    ) -> Result<()> {
         ensure!(
             op.process() == self.number,
             "the operation is another process's"
@@ -318,8 +331,10 @@ impl<'a> Reading<'a> {
             op,
             worker: self.process.worker,
             thread,
+            client,
             task,
             began,
+            queued: false,
             entered: Vec::new(),
             renewed: Vec::new(),
             released: None,

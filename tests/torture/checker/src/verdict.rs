@@ -19,6 +19,9 @@ pub struct Found {
     pub examples: Vec<String>,
 }
 
+/// How many operations of each kind had each outcome.
+pub type Outcomes = BTreeMap<&'static str, BTreeMap<&'static str, u64>>;
+
 /// The result. `Display` is the report for people; as JSON it is one object, with a key for each kind of violation.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -30,7 +33,11 @@ pub struct Verdict {
     /// faults. A check that judges none finds nothing.
     pub judged: BTreeMap<Violation, u64>,
     /// How many operations of each task had each outcome.
-    pub outcomes: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    pub outcomes: Outcomes,
+    /// How many operations of each client had each outcome.
+    pub clients: Outcomes,
+    /// For each client that waits without a connection, how many of its operations began while requests waited so.
+    pub queued: BTreeMap<&'static str, u64>,
     /// How many faults of each kind there were, those of which there was none too.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Throughput and waits.
@@ -39,11 +46,17 @@ pub struct Verdict {
 
 impl Verdict {
     pub(crate) fn of(run: &Run<'_>, findings: Findings) -> Self {
-        let mut outcomes: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        let [mut outcomes, mut clients] = [Outcomes::new(), Outcomes::new()];
+        let mut queued: BTreeMap<_, u64> = BTreeMap::new();
         for operation in &run.operations {
+            let (task, client) = (operation.task.name(), operation.client);
             let outcome = outcome(operation.end.map(|end| end.outcome));
-            let of_task = outcomes.entry(operation.task.name()).or_default();
-            *of_task.entry(outcome).or_default() += 1;
+            for (of, kind) in [(&mut outcomes, task), (&mut clients, client.name())] {
+                *of.entry(kind).or_default().entry(outcome).or_default() += 1;
+            }
+            if client.is_lock_pool() {
+                *queued.entry(client.name()).or_default() += u64::from(operation.queued);
+            }
         }
         let mut faults = BTreeMap::from(FaultKind::ALL.map(|kind| (kind, 0)));
         for fault in run.faults {
@@ -60,6 +73,8 @@ impl Verdict {
             judged: findings.judged(),
             violations: findings.all(),
             outcomes,
+            clients,
+            queued,
             faults,
             phases: Phases::of(run),
         }
@@ -113,6 +128,8 @@ impl Serialize for Verdict {
         }
         object.serialize_entry("judged", &self.judged)?;
         object.serialize_entry("outcomes", &self.outcomes)?;
+        object.serialize_entry("clients", &self.clients)?;
+        object.serialize_entry("queued", &self.queued)?;
         object.serialize_entry("faults", &self.faults)?;
         object.serialize_entry("phases", &self.phases)?;
         object.end()

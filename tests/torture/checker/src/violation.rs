@@ -37,7 +37,8 @@ pub enum Violation {
     LeftSlots,
     /// An operation did not come back, or not in time.
     Hung,
-    /// A kind of task of which none was done, in a run that was long enough.
+    /// A kind of task, or a client, of which nothing was done in a run that was long enough; or no request of a client
+    /// that waits without a connection has waited so.
     NothingDone,
     /// A wait that ended before the time that was asked for.
     EarlyTimeouts,

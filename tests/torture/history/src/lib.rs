@@ -8,6 +8,7 @@
     reason = "a crate for two others beside it, not for users"
 )]
 
+mod client;
 mod fault;
 mod files;
 mod moment;
@@ -16,6 +17,7 @@ mod record;
 mod task;
 pub mod workload_spec;
 
+pub use client::Client;
 pub use fault::{Fault, FaultKind};
 pub use files::{Histories, Writer, read_all};
 pub use moment::Moment;

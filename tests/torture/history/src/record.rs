@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ErrorKind, Moment, Outcome, Release, Task};
+use crate::{Client, ErrorKind, Moment, Outcome, Release, Task};
 
 /// The number of an operation: no other, of no other process of a run, has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,10 +58,20 @@ pub enum Record {
     Began {
         /// Which operation.
         op: Op,
-        /// By which thread of the process.
+        /// By which thread of the process, or by which task of an asynchronous one: it does one after the other.
         thread: u32,
+        /// With which client.
+        client: Client,
         /// What it is to do.
         task: Task,
+        /// When.
+        at: Moment,
+    },
+    /// When it asked for it, so many requests of its `AsyncLockPool` had not got what they asked for that some of them
+    /// had no connection.
+    Queued {
+        /// Which operation.
+        op: Op,
         /// When.
         at: Moment,
     },

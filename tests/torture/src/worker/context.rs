@@ -1,7 +1,7 @@
 //! What the threads of a worker share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use diesel_locks::SlotRenewer;
 use torture_history::Writer;
@@ -18,4 +18,11 @@ pub(crate) struct WorkerContext<C: Store> {
     pub(crate) history: Arc<Writer>,
     pub(super) operations: AtomicU32,
     pub(super) is_over: AtomicBool,
+}
+
+impl<C: Store> WorkerContext<C> {
+    /// Whether the process is to stop.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
 }

@@ -189,7 +189,7 @@ pub(crate) fn classify_without_connection(error: Error) -> Failure {
 }
 
 /// Distinguishes an error of a lost connection from others by its text: in Diesel both have the same kind.
-fn classify(failure: Failure) -> Failure {
+pub(crate) fn classify(failure: Failure) -> Failure {
     let text = format!("{failure:#}");
     let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
     let lower = text.to_lowercase();
@@ -278,7 +278,7 @@ fn kind_of(error: &Error) -> ErrorKind {
         // Diesel too knows of some that they are gone.
         Error::TransactionAborted { .. } | Error::NotInTransaction { .. } => ErrorKind::Aborted,
         Error::SlotLost { .. } => ErrorKind::SlotLost,
-        Error::Pool(_) => ErrorKind::Pool,
+        Error::Pool(_) | Error::AsyncPool(_) => ErrorKind::Pool,
         _ => ErrorKind::Other,
     }
 }

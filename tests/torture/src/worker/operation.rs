@@ -35,6 +35,12 @@ impl Operation {
         self.history.write(&Record::Entered { op, slot, at })
     }
 
+    /// Requests of its lock pool wait without a connection.
+    pub(crate) fn queued(&self) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Queued { op, at })
+    }
+
     /// It held what it had asked for at this moment.
     pub(crate) fn still_held(&self, at: Moment) {
         self.held_until.store(at.0, Ordering::SeqCst);

@@ -21,6 +21,11 @@ impl Workload {
         Self(StdRng::seed_from_u64(seed), job.engine)
     }
 
+    /// Another workload, which this one determines.
+    pub(crate) fn split(&mut self) -> Self {
+        Self(StdRng::seed_from_u64(self.0.random()), self.1)
+    }
+
     /// True with this probability.
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.0.random_range(0..100) < percent
@@ -53,6 +58,15 @@ impl Workload {
                 sequence: self.0.random_range(0..workload_spec::SEQUENCES),
             },
             _ => self.lease(),
+        }
+    }
+
+    /// A task for a lock pool.
+    pub(crate) fn lock_pool_task(&mut self) -> Task {
+        if self.percent(70) {
+            self.lock()
+        } else {
+            Task::Slot { wait: self.wait() }
         }
     }
 

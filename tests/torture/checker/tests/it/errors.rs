@@ -1,7 +1,7 @@
 //! Which errors are expected.
 
 use torture_checker::Violation::UnexpectedErrors;
-use torture_history::{ErrorKind, FaultKind, Outcome, Release, Task, WaitLimit};
+use torture_history::{Client, ErrorKind, FaultKind, Outcome, Release, Task, WaitLimit};
 
 use crate::history_builder::{HistoryBuilder, failed};
 
@@ -39,10 +39,19 @@ fn lease(wait: WaitLimit) -> Task {
 
 /// Which kinds of errors of a task are no violation.
 fn expected(task: &Task, prepare: impl Fn(&mut HistoryBuilder)) -> Vec<ErrorKind> {
+    expected_of(Client::R2d2, task, prepare)
+}
+
+/// As [`expected`], of this client.
+fn expected_of(
+    client: Client,
+    task: &Task,
+    prepare: impl Fn(&mut HistoryBuilder),
+) -> Vec<ErrorKind> {
     let is_expected = |kind: &ErrorKind| {
         let mut builder = HistoryBuilder::new();
         prepare(&mut builder);
-        let op = builder.begin(1, task.clone(), 20_000);
+        let op = builder.begin_with(client, 1, task.clone(), 20_000);
         // An pinned slot is waited for longer.
         let is_pinned = matches!(task, Task::Pinned { .. });
         builder.end(
@@ -88,6 +97,16 @@ fn errors_while_no_fault_is_injected() {
     assert_eq!(calm(Task::Transfer { from, to }), [Deadlock, Serialization]);
     // It skips what is held, so no error is expected.
     assert_eq!(calm(Task::Purge), []);
+}
+
+#[test]
+fn errors_of_a_lock_pool_while_no_fault_is_injected() {
+    use ErrorKind::{Pool, TimedOut};
+
+    let calm = |wait| expected_of(Client::DeadpoolLockPool, &lock(wait), |_| ());
+    assert_eq!(calm(WaitLimit::Forever), []);
+    assert_eq!(calm(WaitLimit::No), []);
+    assert_eq!(calm(WaitLimit::AtMost(10)), [TimedOut, Pool]);
 }
 
 /// Worker 1 is at it from 20 s to 20.01 s in a run in which this fault was from one millisecond to another.

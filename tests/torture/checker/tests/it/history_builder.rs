@@ -9,8 +9,8 @@ use torture_checker::{
     Counter, Evidence, LedgerRow, Limits, Resource, Sequence, Slot, Verdict, Violation, check,
 };
 use torture_history::{
-    ErrorKind, Fault, FaultKind, Histories, InjectedFault, Moment, Op, Outcome, Record, Request,
-    SlotHeld, Task, TransactionMethod, WaitLimit, workload_spec,
+    Client, ErrorKind, Fault, FaultKind, Histories, InjectedFault, Moment, Op, Outcome, Record,
+    Request, SlotHeld, Task, TransactionMethod, WaitLimit, workload_spec,
 };
 
 /// When the run begins, in nanoseconds.
@@ -209,6 +209,11 @@ impl HistoryBuilder {
 
     /// An operation begins.
     pub(crate) fn begin(&mut self, process: u32, task: Task, ms: u64) -> Op {
+        self.begin_with(Client::R2d2, process, task, ms)
+    }
+
+    /// An operation of this client begins.
+    pub(crate) fn begin_with(&mut self, client: Client, process: u32, task: Task, ms: u64) -> Op {
         self.operations += 1;
         let op = Op::of(process, self.operations);
         // Each has a thread of its own.
@@ -218,6 +223,7 @@ impl HistoryBuilder {
             Record::Began {
                 op,
                 thread,
+                client,
                 task,
                 at,
             },

@@ -1,9 +1,10 @@
 //! Whether anything was done.
 
+use torture_checker::SlotUse;
 use torture_checker::Violation::NothingDone;
-use torture_history::{ErrorKind, Outcome, Record, Task, WaitLimit};
+use torture_history::{Client, ErrorKind, Outcome, Record, Task, WaitLimit, workload_spec};
 
-use crate::history_builder::{HistoryBuilder, failed, leasing};
+use crate::history_builder::{HistoryBuilder, at, failed, leasing};
 use crate::valid_history::valid_history;
 
 /// Somebody is at it again at this moment.
@@ -60,5 +61,41 @@ fn a_kind_of_task_that_always_failed() {
     builder.end(late, failed(ErrorKind::TimedOut), None, 10_016);
     builder.finds(&[(NothingDone, 1)]);
     builder.slot(3, [10_010, 10_011, 10_012, 10_013]);
+    builder.assert_no_violations();
+}
+
+/// A slot of a transaction, with a client.
+fn slot_of(builder: &mut HistoryBuilder, client: Client, ms: u64) {
+    let wait = WaitLimit::Forever;
+    let op = builder.begin_with(client, 1, Task::Slot { wait }, ms);
+    builder.enter(op, None, ms);
+    builder.end(op, Outcome::Done, Some(ms), ms);
+    builder.evidence.slot_uses.push(SlotUse {
+        op: op.0,
+        semaphore: workload_spec::HELD_BY_TRANSACTIONS.name.to_owned(),
+    });
+}
+
+#[test]
+fn a_client_that_did_nothing() {
+    let mut builder = valid_history();
+    goes_on(&mut builder, 10_010);
+    builder.limits.asynchronous = true;
+    // Of the lock pools, no request has waited either.
+    builder.finds(&[(NothingDone, 8)]);
+    let told = builder.verdict().unwrap().to_string();
+    assert!(told.contains("bb8, rows: 0 were begun"), "{told}");
+    for (number, client) in (0..).zip(Client::ASYNCHRONOUS) {
+        slot_of(&mut builder, client, 1000 + number);
+    }
+    builder.finds(&[(NothingDone, 2)]);
+    let told = builder.verdict().unwrap().to_string();
+    let expected = "bb8, lock pool: no request has waited without a connection";
+    assert!(told.contains(expected), "{told}");
+    for client in [Client::Bb8LockPool, Client::DeadpoolLockPool] {
+        let op = builder.begin_with(client, 1, leasing("leader"), 2000);
+        builder.record(1, Record::Queued { op, at: at(2000) });
+        builder.end(op, Outcome::Refused, None, 2001);
+    }
     builder.assert_no_violations();
 }

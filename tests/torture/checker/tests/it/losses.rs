@@ -4,7 +4,7 @@ use torture_checker::Violation::{
     GhostCommits, LeftLocks, LostCommits, OverlappingHolders, UnexpectedErrors, UnreportedLosses,
 };
 use torture_history::{
-    ErrorKind, FaultKind, InjectedFault, Op, Outcome, Row, TransactionMethod, workload_spec,
+    Client, ErrorKind, FaultKind, InjectedFault, Op, Outcome, Row, TransactionMethod, workload_spec,
 };
 
 use crate::history_builder::operations::{BEFORE, GRANTED, OUTSIDE};
@@ -301,4 +301,19 @@ fn a_transaction_that_outlives_a_dropped_future() {
     builder.finds(&[(LostCommits, 1)]);
     builder.keep(op, &[OUTSIDE]);
     builder.assert_no_violations();
+}
+
+#[test]
+fn a_process_that_is_killed_after_a_drop() {
+    for (client, finds) in [
+        (Client::Bb8LockPool, &[][..]),
+        // Blocking operations can't be dropped.
+        (Client::R2d2, &[(GhostCommits, 1)]),
+    ] {
+        let mut builder = valid_history();
+        let op = builder.begin_with(client, 11, locking(&[1]), 1000);
+        builder.kill(11);
+        builder.keep(op, &[OUTSIDE]);
+        builder.finds(finds);
+    }
 }

@@ -1,6 +1,6 @@
 //! Histories that contradict themselves are no verdict.
 
-use torture_history::{Op, Outcome, Record, Row, SlotHeld, Task};
+use torture_history::{Client, Op, Outcome, Record, Row, SlotHeld, Task};
 
 use crate::history_builder::{HistoryBuilder, at, leasing, locking};
 use crate::valid_history::valid_history;
@@ -53,6 +53,7 @@ fn an_operation_of_another_process() {
         Record::Began {
             op,
             thread,
+            client: Client::R2d2,
             task,
             at,
         },
@@ -206,6 +207,7 @@ fn two_operations_of_a_thread_at_the_same_time() {
     let began = |op, thread| Record::Began {
         op,
         thread,
+        client: Client::R2d2,
         task: locking(&[3]),
         at: at(1000),
     };

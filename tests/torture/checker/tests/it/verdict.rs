@@ -52,6 +52,9 @@ fn as_json_it_is_one_object() {
         object["outcomes"]["slot"],
         json!({"done": 3, "timed_out": 1})
     );
+    let of_r2d2 = &object["clients"]["r2d2"];
+    assert_eq!(of_r2d2["timed_out"], 1);
+    assert_eq!(object["clients"].as_object().unwrap().len(), 1);
     assert_eq!(object["phases"]["faults"]["kill"]["faults"], 2);
     // The black hole is after everything.
     let judged = json!({"late_timeouts": 16, "lost_leases": 1, "unexpected_errors": 33});
@@ -68,7 +71,7 @@ fn violations_name_processes_and_times() {
         "judged without any excuse: lost_leases 1, late_timeouts 16, unexpected_errors 33\n",
         "2 violations\n",
         "lost_updates: 1\n    counter 3 was set to 0 last, and is 1\n",
-        "operation 2-33 (lock of worker 2, process 2, 1.000000 s to 1.500000 s) was told that it is done",
+        "operation 2-33 (lock of worker 2, process 2, r2d2, 1.000000 s to 1.500000 s) was told that it is done",
         "hung: 0\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -11,21 +11,20 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use torture_history::{Outcome, Row, Task, workload_spec};
 
+use super::lock_pool;
 use super::tasks::{self, Plan};
-use crate::async_store::{AsyncConnections, AsyncStore, Taken};
+use crate::async_pools::{AsyncConnections, AsyncLocks, Taken};
+use crate::async_store::AsyncStore;
 use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::{
-    Failure, FailureExt, FutureDropped, NoConnection, classify_async_result,
+    Failure, FailureExt, FutureDropped, NoConnection, classify, classify_async_result,
 };
 use crate::worker::locks;
 use crate::worker::operation::Operation;
 use crate::worker::workload::Workload;
-
-/// How long the end of a runtime may take: it waits for statements on SQLite.
-const SHUTDOWN: Duration = Duration::from_secs(40);
 
 /// How a future is dropped, if it is not ready before.
 #[derive(Clone, Copy)]
@@ -35,24 +34,24 @@ pub(super) enum Ending {
     TimeLimit(Duration),
     /// By the end of its task, with its connection.
     Abort(Duration),
-    /// By the end of its runtime, with all connections.
-    Shutdown(Duration),
 }
 
 impl Ending {
-    /// Half of the futures are dropped, and the last one by the end of the runtime.
-    pub(super) fn draw(workload: &mut Workload, is_last: bool) -> Self {
-        // Most operations take some milliseconds, and some wait for others.
-        let longest = if workload.percent(25) { 500 } else { 25 };
-        let after = workload.time(longest);
-        if is_last {
-            return Self::Shutdown(after);
-        }
+    /// Half of the futures are dropped.
+    pub(super) fn draw(workload: &mut Workload) -> Self {
+        let after = Self::time(workload);
         match workload.number(0..4) {
             0 => Self::TimeLimit(after),
             1 => Self::Abort(after),
             _ => Self::Never,
         }
+    }
+
+    /// The time before a drop.
+    pub(super) fn time(workload: &mut Workload) -> Duration {
+        // Most operations take some milliseconds, and some wait for others.
+        let longest = if workload.percent(25) { 500 } else { 25 };
+        workload.time(longest)
     }
 }
 
@@ -60,6 +59,8 @@ impl Ending {
 pub(super) struct Attempt<C: Store> {
     pub(super) context: Arc<WorkerContext<C>>,
     pub(super) connections: Arc<dyn AsyncConnections<C::Async>>,
+    /// The lock pool that it uses, if it does not use a connection.
+    pub(super) locks: Option<Arc<dyn AsyncLocks<C::Async>>>,
     pub(super) operation: Arc<Operation>,
     pub(super) plan: Arc<Plan>,
 }
@@ -69,6 +70,7 @@ impl<C: Store> Clone for Attempt<C> {
         Self {
             context: Arc::clone(&self.context),
             connections: Arc::clone(&self.connections),
+            locks: self.locks.clone(),
             operation: Arc::clone(&self.operation),
             plan: Arc::clone(&self.plan),
         }
@@ -79,22 +81,13 @@ impl<C: Store> Clone for Attempt<C> {
 type Attempted = Result<Outcome, Failure>;
 
 impl<C: Store> Attempt<C> {
-    /// Runs the operation until it ends or is dropped. Returns the runtime, unless that has ended.
-    pub(super) fn run(
-        self,
-        runtime: Runtime,
-        ending: Ending,
-    ) -> Result<(Attempted, Option<Runtime>)> {
-        let attempted = match ending {
-            Ending::Never => runtime.block_on(self.complete()),
-            Ending::TimeLimit(after) => runtime.block_on(self.drop_after(after)),
-            Ending::Abort(after) => runtime.block_on(self.abort_after(after)),
-            Ending::Shutdown(after) => match self.shut_down_after(&runtime, after) {
-                Some(attempted) => attempted,
-                None => return Ok((self.shut_down(runtime)?, None)),
-            },
-        };
-        Ok((attempted, Some(runtime)))
+    /// Runs the operation until it ends or is dropped.
+    pub(super) async fn run(self, ending: Ending) -> Attempted {
+        match ending {
+            Ending::Never => self.complete().await,
+            Ending::TimeLimit(after) => self.drop_after(after).await,
+            Ending::Abort(after) => self.abort_after(after).await,
+        }
     }
 
     async fn take(&self) -> Result<Taken<C::Async>, Failure> {
@@ -108,11 +101,22 @@ impl<C: Store> Attempt<C> {
     }
 
     async fn complete(&self) -> Attempted {
+        if let Some(locks) = &self.locks {
+            let (context, operation, plan) = (&self.context, &self.operation, &self.plan);
+            let attempted = lock_pool::attempt(context, &**locks, operation, plan).await;
+            return attempted.map_err(classify);
+        }
         let mut conn = self.take().await?;
         self.attempt(&mut conn).await
     }
 
     async fn drop_after(&self, after: Duration) -> Attempted {
+        if self.locks.is_some() {
+            return match timeout(after, self.complete()).await {
+                Ok(attempted) => attempted,
+                Err(_) => self.dropped_in_lock_pool().await,
+            };
+        }
         let mut conn = self.take().await?;
         if let Ok(attempted) = timeout(after, self.attempt(&mut conn)).await {
             return attempted;
@@ -141,16 +145,27 @@ impl<C: Store> Attempt<C> {
         Err(FutureDropped("the end of its task").into())
     }
 
-    /// Begins the operation. Returns `None` if it has not ended when its runtime is to be shut down.
-    fn shut_down_after(&self, runtime: &Runtime, after: Duration) -> Option<Attempted> {
+    /// After a drop by a time limit while the operation waited, or used a connection of the lock pool.
+    async fn dropped_in_lock_pool(&self) -> Attempted {
+        if self.context.job.engine != Engine::Sqlite {
+            self.ask_for_lock().await?;
+        } else if let Ok(mut conn) = self.take().await {
+            // The connection was not returned to the pool while its transaction was open.
+            self.write_outside(&mut conn).await?;
+        }
+        Err(FutureDropped("a time limit").into())
+    }
+
+    /// Begins the operation in a task. Returns `None` if it has not ended when its runtime is to be shut down.
+    pub(super) fn run_briefly(&self, runtime: &Runtime, after: Duration) -> Option<Attempted> {
         let attempt = self.clone();
         let task = runtime.spawn(async move { attempt.complete().await });
         let attempted = runtime.block_on(async { timeout(after, task).await });
         Some(attempted.ok()?.unwrap_or_else(|error| Err(error.into())))
     }
 
-    fn shut_down(self, runtime: Runtime) -> Result<Attempted> {
-        runtime.shutdown_timeout(SHUTDOWN);
+    /// After the end of the runtime in which the operation was.
+    pub(super) fn after_shutdown(self) -> Result<Attempted> {
         ensure!(
             Arc::strong_count(&self.plan) == 1,
             "a runtime has ended, and has not dropped a future"
@@ -198,5 +213,6 @@ fn own_lock<C: Store>(
     plan: &Plan,
 ) -> Option<ObjectId> {
     let is_lock = matches!(plan.task, Task::Lock { .. });
-    (is_lock && context.job.engine != Engine::Sqlite).then(|| tasks::own_lock(operation))
+    (is_lock && plan.has_own_lock && context.job.engine != Engine::Sqlite)
+        .then(|| tasks::own_lock(operation))
 }

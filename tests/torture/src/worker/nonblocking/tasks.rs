@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use diesel_locks::prelude::*;
+use tokio::runtime::Runtime;
 use tokio::time::sleep;
-use torture_history::{ErrorKind, Outcome, Task, WaitLimit, workload_spec};
+use torture_history::{Client, ErrorKind, Outcome, Task, WaitLimit, workload_spec};
 
+use super::sections::{Counting, Visiting};
 use crate::async_store::{AsyncStore, BoxFuture};
 use crate::sabotage::Sabotage;
 use crate::store::Store;
@@ -22,15 +24,22 @@ use crate::worker::workload::Workload;
 /// What an operation does, with what is left to chance.
 pub(super) struct Plan {
     pub(super) task: Task,
+    /// Whether its object lock includes one that no other operation takes.
+    pub(super) has_own_lock: bool,
     /// Each pause.
-    pause: Duration,
+    pub(super) pause: Duration,
+    /// Whether the lock is taken by `with_object_lock_and_rows`.
+    uses_rows: bool,
     rolls_back: bool,
 }
 
 impl Plan {
-    pub(super) fn draw(workload: &mut Workload, task: Task) -> Self {
+    pub(super) fn draw(workload: &mut Workload, client: Client, task: Task) -> Self {
         Self {
             task,
+            // Requests of a lock pool for the same objects, and no others, wait in one queue.
+            has_own_lock: !client.is_lock_pool() || workload.percent(25),
+            uses_rows: matches!(client, Client::DeadpoolRows | Client::Bb8Rows),
             pause: workload.time(5),
             rolls_back: workload.percent(20),
         }
@@ -40,6 +49,26 @@ impl Plan {
 /// The lock that no other operation takes.
 pub(super) fn own_lock(operation: &Operation) -> ObjectId {
     ObjectId::new("Dropped", operation.op.0)
+}
+
+/// How long the end of a runtime may take: it waits for statements on SQLite.
+const SHUTDOWN: Duration = Duration::from_secs(40);
+
+/// Ends a runtime, with the futures in it.
+pub(super) fn shut_down(runtime: Runtime) {
+    runtime.shutdown_timeout(SHUTDOWN);
+}
+
+/// The locks on the counters, and the operation's own.
+pub(super) fn lock_request(
+    operation: &Operation,
+    plan: &Plan,
+    counters: &[u32],
+    kept: bool,
+    wait_limit: WaitLimit,
+) -> LockRequest {
+    let own = plan.has_own_lock.then(|| own_lock(operation));
+    locks::request(counters, own, kept, wait_limit)
 }
 
 /// Does the task.
@@ -55,12 +84,16 @@ pub(super) fn attempt<'a, C: Store>(
             kept,
             wait,
         } => {
-            let own = own_lock(operation);
-            let lock = locks::request(counters, Some(own), *kept, *wait);
+            let lock = lock_request(operation, plan, counters, *kept, *wait);
+            let counting = Counting {
+                operation,
+                plan,
+                counters,
+            };
             if context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) {
-                return in_diesel_async_transaction::<C>(conn, operation, plan, lock, counters);
+                return in_diesel_async_transaction::<C>(conn, counting, lock);
             }
-            count_up(conn, operation, plan, lock, counters, *wait)
+            count_up(conn, counting, lock, *wait)
         }
         Task::Slot { wait } => {
             let semaphore = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
@@ -84,45 +117,31 @@ pub(super) fn attempt<'a, C: Store>(
     }
 }
 
-/// Adds one to the counters, by reading and writing them.
+/// Adds one to the counters.
 fn count_up<'a, A: AsyncStore>(
     conn: &'a mut A,
-    operation: &'a Operation,
-    plan: &'a Plan,
+    counting: Counting<'a>,
     lock: LockRequest,
-    counters: &'a [u32],
     wait_limit: WaitLimit,
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
-        let section = async move |conn: &mut A| -> Result<(), Failure> {
-            count(conn, operation, plan, counters).await
-        };
+        let counting = &counting;
+        if counting.plan.uses_rows {
+            conn.with_counters(lock, counting.counters, counting)
+                .await?;
+            return Ok(done_or_refused(counting.operation));
+        }
+        let section = async move |conn: &mut A| counting.count(conn, None).await;
         if wait_limit == WaitLimit::No {
             conn.try_with_object_locks(lock, section).await?;
         } else {
             conn.with_object_locks(lock, section).await?;
         }
-        Ok(done_or_refused(operation))
+        Ok(done_or_refused(counting.operation))
     })
 }
 
-async fn count<A: AsyncStore>(
-    conn: &mut A,
-    operation: &Operation,
-    plan: &Plan,
-    counters: &[u32],
-) -> Result<(), Failure> {
-    operation.entered(None)?;
-    for &counter in counters {
-        let n = conn.read_counter(counter).await?;
-        sleep(plan.pause).await;
-        conn.write_counter(operation.op, counter, n + 1).await?;
-    }
-    operation.leaves();
-    Ok(())
-}
-
-fn done_or_refused(operation: &Operation) -> Outcome {
+pub(super) fn done_or_refused(operation: &Operation) -> Outcome {
     if operation.held_until().is_some() {
         Outcome::Done
     } else {
@@ -133,14 +152,12 @@ fn done_or_refused(operation: &Operation) -> Outcome {
 /// Sabotage: a transaction that stays open when its future is dropped.
 fn in_diesel_async_transaction<'a, C: Store>(
     conn: &'a mut C::Async,
-    operation: &'a Operation,
-    plan: &'a Plan,
+    counting: Counting<'a>,
     lock: LockRequest,
-    counters: &'a [u32],
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
         conn.batch_execute(C::BEFORE_TRANSACTION).await?;
-        let outcome = transaction(conn, operation, plan, lock, counters).await;
+        let outcome = transaction(conn, &counting, lock).await;
         conn.batch_execute(C::AFTER_TRANSACTION).await?;
         outcome
     })
@@ -148,17 +165,15 @@ fn in_diesel_async_transaction<'a, C: Store>(
 
 async fn transaction<A: AsyncStore>(
     conn: &mut A,
-    operation: &Operation,
-    plan: &Plan,
+    counting: &Counting<'_>,
     lock: LockRequest,
-    counters: &[u32],
 ) -> Result<Outcome, Failure> {
     A::TransactionManager::begin_transaction(conn).await?;
     let counted = async {
         conn.lock_object(lock).await?;
-        count(conn, operation, plan, counters).await?;
+        counting.count(conn, None).await?;
         // Most futures are to be dropped here, outside of a method of diesel-locks.
-        sleep(plan.pause * 4).await;
+        sleep(counting.plan.pause * 4).await;
         Ok::<_, Failure>(())
     };
     if let Err(failure) = counted.await {
@@ -182,14 +197,8 @@ fn use_slot<'a, A: AsyncStore>(
     wait_limit: WaitLimit,
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
-        let section = async move |conn: &mut A| -> Result<(), Failure> {
-            operation.entered(None)?;
-            // Long enough for all permits to be in use at times.
-            sleep(plan.pause * 3).await;
-            conn.insert_slot_use(operation.op).await?;
-            operation.leaves();
-            Ok(())
-        };
+        let visiting = &Visiting { operation, plan };
+        let section = async move |conn: &mut A| visiting.visit(conn).await;
         if wait_limit == WaitLimit::No {
             conn.try_with_slot(&semaphore, section).await?;
         } else {

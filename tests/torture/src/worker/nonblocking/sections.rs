@@ -1,0 +1,81 @@
+//! What is done in a transaction that holds a lock or a slot.
+
+use tokio::time::sleep;
+
+use super::tasks::Plan;
+use crate::async_pools::Section;
+use crate::async_store::{AsyncStore, BoxFuture};
+use crate::store::key;
+use crate::worker::errors::Failure;
+use crate::worker::operation::Operation;
+
+/// Adds one to counters, by reading and writing them.
+pub(super) struct Counting<'a> {
+    pub(super) operation: &'a Operation,
+    pub(super) plan: &'a Plan,
+    pub(super) counters: &'a [u32],
+}
+
+impl Counting<'_> {
+    pub(super) async fn count<A: AsyncStore>(
+        &self,
+        conn: &mut A,
+        read: Option<Vec<(i32, i64)>>,
+    ) -> Result<(), Failure> {
+        self.operation.entered(None)?;
+        for &counter in self.counters {
+            let n = match &read {
+                Some(rows) => number_of(counter, rows)?,
+                None => conn.read_counter(counter).await?,
+            };
+            sleep(self.plan.pause).await;
+            conn.write_counter(self.operation.op, counter, n + 1)
+                .await?;
+        }
+        self.operation.leaves();
+        Ok(())
+    }
+}
+
+fn number_of(counter: u32, rows: &[(i32, i64)]) -> Result<i64, Failure> {
+    let row = rows.iter().find(|row| row.0 == key(counter));
+    row.map(|row| row.1)
+        .ok_or_else(|| anyhow::anyhow!("the query has not returned counter {counter}: {rows:?}"))
+}
+
+impl<A: AsyncStore> Section<A> for Counting<'_> {
+    fn run<'a>(
+        &'a self,
+        conn: &'a mut A,
+        read: Option<Vec<(i32, i64)>>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.count(conn, read))
+    }
+}
+
+/// Notes its visit.
+pub(super) struct Visiting<'a> {
+    pub(super) operation: &'a Operation,
+    pub(super) plan: &'a Plan,
+}
+
+impl Visiting<'_> {
+    pub(super) async fn visit<A: AsyncStore>(&self, conn: &mut A) -> Result<(), Failure> {
+        self.operation.entered(None)?;
+        // Long enough for all permits to be in use at times.
+        sleep(self.plan.pause * 3).await;
+        conn.insert_slot_use(self.operation.op).await?;
+        self.operation.leaves();
+        Ok(())
+    }
+}
+
+impl<A: AsyncStore> Section<A> for Visiting<'_> {
+    fn run<'a>(
+        &'a self,
+        conn: &'a mut A,
+        _: Option<Vec<(i32, i64)>>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.visit(conn))
+    }
+}
