@@ -42,7 +42,7 @@ impl ServerRole<'_> {
 
     /// The limit on connections, if it differs from the usual one: low, so that it can be reached.
     pub(crate) fn connections(self) -> Option<u32> {
-        matches!(self, Self::Torture { .. }).then_some(60)
+        matches!(self, Self::Torture { .. }).then_some(100)
     }
 
     /// The command of a server that runs as `account` and writes to the log `name`.

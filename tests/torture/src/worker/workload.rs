@@ -63,11 +63,18 @@ impl Workload {
 
     /// A task for a lock pool.
     pub(crate) fn lock_pool_task(&mut self) -> Task {
-        if self.percent(70) {
-            self.lock()
-        } else {
-            Task::Slot { wait: self.wait() }
+        if self.percent(30) {
+            return Task::Slot { wait: self.wait() };
         }
+        let mut task = self.lock();
+        // A request for several objects waits until all of them are free at the same time, which may be never.
+        if let Task::Lock { counters, wait, .. } = &mut task
+            && counters.len() > 1
+            && *wait == WaitLimit::Forever
+        {
+            *wait = self.limited_wait();
+        }
+        task
     }
 
     pub(crate) fn task(&mut self) -> Task {
@@ -219,10 +226,14 @@ impl Workload {
         }
     }
 
+    fn limited_wait(&mut self) -> WaitLimit {
+        WaitLimit::AtMost(self.0.random_range(20..1500))
+    }
+
     fn wait(&mut self) -> WaitLimit {
         match self.0.random_range(0..10) {
             0..5 => WaitLimit::Forever,
-            5..8 => WaitLimit::AtMost(self.0.random_range(20..1500)),
+            5..8 => self.limited_wait(),
             _ => WaitLimit::No,
         }
     }

@@ -134,7 +134,8 @@ impl<C: Store> Handler<C> {
             let result = attempt.run(ending).await;
             let pause = context.end(&operation, result)?;
             self.set(None);
-            sleep(workload.time(pause)).await;
+            // So that other threads get the locks too.
+            sleep(workload.time(pause * 10)).await;
         }
         Ok(())
     }
