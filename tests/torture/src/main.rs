@@ -15,6 +15,7 @@ mod database;
 mod directory;
 mod engine;
 mod job;
+mod joined;
 mod nemesis;
 mod proxy;
 mod run_context;

@@ -233,13 +233,12 @@ impl<'a> Reading<'a> {
                 requested,
                 at,
             } => {
-                let at = *at;
                 self.open(*op)?.renewed.push(Renewed {
                     expired: *expired,
                     requested: *requested,
-                    at,
+                    at: *at,
                 });
-                at
+                *at
             }
             Record::Released {
                 op,

@@ -10,6 +10,7 @@ mod service;
 mod tasks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
@@ -26,6 +27,9 @@ use drops::{Attempt, Ending};
 
 /// The connections of a pool. An operation uses one; the last one may still be closing.
 const CONNECTIONS: u32 = 2;
+
+/// How long the end of a runtime may take: it waits for statements on SQLite.
+const SHUTDOWN: Duration = Duration::from_secs(40);
 
 /// What a thread does with one runtime.
 struct Round {
@@ -112,7 +116,7 @@ fn serve_alone<C: Store>(
         } else if let Some(result) = attempt.run_briefly(&running, Ending::time(workload)) {
             result
         } else {
-            tasks::shut_down(running);
+            shut_down(running);
             context.end(&operation, attempt.after_shutdown()?)?;
             break;
         };
@@ -132,4 +136,9 @@ fn runtime(engine: Engine, workload: &mut Workload) -> Result<Runtime> {
         Builder::new_current_thread()
     };
     Ok(builder.enable_all().build()?)
+}
+
+/// Ends a runtime, with the futures in it.
+fn shut_down(runtime: Runtime) {
+    runtime.shutdown_timeout(SHUTDOWN);
 }

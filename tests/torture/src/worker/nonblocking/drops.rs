@@ -16,6 +16,7 @@ use super::tasks::{self, Plan};
 use crate::async_pools::{AsyncConnections, AsyncLocks, Taken};
 use crate::async_store::AsyncStore;
 use crate::engine::Engine;
+use crate::joined::joined;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
@@ -132,7 +133,7 @@ impl<C: Store> Attempt<C> {
     async fn abort_after(&self, after: Duration) -> Attempted {
         let attempt = self.clone();
         let mut task = tokio::spawn(async move { attempt.complete().await });
-        if let Ok(attempted) = timeout(after, &mut task).await {
+        if let Ok(attempted) = timeout(after, joined(&mut task)).await {
             return attempted?;
         }
         task.abort();
@@ -184,7 +185,7 @@ impl<C: Store> Attempt<C> {
             return Ok(());
         };
         let context = Arc::clone(&self.context);
-        let asked = spawn_blocking(move || locks::is_free(&context, own)).await;
+        let asked = joined(spawn_blocking(move || locks::is_free(&context, own))).await;
         let asked = asked.map_err(|error| anyhow!(error))?;
         self.operation
             .requested(asked.err().map(|failure| failure.error_kind()))

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::drops::{Attempt, Ending};
-use super::{Round, lock_pool, tasks};
+use super::{Round, lock_pool, shut_down, tasks};
 use crate::async_pools::{AsyncConnections, AsyncLocks, PoolKind};
 use crate::async_store::AsyncStore;
 use crate::store::Store;
@@ -79,7 +79,7 @@ pub(super) fn serve<C: Store>(
         }
         anyhow::Ok(())
     })?;
-    tasks::shut_down(runtime);
+    shut_down(runtime);
     for attempt in running {
         if let Some(attempt) = attempt
             .lock()

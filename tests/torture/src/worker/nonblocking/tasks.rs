@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use diesel_async::{SimpleAsyncConnection, TransactionManager};
 use diesel_locks::prelude::*;
-use tokio::runtime::Runtime;
 use tokio::time::sleep;
 use torture_history::{Client, ErrorKind, Outcome, Task, WaitLimit, workload_spec};
 
@@ -49,14 +48,6 @@ impl Plan {
 /// The lock that no other operation takes.
 pub(super) fn own_lock(operation: &Operation) -> ObjectId {
     ObjectId::new("Dropped", operation.op.0)
-}
-
-/// How long the end of a runtime may take: it waits for statements on SQLite.
-const SHUTDOWN: Duration = Duration::from_secs(40);
-
-/// Ends a runtime, with the futures in it.
-pub(super) fn shut_down(runtime: Runtime) {
-    runtime.shutdown_timeout(SHUTDOWN);
 }
 
 /// The locks on the counters, and the operation's own.
