@@ -192,7 +192,7 @@ macro_rules! implement_pools {
                 Box::pin(async {
                     // In a task of its own: bb8 lends a connection again whose check was dropped.
                     let taken = tokio::spawn(async move { pool.get_owned().await });
-                    Ok(Box::new($crate::joined::joined(taken).await??) as _)
+                    Ok(Box::new(taken.await??) as _)
                 })
             }
 

@@ -15,7 +15,6 @@ mod database;
 mod directory;
 mod engine;
 mod job;
-mod joined;
 mod nemesis;
 mod proxy;
 mod run_context;

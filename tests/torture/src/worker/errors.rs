@@ -188,8 +188,17 @@ pub(crate) fn classify_without_connection(error: Error) -> Failure {
     classify(error.into())
 }
 
+/// Classifies an error of a lock pool, which has discarded the connection.
+pub(crate) fn classify_in_lock_pool(failure: Failure) -> Failure {
+    // The rollback of an attempt that was refused has found that it is lost. The next attempt finds it broken.
+    if is_broken(&failure) {
+        return ConnectionLost(failure.to_string()).into();
+    }
+    classify(failure)
+}
+
 /// Distinguishes an error of a lost connection from others by its text: in Diesel both have the same kind.
-pub(crate) fn classify(failure: Failure) -> Failure {
+fn classify(failure: Failure) -> Failure {
     let text = format!("{failure:#}");
     let is_databases = matches!(kind(&failure), Some(ErrorKind::Other));
     let lower = text.to_lowercase();

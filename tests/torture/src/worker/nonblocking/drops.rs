@@ -1,14 +1,14 @@
 //! How futures are dropped, and what is looked at then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use diesel_async::SimpleAsyncConnection;
 use diesel_locks::ObjectId;
 use tokio::runtime::Runtime;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use torture_history::{Outcome, Row, Task, workload_spec};
 
 use super::lock_pool;
@@ -16,16 +16,19 @@ use super::tasks::{self, Plan};
 use crate::async_pools::{AsyncConnections, AsyncLocks, Taken};
 use crate::async_store::AsyncStore;
 use crate::engine::Engine;
-use crate::joined::joined;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::{
-    Failure, FailureExt, FutureDropped, NoConnection, classify, classify_async_result,
+    Failure, FailureExt, FutureDropped, NoConnection, classify_async_result, classify_in_lock_pool,
 };
 use crate::worker::locks;
 use crate::worker::operation::Operation;
 use crate::worker::workload::Workload;
+
+/// How long a write waits for other writers, and the pause between two attempts.
+const LONGEST_WRITE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How a future is dropped, if it is not ready before.
 #[derive(Clone, Copy)]
@@ -105,7 +108,7 @@ impl<C: Store> Attempt<C> {
         if let Some(locks) = &self.locks {
             let (context, operation, plan) = (&self.context, &self.operation, &self.plan);
             let attempted = lock_pool::attempt(context, &**locks, operation, plan).await;
-            return attempted.map_err(classify);
+            return attempted.map_err(classify_in_lock_pool);
         }
         let mut conn = self.take().await?;
         self.attempt(&mut conn).await
@@ -133,7 +136,7 @@ impl<C: Store> Attempt<C> {
     async fn abort_after(&self, after: Duration) -> Attempted {
         let attempt = self.clone();
         let mut task = tokio::spawn(async move { attempt.complete().await });
-        if let Ok(attempted) = timeout(after, joined(&mut task)).await {
+        if let Ok(attempted) = timeout(after, &mut task).await {
             return attempted?;
         }
         task.abort();
@@ -185,7 +188,7 @@ impl<C: Store> Attempt<C> {
             return Ok(());
         };
         let context = Arc::clone(&self.context);
-        let asked = joined(spawn_blocking(move || locks::is_free(&context, own))).await;
+        let asked = spawn_blocking(move || locks::is_free(&context, own)).await;
         let asked = asked.map_err(|error| anyhow!(error))?;
         self.operation
             .requested(asked.err().map(|failure| failure.error_kind()))
@@ -194,16 +197,30 @@ impl<C: Store> Attempt<C> {
     /// Writes a row by the same connection. It is lost if the transaction is still open.
     async fn write_outside(&self, conn: &mut C::Async) -> Result<(), Failure> {
         let step = workload_spec::STEP_OUTSIDE;
-        // The method may have set them.
-        let settings = "PRAGMA busy_timeout = 30000; PRAGMA query_only = 0";
+        // The method may have set them. A statement that waits for another writer is not to wait for long: the end of the
+        // runtime waits for it, before it drops the transaction of that writer.
+        let settings = "PRAGMA busy_timeout = 10; PRAGMA query_only = 0";
         conn.batch_execute(settings).await?;
-        match conn.insert_step(self.operation.op, step).await {
-            Ok(()) => self.operation.wrote(Row::Step(step)),
-            // A transaction of diesel-async's in which a lock was dropped accepts no writes.
-            Err(_) if self.context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) => Ok(()),
-            Err(error) => Err(error.into()),
+        let started = Instant::now();
+        loop {
+            match conn.insert_step(self.operation.op, step).await {
+                Ok(()) => return self.operation.wrote(Row::Step(step)),
+                // A transaction of diesel-async's in which a lock was dropped accepts no writes.
+                Err(_) if self.context.job.sabotage == Some(Sabotage::NoRollbackOnDrop) => {
+                    return Ok(());
+                }
+                Err(error) if is_locked(&error) && started.elapsed() < LONGEST_WRITE => {
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
+}
+
+/// Whether another connection writes (SQLite).
+fn is_locked(error: &diesel::result::Error) -> bool {
+    error.to_string().contains("database is locked")
 }
 
 /// The lock that no other operation takes, if the operation has one that another connection can ask for. SQLite's lock is

@@ -1,5 +1,6 @@
 //! Tasks of one runtime that share a lock pool, as the handlers of a service do.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,6 +28,8 @@ struct Service<C: Store> {
     locks: Arc<dyn AsyncLocks<C::Async>>,
     /// The first task has done its operations.
     is_over: AtomicBool,
+    /// The runtime ends.
+    is_shut_down: AtomicBool,
 }
 
 /// The operation of a task that is running.
@@ -49,6 +52,7 @@ pub(super) fn serve<C: Store>(
         locks: connections.lock_pool(),
         connections,
         is_over: AtomicBool::new(false),
+        is_shut_down: AtomicBool::new(false),
     });
     let mut handlers = Vec::new();
     let mut running: Vec<Running<C>> = Vec::new();
@@ -71,6 +75,7 @@ pub(super) fn serve<C: Store>(
         first.await?;
         if context.job.drops && !context.is_over() {
             sleep(Ending::time(workload)).await;
+            service.is_shut_down.store(true, Ordering::SeqCst);
             return Ok(());
         }
         service.is_over.store(true, Ordering::SeqCst);
@@ -132,6 +137,10 @@ impl<C: Store> Handler<C> {
             self.set(Some(attempt.clone()));
             let operation = Arc::clone(&attempt.operation);
             let result = attempt.run(ending).await;
+            // Its statement may have been cancelled by the end of the runtime, which drops this future too.
+            if self.service.is_shut_down.load(Ordering::SeqCst) {
+                pending::<()>().await;
+            }
             let pause = context.end(&operation, result)?;
             self.set(None);
             // So that other threads get the locks too.
