@@ -118,10 +118,11 @@ impl<L: Lender> Connections<L> {
     }
 
     /// Reads the identity with the connection of a waiter that was refused, unless it was read recently: a server may be
-    /// replaced by another one.
+    /// replaced by another one. Not with a connection that was lost at the end of the attempt: the next one has another.
     pub(crate) async fn refresh_identity(&self, conn: &mut L::Connection) -> Result<(), Error> {
         let known = self.known_identity();
-        if known.is_none_or(|(read, _)| read.elapsed() > IDENTITY_AGE) {
+        let is_old = known.is_none_or(|(read, _)| read.elapsed() > IDENTITY_AGE);
+        if is_old && depth(conn).is_ok() {
             self.read_identity(conn).await?;
         }
         Ok(())
@@ -206,4 +207,24 @@ where
         mark_broken(conn);
     }
     outcome
+}
+
+#[cfg(all(test, feature = "r2d2", feature = "sqlite"))]
+mod tests {
+    use diesel::SqliteConnection;
+    use diesel::r2d2::{ConnectionManager, Pool};
+
+    use super::*;
+    use crate::poll::poll_once;
+
+    #[test]
+    fn identity_is_not_read_with_a_connection_that_is_lost() {
+        let manager = ConnectionManager::<SqliteConnection>::new(":memory:");
+        let pool = Pool::builder().max_size(1).build(manager).expect("a pool");
+        let mut conn = pool.get().expect("a connection");
+        mark_broken(&mut *conn);
+        let connections = Connections::new(pool.clone());
+        let refreshed = poll_once(connections.refresh_identity(&mut *conn));
+        assert!(refreshed.is_ok(), "{refreshed:?}");
+    }
 }

@@ -208,6 +208,10 @@ async fn acquire_loop<C: HasEngine>(
                 return Ok(Some(grant));
             }
             AttemptOutcome::AllLeased | AttemptOutcome::TableLocked => return Ok(None),
+            // Its rollback has found that the connection is lost. Another attempt would only find it broken.
+            AttemptOutcome::Locked if !in_transaction && depth::depth(conn).is_err() => {
+                return Ok(None);
+            }
             AttemptOutcome::Retry => {}
             AttemptOutcome::Locked => {
                 attempts += 1;
@@ -306,5 +310,43 @@ mod tests {
         ] {
             assert_eq!(retry_delay(attempts, attempt), expected);
         }
+    }
+    /// The connection is lost at the rollback of an attempt that found the free slots locked.
+    #[cfg(all(feature = "r2d2", feature = "sqlite"))]
+    struct LostAtRollback(u32);
+
+    #[cfg(all(feature = "r2d2", feature = "sqlite"))]
+    impl SlotAttempt<diesel::SqliteConnection> for LostAtRollback {
+        async fn run(
+            &mut self,
+            conn: &mut diesel::SqliteConnection,
+            _: &AttemptContext,
+        ) -> Result<AttemptOutcome, Error> {
+            self.0 += 1;
+            depth::mark_broken(conn);
+            Ok(AttemptOutcome::Locked)
+        }
+    }
+
+    #[cfg(all(feature = "r2d2", feature = "sqlite"))]
+    #[test]
+    fn attempt_that_loses_its_connection_is_a_refusal() {
+        use diesel::Connection;
+
+        let mut conn = diesel::SqliteConnection::establish(":memory:").expect("a connection");
+        let semaphore = Semaphore::new("reports", 1);
+        let mut attempt = LostAtRollback(0);
+        let granted = crate::poll::poll_once(acquire_loop(
+            &mut conn,
+            &semaphore,
+            false,
+            NO_WAIT,
+            &mut attempt,
+        ));
+        assert!(
+            matches!(granted, Ok(None)),
+            "another connection may acquire a slot"
+        );
+        assert_eq!(attempt.0, 1);
     }
 }
