@@ -31,7 +31,7 @@ pub(crate) fn check(run: &mut Run<'_>, evidence: &Evidence, findings: &mut Findi
         rest = after;
         // What each statement commits by itself may be there or not.
         let mut free = free_places(operation);
-        if operation.is_dropped() || operation.may_be_dropped() {
+        if operation.may_be_dropped() {
             let outside = Place::Step(workload_spec::STEP_OUTSIDE.into());
             let is_there = own.iter().any(|row| row.1 == outside);
             if has_written_outside(operation) && !is_there {

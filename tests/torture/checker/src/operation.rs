@@ -116,14 +116,14 @@ impl Operation<'_> {
         self.end.is_some_and(|end| failed(end.outcome))
     }
 
-    /// Whether its future may have been dropped before its process was killed.
+    /// Whether its future was dropped, or may have been before its process was killed.
     pub(crate) fn may_be_dropped(&self) -> bool {
-        self.end.is_none() && self.client != Client::R2d2
+        self.is_dropped() || self.end.is_none() && self.client != Client::R2d2
     }
 
     /// Whether what it asks for after something has gone wrong is the lock that it had, which is free.
     pub(crate) fn asks_for_its_own_lock(&self) -> bool {
-        self.is_dropped() || matches!(self.task, Task::Panic { .. })
+        self.may_be_dropped() || matches!(self.task, Task::Panic { .. })
     }
 
     /// The semaphore that it asks for a slot of.
@@ -177,8 +177,8 @@ impl Operation<'_> {
                 "there is no semaphore {name:?} to lease"
             );
         }
-        let goes_wrong =
-            matches!(self.task, Task::IgnoreFault { .. } | Task::Panic { .. }) || self.is_dropped();
+        let goes_wrong = matches!(self.task, Task::IgnoreFault { .. } | Task::Panic { .. })
+            || self.may_be_dropped();
         ensure!(
             goes_wrong || self.wrote.is_empty() && !self.lost && self.requested.is_empty(),
             "nothing was to go wrong in it"

@@ -305,6 +305,11 @@ fn a_transaction_that_outlives_a_dropped_future() {
 
 #[test]
 fn a_process_that_is_killed_after_a_drop() {
+    let mut builder = valid_history();
+    let op = builder.begin_with(Client::Bb8LockPool, 11, locking(&[1]), 1000);
+    builder.kill(11);
+    builder.requested(op, None, 1010);
+    builder.assert_no_violations();
     for (client, finds) in [
         (Client::Bb8LockPool, &[][..]),
         // Blocking operations can't be dropped.
