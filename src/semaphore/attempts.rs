@@ -311,6 +311,7 @@ mod tests {
             assert_eq!(retry_delay(attempts, attempt), expected);
         }
     }
+
     /// The connection is lost at the rollback of an attempt that found the free slots locked.
     #[cfg(all(feature = "r2d2", feature = "sqlite"))]
     struct LostAtRollback(u32);
