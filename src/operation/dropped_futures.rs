@@ -94,6 +94,9 @@
 //! diesel-async: use one with several threads. In a `LocalSet` of a runtime with several threads, the futures of this crate
 //! panic too when they are dropped while a statement of their closure runs: do not await them there.
 //!
+//! On SQLite the end of a runtime may take as long as the `busy_timeout`. It drops one task after the other, and the drop of a
+//! statement that waits for a writer ends with the wait. The writer's own task may be dropped after that one.
+//!
 //! When a process is killed or exits, the system closes its connections, and the server rolls back. But a server does not
 //! notice while it runs a statement: a session that waits for a lock waits until it acquires the lock, and ends then. Connections
 //! that block behave in the same way. On PostgreSQL 14 or newer set `client_connection_check_interval`. Any user may set it. The

@@ -218,6 +218,7 @@ mod tests {
         assert!(longest[4] > Duration::from_millis(35), "{longest:?}");
     }
 
+    #[cfg(feature = "_mysql")]
     #[test]
     fn transactions_of_unknown_outcome_are_not_tried_again() {
         let reason = |message: &str| {
