@@ -112,8 +112,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the wait goes on after this error of an attempt: a time-out. On SQLite an attempt ends with it while another
-    /// connection writes. Attempts on other engines do not return it.
+    /// Whether the wait goes on after an attempt has failed with this error: a time-out. On SQLite an attempt times out while
+    /// another connection writes. On other engines no attempt times out.
     pub(crate) fn outlasts(&self, error: &Error) -> bool {
         self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
     }

@@ -46,7 +46,7 @@ where
     let locks = AsyncLockPool::new(pool);
     for locked in Locked::with_free() {
         let place = format!("{locked:?}");
-        // The connection is of this runtime, which goes on. Its statements are prepared here.
+        // Opens the connection in this runtime, which is not shut down, and prepares the statements.
         let first = locked.with(&locks, WAIT, nothing()).await;
         first.expect("it is free");
         let (check, is_checked) = channel();

@@ -79,7 +79,8 @@ pub(crate) async fn held_by_another<E: Engine>() {
     Nested::<E>::run(Outer::Diesel, Inner::Draw, true).await;
 }
 
-/// diesel-async's own transaction in the closure is dropped while it ends. The closure goes on, and returns `Ok` or an error.
+/// The closure begins a transaction of diesel-async, drops its future while the transaction ends, and then returns `Ok` or an
+/// error.
 pub(crate) async fn dropped_at_its_end<E: Engine>() {
     let database = E::new();
     let watch = Watch::new(&database);

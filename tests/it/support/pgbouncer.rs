@@ -55,7 +55,7 @@ pub(crate) struct AsyncPgBouncer<const POOL: u32>(PgBouncer<POOL>);
 pub(crate) struct PgBouncerApart<D, const POOL: u32>(PgBouncer<POOL>, PhantomData<D>);
 
 impl<const POOL: u32> PgBouncer<POOL> {
-    /// The machine's, with more settings. All versions behave alike: those that know prepared statements are told not to.
+    /// Starts the machine's PgBouncer, with more settings. Disables `max_prepared_statements`, so that all versions behave alike.
     pub(crate) fn with(database: &impl Backend, settings: &str) -> Self {
         let program = installed();
         let apart = if tells_statements_apart(&program) {

@@ -10,13 +10,13 @@ pub enum Client {
     R2d2,
     /// A connection of diesel-async, of a pool of deadpool.
     Deadpool,
-    /// The same, with `with_object_lock_and_rows`.
+    /// A connection of deadpool, by `with_object_lock_and_rows`.
     DeadpoolRows,
     /// `AsyncLockPool` with a pool of deadpool.
     DeadpoolLockPool,
     /// A connection of diesel-async, of a pool of bb8.
     Bb8,
-    /// The same, with `with_object_lock_and_rows`.
+    /// A connection of bb8, by `with_object_lock_and_rows`.
     Bb8Rows,
     /// `AsyncLockPool` with a pool of bb8.
     Bb8LockPool,
