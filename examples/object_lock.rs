@@ -54,6 +54,6 @@ fn store(conn: &mut SqliteConnection, id: &str, version: i32) -> QueryResult<boo
 
 fn connect(url: &str) -> Result<SqliteConnection, Box<dyn std::error::Error>> {
     let mut conn = SqliteConnection::establish(url)?;
-    conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")?;
+    diesel_locks::operation::sqlite::prepare(&mut conn)?;
     Ok(conn)
 }

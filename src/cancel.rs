@@ -26,7 +26,7 @@ use crate::activity::Activity;
 use crate::engine::HasEngine;
 use crate::semaphore::backend::SemaphoreBackend;
 use crate::transaction::backend::TransactionBackend;
-use crate::transaction::depth::{depth, mark_broken};
+use crate::transaction::depth::{self, depth, mark_broken};
 
 /// A connection while a method of this crate uses it. If the guard is dropped before [`finish_with`](Self::finish_with), it
 /// ends what the method has started on the server: see [`TransactionBackend::abandon`].
@@ -72,7 +72,8 @@ impl<'c, C: HasEngine> CancelGuard<'c, C> {
             Ok(_) => true,
             // A lease may have been committed before the panic.
             Err(_) => {
-                self.lease.is_none() && depth(self.conn).is_ok_and(|depth| depth == self.depth)
+                self.lease.is_none()
+                    && depth::counted(self.conn).is_ok_and(|depth| depth == self.depth)
             }
         };
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -115,14 +116,20 @@ impl<C: HasEngine> Drop for CancelGuard<'_, C> {
     }
 }
 
-/// A future that has an activity count what it leaves when it is dropped, until that has ended.
-#[cfg(feature = "_pool")]
-pub(crate) async fn counted<T>(activity: &Activity, future: impl Future<Output = T> + Send) -> T {
-    #[cfg(feature = "_async_pool")]
-    let future = background::Counted::new(activity, future);
-    #[cfg(not(feature = "_async_pool"))]
-    let _ = activity;
-    future.await
+/// A future that has an activity count what it leaves when it is dropped, until that has ended. Not an `async fn`, whose future
+/// would have room for the one that it gets beside the box in which it puts it.
+#[cfg(feature = "_async_pool")]
+pub(crate) fn counted<T, F: Future<Output = T> + Send>(
+    activity: &Activity,
+    future: F,
+) -> background::Counted<F> {
+    background::Counted::new(activity, future)
+}
+
+/// On connections that block no future is dropped before it is ready.
+#[cfg(all(feature = "_pool", not(feature = "_async_pool")))]
+pub(crate) fn counted<T, F: Future<Output = T> + Send>(_: &Activity, future: F) -> F {
+    future
 }
 
 /// Awaits `$work`, in which `$conn` is the connection of a [`CancelGuard`]. A macro, because a closure that returns a future

@@ -35,6 +35,9 @@ mod sqlite;
 #[cfg(feature = "async-sqlite")]
 pub(crate) use sqlite::begin_at_once;
 
+#[cfg(feature = "async-postgres")]
+pub(crate) use postgres::untracked;
+
 use diesel::connection::{Connection, TransactionManagerStatus};
 
 use crate::migrations::backend::MigrationBackend;

@@ -42,7 +42,7 @@ pub trait InspectExt: HasBlockingEngine {
     ///
     /// | | PostgreSQL | MySQL | MariaDB | SQLite |
     /// |---|---|---|---|---|
-    /// | a held [kept](crate::Retention::Kept) lock | with its id; without, if the transaction has created the row | with its id; not, if the transaction has created the row and no session waits | with its id, if a session waits | [`Error::LocksNotShown`] |
+    /// | a held [kept](crate::Retention::Kept) lock | with its id; without, if the transaction has created the row and no session waits | with its id; not, if the transaction has created the row and no session waits | with its id, if a session waits | [`Error::LocksNotShown`] |
     /// | a held transient lock | without its id, one entry for all of a transaction, with the exceptions below; with its id, if a waiter shows it | with its id | with its id, if a session waits | |
     /// | a waiter shows the id of a transient lock | if it called [`with_object_lock`](crate::ObjectLockExt::with_object_lock) outside a transaction, and the id has up to about 200 characters | always | always | |
     /// | waiters | all | all | of those for a transient lock, the first | |
@@ -53,8 +53,8 @@ pub trait InspectExt: HasBlockingEngine {
     /// | privileges | none; `pg_read_all_stats` for times, hosts and queries of other users' sessions | SELECT on `performance_schema` | `PROCESS` | |
     /// | reads | the server's locks; with kept locks, the rows of the table | all locks of InnoDB | all locks of InnoDB for which sessions wait | |
     ///
-    /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then. So
-    /// ask at most a few times a second, in all processes together.
+    /// MariaDB reads its locks again only when no session has asked for 0.1 s, and returns the former result until then: if
+    /// sessions ask every 0.1 s, the result never changes. So ask at most a few times a second, in all processes together.
     ///
     /// PostgreSQL does not show for what a session waits, only for which transaction. A session whose query is visible and
     /// does not call a function of this crate is not taken for a waiter. A session whose query is not visible, and that

@@ -117,7 +117,7 @@
 //! A connection that is borrowed from a pool has the methods of a connection too.
 //!
 //! - [`ObjectLockExt`]: the methods for object locks. Their arguments: [`ObjectId`], [`LockRequest`], [`Wait`],
-//!   [`Retention`]. With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
+//!   [`Retention`]; [`LockOutcome`] is the result of [`try_lock_object`](ObjectLockExt::try_lock_object). With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
 //!   connection, until a `StopToken` is stopped; with `bb8` or `deadpool`, an `AsyncLockPool`.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
 //!   [`Slot`], [`LeaseState`], [`SlotInfo`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
@@ -133,6 +133,7 @@
 //!   closure.
 //! - [`operation::blocking`]: when each method blocks, for how long, and what is usable afterwards.
 //! - `operation::dropped_futures`: what happens when the future of a method on a connection of diesel-async is dropped.
+//! - `closures`: bounds for functions that pass an `async` closure of their caller to a method of this crate.
 //! - [`operation::events`]: what the crate records by `tracing`, for logs and metrics.
 //! - [`migrate`], [`migrations`]: the tables. [`operation::privileges`]: the GRANTs that an application's user needs.
 //! - [`operation::sqlite`], [`operation::pgbouncer`]: what to set on connections to SQLite, and behind a transaction
@@ -234,6 +235,16 @@ mod activity;
 mod async_pool;
 mod backoff;
 mod cancel;
+#[cfg(feature = "_async")]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(
+        feature = "async-postgres",
+        feature = "async-mysql",
+        feature = "async-sqlite"
+    )))
+)]
+pub mod closures;
 mod engine;
 pub mod error;
 mod events;
@@ -321,6 +332,7 @@ pub use object_lock::ObjectLockExt;
     )))
 )]
 pub use object_lock::async_ext::AsyncObjectLockExt;
+pub use object_lock::backend::LockOutcome;
 pub use object_lock::id::ObjectId;
 #[doc(hidden)]
 pub use object_lock::request::IntoLockRequests;

@@ -32,6 +32,14 @@ pub trait Link: HasEngine {
     /// an error aborts it.
     const KNOWS_SERVER_STATE: bool = false;
 
+    /// Whether Diesel sets [`status`](Self::status) after each statement outside of a transaction, and leaves it in a
+    /// transaction that it does not count.
+    const CORRECTS_STATUS: bool = false;
+
+    /// A statement to send before others outside of a transaction, which fails in one that Diesel does not count. For
+    /// connections that block, and whose client does not report transactions.
+    const TRANSACTION_CHECK: Option<&'static str> = None;
+
     /// Whether [`load`](Self::load) of a statement that returns no rows executes it before it fails.
     const EXECUTES_WITHOUT_ROWS: bool = false;
 
@@ -127,20 +135,36 @@ pub trait Link: HasEngine {
     }
 }
 
-/// Commits the innermost transaction, or rolls it back after an error. After the loss of the connection there is none, and
-/// the error that tells of the loss is returned. For transactions that run nothing of the application.
+/// Commits the innermost transaction, or rolls it back after an error, which takes precedence over an error of the rollback.
+/// For transactions that run nothing of the application.
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) async fn end<T, E>(conn: &mut impl Link, work: Result<T, E>) -> Result<T, E>
 where
     E: From<diesel::result::Error>,
 {
     match &work {
-        Ok(_) => conn.commit().await?,
-        Err(_) => match conn.roll_back().await {
-            Ok(()) | Err(diesel::result::Error::BrokenTransactionManager) => {}
-            Err(error) => return Err(error.into()),
-        },
+        Ok(_) => commit(conn).await?,
+        Err(_) => roll_back(conn).await,
     }
     work
+}
+
+/// Rolls back the innermost transaction after an error, which takes precedence over one of the rollback. If the rollback
+/// fails, Diesel marks the connection as broken.
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+pub(crate) async fn roll_back(conn: &mut impl Link) {
+    if let Err(error) = conn.roll_back().await {
+        tracing::warn!(%error, "rollback failed");
+    }
+}
+
+/// Commits the innermost transaction. Returns the error of COMMIT, also if Diesel's rollback after it has failed too.
+#[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
+pub(crate) async fn commit(conn: &mut impl Link) -> QueryResult<()> {
+    conn.commit().await.map_err(|error| match error {
+        diesel::result::Error::RollbackErrorOnCommit { commit_error, .. } => *commit_error,
+        error => error,
+    })
 }
 
 /// Releases the innermost savepoint. When that fails and Diesel counts the savepoint no longer, rolls back to it, so that

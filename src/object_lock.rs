@@ -13,7 +13,7 @@ use crate::engine::HasBlockingEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
-use crate::object_lock::run::{run_or_unavailable, unavailable};
+use crate::object_lock::run::run_or_unavailable;
 use crate::poll::blocking;
 use crate::{Error, LockRequest, transaction::depth};
 
@@ -85,6 +85,11 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// ends. If `f` fails, the savepoint is rolled back. That releases the lock on PostgreSQL. On SQLite the lock is held until
     /// the outer transaction ends; on MySQL and MariaDB it may be.
     ///
+    /// Do not change the schema in `f` on MySQL and MariaDB: `CREATE TABLE` and `ALTER TABLE` commit the transaction and
+    /// release the lock, and migrations fail for good ([`migrate`](crate::migrate#the-applications-own-migrations)). On
+    /// PostgreSQL, `CREATE INDEX CONCURRENTLY` waits for all sessions that wait for an object lock on a connection: sent while
+    /// the lock is held for which they wait, it does not end.
+    ///
     /// # Errors
     ///
     /// The [common errors](crate::Error#common-errors), converted to the error type of `f`, and:
@@ -95,7 +100,8 @@ pub trait ObjectLockExt: HasBlockingEngine {
     ///   while the method acquires the lock is retried: the transaction has done nothing yet.
     /// - From `f`: its own error. The writes are rolled back.
     /// - At COMMIT (`f` ran, the writes are rolled back): [`Error::TransactionAborted`] if the server had already ended the
-    ///   transaction; [`Error::StatementTimeout`] on SQLite; [`Error::Deadlock`] and [`Error::SerializationFailure`] in a
+    ///   transaction; [`Error::StatementTimeout`] on SQLite, and on MySQL and MariaDB if a backup or
+    ///   `FLUSH TABLES WITH READ LOCK` delayed COMMIT longer than `lock_wait_timeout`; [`Error::Deadlock`] and [`Error::SerializationFailure`] in a
     ///   cluster; [`Error::Database`], for example for a deferred constraint.
     /// - At COMMIT, with an unknown outcome (`f` ran, the writes may be committed): [`Error::OutcomeUnknown`] on MySQL and
     ///   MariaDB, and [`Error::Database`] on PostgreSQL, if the connection was lost.
@@ -229,8 +235,8 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// # Errors
     ///
     /// As [`with_object_lock`](Self::with_object_lock), and [`Error::TooManyIds`]. An error about a lock names the first ten
-    /// ids. In an open transaction on MySQL and MariaDB, the locks acquired before the error may be held until the transaction
-    /// ends.
+    /// ids. In an open transaction on MySQL and MariaDB also [`Error::PartlyLocked`]: the locks acquired before the error may be
+    /// held until the transaction ends.
     ///
     /// ```
     /// use diesel::prelude::*;
@@ -296,7 +302,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// # Errors
     ///
     /// [`Error::NotInTransaction`] outside of a transaction. [`Error::LockTimeout`], [`Error::Unavailable`],
-    /// [`Error::UnsuitableIsolation`], [`Error::Deadlock`], [`Error::SeveralWriters`], [`Error::InvalidObjectId`],
+    /// [`Error::PartlyLocked`] (several objects, MySQL and MariaDB), [`Error::UnsuitableIsolation`], [`Error::Deadlock`], [`Error::SeveralWriters`], [`Error::InvalidObjectId`],
     /// [`Error::TooManyIds`], [`Error::InvalidWait`], and the [common errors](crate::Error#common-errors).
     ///
     /// The example runs on PostgreSQL, MySQL and MariaDB. SQLite has no READ COMMITTED ([`Error::Unsupported`]): leave the
@@ -325,14 +331,14 @@ pub trait ObjectLockExt: HasBlockingEngine {
         let request = Request::new(request.into())?;
         match Self::block_on(run::lock(self, "lock_object", &request))? {
             LockOutcome::Acquired => Ok(()),
-            LockOutcome::Unavailable => Err(unavailable(&request)),
+            LockOutcome::Unavailable => Err(request.unavailable()),
         }
     }
 
-    /// Acquires the lock in the open transaction, as [`lock_object`](Self::lock_object), but does not wait. Returns `false` if
-    /// another transaction holds the lock.
+    /// Acquires the lock in the open transaction, as [`lock_object`](Self::lock_object), but does not wait. Returns
+    /// whether it was acquired: [`LockOutcome::Unavailable`] if another transaction holds the lock.
     ///
-    /// Returns `false` within 50 ms. The transaction remains usable. MariaDB with `innodb_rollback_on_timeout` ends it in place
+    /// Returns within 50 ms. The transaction remains usable. MariaDB with `innodb_rollback_on_timeout` ends it in place
     /// of that: [`Error::TransactionAborted`].
     ///
     /// # Errors
@@ -347,10 +353,9 @@ pub trait ObjectLockExt: HasBlockingEngine {
         "pg_try_advisory_xact_lock",
         "NOWAIT"
     ))]
-    fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<bool, Error> {
+    fn try_lock_object(&mut self, request: impl Into<LockRequest>) -> Result<LockOutcome, Error> {
         let request = Request::without_wait(request.into(), "try_lock_object")?;
-        let outcome = Self::block_on(run::lock(self, "try_lock_object", &request))?;
-        Ok(outcome == LockOutcome::Acquired)
+        Self::block_on(run::lock(self, "try_lock_object", &request))
     }
 
     /// Deletes the kept rows of objects that no transaction holds. Returns the number of rows deleted.

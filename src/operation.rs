@@ -15,7 +15,7 @@
 ///
 /// | method | waits for | at most | then returns | on SQLite |
 /// |---|---|---|---|---|
-/// | [`with_object_lock`], [`with_object_locks`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default; up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
+/// | [`with_object_lock`], [`with_object_locks`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default (in an open transaction on MySQL and MariaDB `innodb_lock_wait_timeout`); up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
 /// | [`try_with_object_lock`], [`try_with_object_locks`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
 /// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
 /// | [`try_acquire_slot`], [`try_with_slot`] | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
@@ -52,12 +52,18 @@
 /// prepare a statement on that table. All methods then wait up to the session's `lock_wait_timeout` (a year by default),
 /// also those with `try_` and with [`Wait::AtMost`]: set it to a few seconds.
 ///
+/// A COMMIT on MySQL and MariaDB waits up to `lock_wait_timeout` while a backup blocks it (`BACKUP STAGE BLOCK_COMMIT` on
+/// MariaDB, `FLUSH TABLES WITH READ LOCK`), whatever the [`Wait`]. Then the transaction is rolled back, and the error is
+/// [`StatementTimeout`]. On MariaDB [`try_acquire_slot`] does not wait for such a backup: it returns [`LockTimeout`].
+///
 /// To limit a draw on PostgreSQL, send `SET LOCAL lock_timeout = '2s'` in its transaction.
 ///
 /// # The transaction after an error
 ///
 /// After `None`, `false`, [`Unavailable`], [`LockTimeout`], [`SlotLost`] and [`NotRegistered`] an open transaction remains
-/// usable on every engine, with the exceptions of the table. After [`Deadlock`] roll it back on every engine.
+/// usable on every engine, with the exceptions of the table, and holds no lock of the request. After
+/// [`PartlyLocked`](crate::Error::PartlyLocked) it is usable too, but may hold some of them: roll it back. After
+/// [`Deadlock`] roll it back on every engine.
 ///
 /// | in an open transaction | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
@@ -122,75 +128,7 @@
 /// [`Deadlock`]: crate::Error::Deadlock
 pub mod blocking {}
 
-/// What to set on each connection to SQLite: WAL mode and a `busy_timeout`.
-///
-/// SQLite 3.42 or newer is required. SQLite has one writer per database, so every lock, slot and draw of this crate waits
-/// for other writers.
-///
-/// - `PRAGMA busy_timeout`: how long BEGIN, COMMIT and other statements wait for another connection. It is 0 in Diesel:
-///   they fail at once with "database is locked". While this crate waits for a lock, it sets its own `busy_timeout`, and
-///   restores the connection's afterwards.
-/// - `PRAGMA journal_mode = WAL`: in the other modes COMMIT waits for readers.
-///
-/// Set `busy_timeout` first: the switch to WAL may have to wait.
-///
-/// ```
-/// use diesel::connection::SimpleConnection;
-/// use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error, Pool, PoolError};
-/// use diesel::sqlite::SqliteConnection;
-///
-/// #[derive(Debug)]
-/// struct WalAndBusyTimeout;
-///
-/// impl CustomizeConnection<SqliteConnection, Error> for WalAndBusyTimeout {
-///     fn on_acquire(&self, conn: &mut SqliteConnection) -> Result<(), Error> {
-///         conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")
-///             .map_err(Error::QueryError)
-///     }
-/// }
-///
-/// fn pool(path: &str) -> Result<Pool<ConnectionManager<SqliteConnection>>, PoolError> {
-///     Pool::builder()
-///         .connection_customizer(Box::new(WalAndBusyTimeout))
-///         .build(ConnectionManager::new(path))
-/// }
-/// # let directory = tempfile::tempdir().expect("a directory");
-/// # let path = directory.path().join("app.db").display().to_string();
-/// # let mut conn = pool(&path).expect("a pool").get().expect("a connection");
-/// # diesel_locks::migrate(&mut conn).expect("migrate");
-/// ```
-///
-/// In a pool of diesel-async, `custom_setup` does it. It needs the crate `futures-util`:
-///
-/// ```
-/// use diesel::{ConnectionError, SqliteConnection};
-/// use diesel_async::pooled_connection::deadpool::{BuildError, Pool};
-/// use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
-/// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-/// use diesel_async::{AsyncConnection, SimpleAsyncConnection};
-/// use futures_util::FutureExt;
-///
-/// type Connection = SyncConnectionWrapper<SqliteConnection>;
-///
-/// fn pool(path: &str) -> Result<Pool<Connection>, BuildError> {
-///     let mut config = ManagerConfig::default();
-///     config.custom_setup = Box::new(|path| {
-///         async move {
-///             let mut conn = Connection::establish(path).await?;
-///             conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")
-///                 .await
-///                 .map_err(ConnectionError::CouldntSetupConfiguration)?;
-///             Ok(conn)
-///         }
-///         .boxed()
-///     });
-///     Pool::builder(AsyncDieselConnectionManager::new_with_config(path, config)).build()
-/// }
-/// ```
-///
-/// Connections that share a cache (`cache=shared`) wait for object locks as others do. A statement on a table that another
-/// of them is using fails at once with "database table is locked", also a statement of this crate on slots.
-pub mod sqlite {}
+pub mod sqlite;
 
 #[cfg(feature = "_async")]
 #[cfg_attr(

@@ -60,24 +60,6 @@ where
     type Future = Fut;
 }
 
-/// [`Work`] that also gets the rows of a query.
-#[cfg(feature = "_async")]
-pub trait RowsWork<T, U, R>:
-    AsyncFnOnce(T, U) -> R + FnOnce(T, U) -> <Self as RowsWork<T, U, R>>::Future
-{
-    /// The future.
-    type Future: Future<Output = R>;
-}
-
-#[cfg(feature = "_async")]
-impl<F, T, U, R, Fut> RowsWork<T, U, R> for F
-where
-    F: AsyncFnOnce(T, U) -> R + FnOnce(T, U) -> Fut,
-    Fut: Future<Output = R>,
-{
-    type Future = Fut;
-}
-
 /// [`Work`] that may run several times.
 #[cfg(feature = "_async")]
 pub trait RepeatedWork<T, R>:

@@ -105,6 +105,11 @@ impl<L: Lender> Connections<L> {
         permits.min(self.pool.max_size() / 2).max(1)
     }
 
+    /// The identity of the database, if a waiter has read it.
+    pub(crate) fn known_database(&self) -> Option<String> {
+        self.known_identity().and_then(|(_, database)| database)
+    }
+
     /// Identifies the database: see [`SemaphoreBackend::database_id`]. Borrows a connection only if no waiter has read the
     /// identity: when many wait, each needs it.
     pub(crate) async fn database_id(&self, waiting: &Waiting) -> Result<Option<String>, Error> {

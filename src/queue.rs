@@ -13,9 +13,10 @@
 //!   find a slot that is handed over within this process. So some releases are yielded to them, each for as long as
 //!   the slot would stay free if all waiters of this process polled ([`FairShare`](waiters::FairShare)).
 //! - The number of concurrent first queries is limited. When one of them ends, the next one starts.
-//! - A name may stand for different things in different databases: each is a [target](Ticket::set_target) with its own
-//!   queue. The target of a new waiter is unknown; if there is one queue, it joins that one, and has to
-//!   [identify](Turn::Identify) its target soon.
+//! - A name may stand for different things in different databases: each is a target with its own queue. A waiter that knows
+//!   its target [joins](Queues::join_target) that queue. Otherwise, if there is one queue, it [joins](Queues::join) that one,
+//!   and has to [identify](Turn::Identify) its target soon.
+//! - A waiter relies on the queries of others only while they are answered: see `Ticket::asking_by`.
 
 mod queues;
 mod ticket;

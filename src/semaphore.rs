@@ -57,7 +57,7 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
 /// With an r2d2 pool use a `SlotRenewer` for leased slots: it renews them in the background, and releases them when the
 /// closure returns or the guard is dropped. A bare [`Slot`] is neither renewed nor released on drop, on `?` or on a panic.
 ///
-/// [Blocking](crate::operation::blocking) lists how long each method waits. SQLite must be 3.42 or newer, and needs [two
+/// [Blocking](crate::operation::blocking) lists how long each method waits. SQLite must be 3.38 or newer, and needs [two
 /// settings](crate::operation::sqlite) on each connection.
 ///
 /// # The error type of a closure
@@ -94,15 +94,10 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
     note = "enable the engine's feature of `diesel-locks`: `postgres` for `PgConnection`, `mysql` for `MysqlConnection`, \
             `sqlite` for `SqliteConnection`"
 )]
-#[doc(alias(
-    "concurrency limit",
-    "rate limit",
-    "throttle",
-    "distributed semaphore",
-    "lease"
-))]
+#[doc(alias("concurrency limit", "distributed semaphore", "lease"))]
 pub trait SemaphoreExt: HasBlockingEngine {
-    /// Leases a slot. Returns `None` when all slots are held.
+    /// Leases a slot. Returns `None` when all slots are held. The compiler does not warn if the result is ignored: to return
+    /// with an error if no slot is free, call [`acquire_slot`](Self::acquire_slot) with [`Wait::No`].
     ///
     /// Does not wait for a slot to become free. Usually returns after one or two statements; in the worst case after:
     ///
@@ -395,7 +390,7 @@ pub trait SemaphoreExt: HasBlockingEngine {
     ///
     /// [`Error::LockTimeout`], [`Error::Unavailable`] with [`Wait::No`], [`Error::InvalidWait`]; those of
     /// [`try_with_slot`](Self::try_with_slot).
-    #[doc(alias("with_permit", "rate limit", "throttle", "concurrency limit"))]
+    #[doc(alias("with_permit", "concurrency limit"))]
     fn with_slot<T, E, F>(&mut self, semaphore: &Semaphore, wait: Wait, f: F) -> Result<T, E>
     where
         F: FnOnce(&mut Self) -> Result<T, E>,

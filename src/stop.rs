@@ -61,14 +61,22 @@ pub struct StopToken(Arc<State>);
 struct State {
     stopped: AtomicBool,
     callbacks: Mutex<Callbacks>,
-    /// Removes the callback of a child from its parent.
-    _parent: Option<Registration>,
+    /// Removes a child from its parent.
+    parent: Option<Registration>,
 }
 
 #[derive(Default)]
 struct Callbacks {
     next: u64,
-    by_number: BTreeMap<u64, Arc<dyn Fn() + Send + Sync>>,
+    by_number: BTreeMap<u64, Callback>,
+}
+
+/// What a stop does.
+#[derive(Clone)]
+enum Callback {
+    Wake(Arc<dyn Fn() + Send + Sync>),
+    /// Not a call of its stop: a chain of children may be longer than the stack allows.
+    Stop(Weak<State>),
 }
 
 impl StopToken {
@@ -80,17 +88,10 @@ impl StopToken {
     /// Creates a token that is stopped when this one is stopped. Stopping the child does not stop this one.
     #[must_use]
     pub fn child(&self) -> Self {
-        let child = Arc::new_cyclic(|child: &Weak<State>| {
-            let weak = Weak::clone(child);
-            let registration = self.on_stop(move || {
-                if let Some(state) = weak.upgrade() {
-                    state.stop();
-                }
-            });
-            State {
-                _parent: Some(registration),
-                ..State::default()
-            }
+        let child = Arc::new_cyclic(|child| State {
+            stopped: AtomicBool::default(),
+            callbacks: Mutex::default(),
+            parent: Some(self.register(Callback::Stop(Weak::clone(child)))),
         });
         // The parent may have been stopped before the child was complete.
         if self.is_stopped() {
@@ -183,15 +184,21 @@ impl StopToken {
     /// once: [`stop`](Self::stop) sets the flag before it takes the lock, so either this sees the flag, or that sees the
     /// callback. The call may overlap with this one, and with the drop of the registration.
     pub(crate) fn on_stop(&self, wake: impl Fn() + Send + Sync + 'static) -> Registration {
+        self.register(Callback::Wake(Arc::new(wake)))
+    }
+
+    fn register(&self, callback: Callback) -> Registration {
         let mut callbacks = self.0.lock();
         let number = callbacks.next;
         callbacks.next += 1;
         if self.is_stopped() {
             drop(callbacks);
-            // Not those of others: each of them was called, or is about to be.
-            wake();
+            // Not those of others: each of them was called, or is about to be. A child that is not complete yet stops itself.
+            if let Callback::Wake(wake) = callback {
+                wake();
+            }
         } else {
-            callbacks.by_number.insert(number, Arc::new(wake));
+            callbacks.by_number.insert(number, callback);
         }
         Registration {
             token: Arc::clone(&self.0),
@@ -202,17 +209,26 @@ impl StopToken {
 
 impl State {
     fn stop(&self) {
-        let was_stopped = self.stopped.swap(true, Ordering::SeqCst);
-        if !was_stopped {
-            self.call();
+        let mut children = Vec::new();
+        self.stop_alone(&mut children);
+        while let Some(child) = children.pop() {
+            child.stop_alone(&mut children);
         }
     }
 
-    fn call(&self) {
+    /// Stops this token, and adds its children to those that are to be stopped.
+    fn stop_alone(&self, children: &mut Vec<Arc<Self>>) {
+        let was_stopped = self.stopped.swap(true, Ordering::SeqCst);
+        if was_stopped {
+            return;
+        }
         // Without the lock: a callback may drop the last clone of a child, which removes itself.
         let callbacks: Vec<_> = self.lock().by_number.values().cloned().collect();
-        for wake in callbacks {
-            wake();
+        for callback in callbacks {
+            match callback {
+                Callback::Wake(wake) => wake(),
+                Callback::Stop(child) => children.extend(child.upgrade()),
+            }
         }
     }
 
@@ -220,6 +236,18 @@ impl State {
         self.callbacks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops the parents that only this child has kept, one after the other: a chain of them may be longer than the stack allows.
+impl Drop for State {
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(registration) = parent {
+            let token = Arc::clone(&registration.token);
+            drop(registration);
+            parent = Arc::into_inner(token).and_then(|mut token| token.parent.take());
+        }
     }
 }
 
@@ -347,6 +375,20 @@ mod tests {
         parent.stop();
         assert!(second.is_stopped());
         assert!(parent.child().is_stopped());
+    }
+
+    #[test]
+    fn chain_of_children_may_be_long() {
+        const CHILDREN: usize = 100_000;
+        let parent = StopToken::new();
+        let mut last = parent.child();
+        for _ in 0..CHILDREN {
+            last = last.child();
+        }
+        parent.stop();
+        assert!(last.is_stopped());
+        drop(last);
+        assert!(parent.0.lock().by_number.is_empty());
     }
 
     #[test]

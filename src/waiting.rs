@@ -3,11 +3,19 @@
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "_pool")]
+use crate::engine::HasEngine;
 use crate::queue::{Released, Ticket, Turn};
 #[cfg(feature = "_pool")]
 use crate::stop::StopToken;
 use crate::timer::Timer;
+#[cfg(feature = "_pool")]
+use crate::transaction::backend::TransactionBackend;
 use crate::{Error, Wait};
+
+/// How long an attempt waits for the answer of a server at least, so that what is free is acquired with any time limit.
+#[cfg(feature = "_pool")]
+const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
 
 /// What is waited for, and how long.
 #[derive(Debug)]
@@ -67,6 +75,34 @@ impl Waiting {
         matches!(self.wait, Wait::AtMost(limit) if self.elapsed() >= limit)
     }
 
+    /// Half of its limit from its beginning on: when a waiter queries at the latest that has no answer yet.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn ask_by(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::AtMost(limit) => Some(self.started + limit / 2),
+            Wait::No | Wait::Forever => None,
+        }
+    }
+
+    /// Makes an attempt. Returns `None` if a server does not answer until the limit of the wait, and for
+    /// [`SHORTEST_ANSWER`] at least. A thread waits on.
+    #[cfg(feature = "_pool")]
+    pub(crate) async fn answer<C: HasEngine, T: Send>(
+        &self,
+        attempt: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        let limit = match self.wait {
+            Wait::AtMost(limit) if C::LockEngine::IS_REMOTE => limit,
+            _ => return Some(attempt.await),
+        };
+        let limit = limit.saturating_sub(self.elapsed()).max(SHORTEST_ANSWER);
+        let answer = C::LockTimer::answer_within(limit, attempt).await;
+        if answer.is_none() {
+            tracing::warn!(resource = self.resource, ?limit, "no answer to an attempt");
+        }
+        answer
+    }
+
     /// Returns whether the wait is stopped; `None` if it can't be.
     #[cfg_attr(
         not(feature = "_pool"),
@@ -113,7 +149,7 @@ impl Waiting {
     }
 
     /// Whether the wait goes on after an attempt has failed with this error: a time-out. On SQLite an attempt times out while
-    /// another connection writes. On other engines no attempt times out.
+    /// another connection writes, on MariaDB while a backup lets no session commit. On PostgreSQL no attempt times out.
     pub(crate) fn outlasts(&self, error: &Error) -> bool {
         self.wait != Wait::No && matches!(error, Error::LockTimeout { .. })
     }
@@ -140,8 +176,8 @@ impl Waiting {
 pub(crate) enum AtTheEnd {
     /// It makes a last attempt.
     Attempt,
-    /// It makes none, unless it was notified of a release, did not wait before, or its limit is zero. For waiters that
-    /// would have to wait for a connection.
+    /// It makes none, unless it was notified of a release, did not wait before, its limit is zero, or neither it nor another one
+    /// of its queue was refused since it waits. For waiters that would have to wait for a connection.
     #[cfg(feature = "_pool")]
     GiveUp,
 }
@@ -204,6 +240,10 @@ where
     A: RepeatedAttempt,
 {
     let deadline = waiting.deadline();
+    #[cfg(feature = "_pool")]
+    if at_the_end == AtTheEnd::GiveUp {
+        ticket = ticket.asking_by(waiting.ask_by());
+    }
     let mut is_first = true;
     let mut cause = None;
     loop {
@@ -230,10 +270,18 @@ where
                 continue;
             }
         };
-        let gives_up = at_the_end != AtTheEnd::Attempt && notified.is_none() && !at_once;
-        if gives_up && waiting.wait != Wait::AtMost(Duration::ZERO) && waiting.is_over() {
+        #[cfg(feature = "_pool")]
+        if at_the_end == AtTheEnd::GiveUp
+            && (notified.is_none() && !at_once)
+            && waiting.wait != Wait::AtMost(Duration::ZERO)
+            && waiting.is_over()
+            && ticket.is_answered()
+        {
             return Err(waiting.timed_out(cause));
         }
+        // Only a waiter on a pool gives up without an attempt.
+        #[cfg(not(feature = "_pool"))]
+        let _ = (&cause, at_the_end, at_once);
         let next_pause = match attempt.run(Attempt { is_first, notified }).await {
             Ok(Answer::Granted(value)) => {
                 ticket.finish();
@@ -251,7 +299,7 @@ where
                 None
             }
             Err(error) if waiting.outlasts(&error) => {
-                tracing::warn!(resource = waiting.resource, %error, "wait continues: another connection writes");
+                tracing::warn!(resource = waiting.resource, %error, "wait continues: the database lets this connection not write yet");
                 cause = Some(error);
                 None
             }

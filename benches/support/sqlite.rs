@@ -44,8 +44,8 @@ impl Backend for SqliteConnection {
 
     fn connect_to(database: &Self::Database) -> Result<Self> {
         let mut conn = Self::establish(&Self::url(database)?)?;
-        // First of all: the change to WAL mode may find the file busy.
-        conn.batch_execute("PRAGMA busy_timeout = 600000; PRAGMA journal_mode = WAL")?;
+        diesel_locks::operation::sqlite::prepare(&mut conn)?;
+        conn.batch_execute("PRAGMA busy_timeout = 600000")?;
         Ok(conn)
     }
 

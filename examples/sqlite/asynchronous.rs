@@ -2,10 +2,11 @@
 // `diesel_locks::operation::sqlite`. The examples of the documentation include this file.
 
 use diesel::{ConnectionError, SqliteConnection};
+use diesel_async::AsyncConnection;
 use diesel_async::pooled_connection::deadpool::{BuildError, Pool};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-use diesel_async::{AsyncConnection, SimpleAsyncConnection};
+use diesel_locks::operation::sqlite::prepare_async;
 use futures_util::FutureExt;
 
 pub(crate) type Connection = SyncConnectionWrapper<SqliteConnection>;
@@ -16,9 +17,8 @@ pub(crate) fn pool(path: &str) -> Result<Pool<Connection>, BuildError> {
     config.custom_setup = Box::new(|path| {
         async move {
             let mut conn = Connection::establish(path).await?;
-            conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL")
-                .await
-                .map_err(ConnectionError::CouldntSetupConfiguration)?;
+            let prepared = prepare_async(&mut conn).await;
+            prepared.map_err(ConnectionError::CouldntSetupConfiguration)?;
             Ok(conn)
         }
         .boxed()

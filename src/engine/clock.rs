@@ -19,6 +19,9 @@ pub(in crate::engine) trait Clock: Backend {
     const STALE_INDEX_ENTRIES: bool = false;
     /// A condition that holds if a statement outside a transaction is committed at once; `None` where it always is.
     const COMMITTED_AT_ONCE: Option<&'static str> = None;
+    /// Whether an UPDATE may count the rows that it has changed, and not those that it has found: without the flag
+    /// `CLIENT_FOUND_ROWS`, which is the application's choice on a connection that it has opened itself.
+    const COUNTS_CHANGED_ROWS: bool = false;
     /// After the name of a table: has an UPDATE find rows by the primary key.
     const BY_PRIMARY_KEY: &'static str = "";
 }
@@ -81,6 +84,20 @@ clock_expression! {
     DbNowPlus(micros), |self, out| {
         out.push_sql(DB::NOW);
         out.push_sql(" + ");
+        out.push_bind_param::<BigInt, _>(&self.micros)?;
+    }
+}
+
+clock_expression! {
+    /// The end of the minimum hold time of a lease that begins now: 0 without such a time. The time of the grant would lie
+    /// in the future if the clock were moved back later.
+    DbHoldUntil(micros), |self, out| {
+        // Not two texts: the expression has one key in the cache of statements.
+        out.push_sql("CASE WHEN ");
+        out.push_bind_param::<BigInt, _>(&self.micros)?;
+        out.push_sql(" > 0 THEN ");
+        out.push_sql(DB::NOW);
+        out.push_sql(" ELSE 0 END + ");
         out.push_bind_param::<BigInt, _>(&self.micros)?;
     }
 }

@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod autocommit;
+mod big_selects;
 mod bytes;
 mod execute;
 mod held_locks;
@@ -92,9 +93,13 @@ impl<C: Link<Backend = Mysql>> TransactionBackend<C> for Mysql {
     }
 
     /// The message of COMMIT ends with a statement that restores the session. Either may have failed, so it is unknown
-    /// whether the transaction was committed.
+    /// whether the transaction was committed. Unless the error is that of a wait for a lock: COMMIT alone waits, for a backup
+    /// or for `FLUSH TABLES WITH READ LOCK`, and has then rolled back (`lock_wait_timeout`).
     fn map_commit_error(_: &mut C, error: Error) -> Error {
         match error {
+            Error::StatementTimeout { source } if classify(&source) == ErrorClass::LockTimeout => {
+                Error::StatementTimeout { source }
+            }
             Error::Database(source) | Error::StatementTimeout { source } => {
                 Error::OutcomeUnknown { source }
             }
@@ -156,14 +161,16 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
         loop {
             session::begin(conn, sql::BEGIN_MARKED).await?;
             let transaction = object_lock::TxContext::Started { named_lock };
-            let refusal = match object_lock::acquire(conn, request, transaction).await {
-                Ok(()) => return Ok(LockOutcome::Acquired),
-                Err(refusal) => refusal,
+            let acquired = object_lock::acquire(conn, request, transaction, &mut 0).await;
+            let Err(refusal) = acquired else {
+                return Ok(LockOutcome::Acquired);
             };
             run::roll_back(conn).await;
             match refusal {
                 AcquireError::Unavailable { .. } => return Ok(LockOutcome::Unavailable),
                 AcquireError::NoRow => named_lock = true,
+                // It no longer holds the objects that it had acquired.
+                AcquireError::LimitOfServer(_) => object_lock::row::pause::<C>(request).await,
                 // The transaction has not run the closure yet, so it can be restarted.
                 AcquireError::Failed(Error::Deadlock { source }) => {
                     if request.is_expired() {
@@ -176,18 +183,23 @@ impl<C: Link<Backend = Mysql>> ObjectLockBackend<C> for Mysql {
     }
 
     async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
-        match object_lock::acquire(conn, request, object_lock::TxContext::Open).await {
-            Ok(()) => Ok(LockOutcome::Acquired),
-            Err(AcquireError::Unavailable { timed_out: true })
+        let (open, mut acquired) = (object_lock::TxContext::Open, 0);
+        let Err(refusal) = object_lock::acquire(conn, request, open, &mut acquired).await else {
+            return Ok(LockOutcome::Acquired);
+        };
+        let error = match refusal {
+            AcquireError::Unavailable { timed_out: true }
                 if rolled_back_by_timeout(conn).await? =>
             {
-                Err(run::ended(None))
+                run::ended(None)
             }
-            Err(AcquireError::Unavailable { .. } | AcquireError::NoRow) => {
-                Ok(LockOutcome::Unavailable)
+            AcquireError::Unavailable { .. } | AcquireError::NoRow if acquired == 0 => {
+                return Ok(LockOutcome::Unavailable);
             }
-            Err(AcquireError::Failed(error)) => Err(error),
-        }
+            AcquireError::Unavailable { .. } | AcquireError::NoRow => request.unavailable(),
+            AcquireError::LimitOfServer(error) | AcquireError::Failed(error) => error,
+        };
+        Err(request.partly_locked(acquired, error))
     }
 
     async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
@@ -219,6 +231,8 @@ async fn try_begin_fast(
     let Err(error) = depth::break_if_panicked(conn, started) else {
         return Ok(Some(LockOutcome::Acquired));
     };
+    let error = session::untracked(error)?;
+    // Its error takes precedence: the first one may be that of a condition of this crate.
     session::restore_by_text(conn, &undo(request)).await?;
     let held = matches!(
         classify(&error),

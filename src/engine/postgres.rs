@@ -1,18 +1,11 @@
 //! PostgreSQL: a transient lock is the insert of a row, and a kept lock is the advisory lock of a row. Functions that
 //! the migrations install acquire both.
 
-#[cfg(feature = "_async")]
-use std::marker::PhantomData;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::result::DatabaseErrorKind;
-#[cfg(feature = "_async")]
-use diesel::{
-    deserialize::FromSqlRow,
-    expression::QueryMetadata,
-    query_builder::{Query, QueryFragment, QueryId},
-};
 
 use super::transactions_of_link;
 use crate::error::classify::{ErrorClass, classify};
@@ -28,12 +21,14 @@ mod begin;
 mod held_locks;
 mod lists;
 mod migrations;
+mod protected;
 mod sequences;
 mod slot_sql;
 mod slots;
 mod sql;
+pub(crate) mod untracked;
 
-use begin::{Alone, begin, begin_and_acquire, begin_and_try};
+use begin::{begin, begin_and_acquire, begin_and_try};
 use sql::ids;
 
 /// The number of rows that one transaction of a purge deletes. Each takes an entry in the server's lock table, which
@@ -92,7 +87,7 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
     }
 
     async fn roll_back(conn: &mut C) -> QueryResult<bool> {
-        if depth::depth(conn).is_ok_and(|depth| depth == 0) {
+        if depth::counted(conn).is_ok_and(|depth| depth == 0) {
             conn.batch("ROLLBACK").await?;
             return Ok(false);
         }
@@ -107,6 +102,11 @@ impl<C: Link<Backend = Pg>> TransactionBackend<C> for Pg {
         }
         conn.batch("ROLLBACK").await?;
         Ok(started)
+    }
+
+    async fn prepared_transactions(conn: &mut C) -> Option<String> {
+        let prepared: QueryResult<Option<String>> = conn.get_result(sql::Prepared {}).await;
+        prepared.ok().flatten()
     }
 
     /// Rolls back outer transactions too: they can't be committed without what the future has not done.
@@ -126,33 +126,8 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
         if request.wait == Wait::No {
             return begin_and_try(conn, request).await;
         }
-        begin_and_acquire(conn, request, &Alone).await?;
+        begin_and_acquire(conn, request).await?;
         Ok(LockOutcome::Acquired)
-    }
-
-    #[cfg(feature = "_async")]
-    async fn begin_with_locks_and_load<Q, T>(
-        conn: &mut C,
-        request: &Request,
-        query: &Q,
-    ) -> Result<Option<Vec<T>>, Error>
-    where
-        Q: Query + QueryFragment<Pg> + QueryId + Send + Sync,
-        Pg: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, Pg> + Send,
-    {
-        let rows = if request.wait == Wait::No {
-            match begin_and_try(conn, request).await? {
-                LockOutcome::Acquired => conn.load(query).await,
-                LockOutcome::Unavailable => return Ok(None),
-            }
-        } else {
-            begin_and_acquire(conn, request, &begin::WithQuery(query, PhantomData)).await?
-        };
-        if rows.is_err() {
-            run::roll_back(conn).await;
-        }
-        Ok(Some(rows?))
     }
 
     async fn lock_in_transaction(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
@@ -173,12 +148,13 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
     async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
         let mut purged = 0;
         loop {
-            conn.begin(sql::BEGIN_READ_COMMITTED).await?;
+            begin(conn, sql::BEGIN).await?;
             let purge = purge_batch(conn).await;
             let (found, removed) = link::end(conn, purge).await?;
             purged += removed;
             // Not `removed == 0`: another purge may have deleted all that were found.
             if found == 0 {
+                protected::ensure_visible(conn, protected::OBJECTS, purged > 0).await?;
                 return Ok(purged);
             }
         }
@@ -192,7 +168,7 @@ impl<C: Link<Backend = Pg>> ObjectLockBackend<C> for Pg {
 /// Whether the server has a transaction open, after an error of a statement in it.
 async fn is_open_after_error<C: Link<Backend = Pg>>(conn: &mut C) -> bool {
     if C::KNOWS_SERVER_STATE {
-        return depth::depth(conn).is_ok_and(|depth| depth > 0);
+        return depth::counted(conn).is_ok_and(|depth| depth > 0);
     }
     let probe = conn.batch("SELECT 1").await;
     probe.is_err_and(|error| classify(&error) == ErrorClass::TransactionAborted)
@@ -203,6 +179,13 @@ async fn purge_batch(conn: &mut impl Link<Backend = Pg>) -> QueryResult<(usize, 
     let free: Vec<(String, i32)> = conn.load(sql::free_kept(PURGE_BATCH)).await?;
     let (ids, keys): (Vec<_>, Vec<_>) = free.into_iter().unzip();
     let removed = conn.execute(sql::delete(&ids, &keys)).await?;
+    if removed == 0 && !ids.is_empty() {
+        // Another purge has deleted them, or row-level security or a trigger protects them.
+        let left: i64 = conn.get_result(sql::count(&ids, &keys)).await?;
+        if left > 0 {
+            return Err(protected::protected(protected::OBJECTS).into());
+        }
+    }
     Ok((ids.len(), removed))
 }
 
@@ -252,7 +235,8 @@ async fn acquire_with_timeout(
             return Ok(None);
         };
         conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await?;
-        if time_is_up || !is_wait_timeout(request, &error) {
+        // If the time is not up now either, the transaction's time is: `transaction_timeout`.
+        if time_is_up || !request.is_expired() || !is_wait_timeout(request, &error) {
             return Err(error);
         }
     }
@@ -264,9 +248,30 @@ fn is_wait_timeout(request: &Request, error: &diesel::result::Error) -> bool {
     matches!(request.wait, Wait::AtMost(_)) && classify(error) == ErrorClass::StatementTimeout
 }
 
+/// Whether a `lock_timeout` that this crate has set has ended the statement, which was sent after `since`. PostgreSQL reports it
+/// as a cancel request if the lock became free at the same moment and another wait began.
+fn is_own_lock_timeout(error: &diesel::result::Error, since: Instant, timeout: Duration) -> bool {
+    match classify(error) {
+        ErrorClass::LockTimeout => true,
+        ErrorClass::CancelRequest => since.elapsed() >= timeout,
+        _ => false,
+    }
+}
+
+/// Only the last attempt has a `lock_timeout`. It begins when the time is up.
+fn last_lock_timeout_has_passed(request: &Request) -> bool {
+    let timeout = sql::nowait_lock_timeout(request.ids.len());
+    matches!(request.wait, Wait::AtMost(limit) if request.elapsed() >= limit.saturating_add(timeout))
+}
+
 fn map_error(request: &Request, error: diesel::result::Error) -> Error {
     match classify(&error) {
-        ErrorClass::LockTimeout | ErrorClass::StatementTimeout => request.timed_out(Some(error)),
+        ErrorClass::CancelRequest if last_lock_timeout_has_passed(request) => {
+            request.timed_out(Some(error))
+        }
+        ErrorClass::LockTimeout | ErrorClass::StatementTimeout | ErrorClass::TransactionTimeout => {
+            request.timed_out(Some(error))
+        }
         _ => error.into(),
     }
 }
@@ -279,5 +284,31 @@ fn unsuitable_isolation(resource: String, level: &str) -> Error {
              and IsolationLevel::ReadCommitted, or call the method outside of a transaction",
             level.to_uppercase()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cancel_request_after_the_time_of_a_lock_timeout_may_be_one() {
+        let error = |message: &str| {
+            diesel::result::Error::DatabaseError(
+                DatabaseErrorKind::Unknown,
+                Box::new(message.to_owned()),
+            )
+        };
+        let since = Instant::now();
+        let (past, later) = (Duration::ZERO, Duration::from_secs(3600));
+        for (message, timeout, expected) in [
+            ("canceling statement due to lock timeout", later, true),
+            ("canceling statement due to user request", later, false),
+            ("canceling statement due to user request", past, true),
+            ("canceling statement due to statement timeout", past, false),
+        ] {
+            let is_own = is_own_lock_timeout(&error(message), since, timeout);
+            assert_eq!(is_own, expected, "{message}");
+        }
     }
 }

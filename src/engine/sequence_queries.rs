@@ -4,6 +4,20 @@
 #[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 macro_rules! upsert_and_return {
     ($db:ty) => {
+        /// Fails if enough numbers are left after a draw that has changed nothing: a trigger or a rule suppresses it.
+        fn assert_exhausted(
+            draw: &crate::sequence::backend::DrawRequest<'_>,
+            last: Option<i64>,
+        ) -> Result<(), crate::Error> {
+            if last.is_some_and(|last| last > draw.max_last) {
+                return Ok(());
+            }
+            Err(crate::Error::ProtectedRow {
+                table: "diesel_locks_sequences",
+                source: None,
+            })
+        }
+
         statement! {
             $db;
             /// Returns the last number of this draw; no row when too few numbers are left.
@@ -29,16 +43,17 @@ macro_rules! upsert_and_return {
 #[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(super) use upsert_and_return;
 
-/// `$text`: the Rust type of a bound name.
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 macro_rules! last_drawn {
-    ($schema:ident, $text:ty) => {
+    ($schema:ident) => {
         /// The number drawn last that this transaction can see.
         #[diesel::dsl::auto_type]
-        fn last_drawn<'a>(name: &'a $text, scope: &'a $text) -> _ {
+        fn last_drawn<'a>(name: &'a str, scope: &'a str) -> _ {
             crate::schema::$schema::diesel_locks_sequences::table
                 .find((name, scope))
                 .select(crate::schema::$schema::diesel_locks_sequences::last)
         }
     };
 }
+#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
 pub(super) use last_drawn;

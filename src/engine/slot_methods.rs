@@ -53,6 +53,17 @@ macro_rules! slot_methods {
             $run::execute(conn, slot_sql::ReleaseUnused { key }).await
         }
 
+        const SLOTS_TABLE: &str = "diesel_locks_slots";
+
+        /// Fails if a statement that has to change a row has changed none: a trigger or a rule suppresses it.
+        fn assert_changed(changed: usize, table: &'static str) -> Result<(), $failure> {
+            if changed > 0 {
+                return Ok(());
+            }
+            let source = None;
+            Err(diesel::result::Error::from(Error::ProtectedRow { table, source }).into())
+        }
+
         /// The largest fence of all slots, or the clock if that is later.
         async fn largest_fence(conn: &mut $conn) -> Result<i64, $failure> {
             let last: Option<i64> = $run::get_result(conn, slot_sql::last_fence()).await?;
@@ -68,9 +79,11 @@ pub(super) use slot_methods;
 /// runs several statements in a transaction.
 #[cfg(any(feature = "_postgres", feature = "_mysql"))]
 macro_rules! locking_slot_methods {
-    ($conn:ty, $text:ty, $stored:ty, $run:ident, $delete:path, $failure:ty) => {
+    ($db:ty, $conn:ty, $text:ty, $stored:ty, $run:ident, $delete:path, $failure:ty) => {
         use crate::engine::retry::autocommit_retry;
         use crate::engine::slot_resize::{BATCH_SIZE, slots_to_add, slots_to_delete};
+
+        const FENCES_TABLE: &str = "diesel_locks_fences";
 
         /// Adds the next slots in the open transaction. A session that adds or removes slots locks the floor first, so
         /// only one does at a time.
@@ -99,7 +112,8 @@ macro_rules! locking_slot_methods {
             let numbers = slots_to_add(last, permits);
             let is_last = *numbers.end() == permits;
             if !numbers.is_empty() {
-                $run::execute(conn, slot_sql::insert_slots(name, numbers, fence)).await?;
+                let added = slot_sql::insert_slots(name, numbers, fence);
+                assert_changed($run::execute(conn, added).await?, SLOTS_TABLE)?;
             }
             Ok(if is_last {
                 BatchOutcome::Complete
@@ -143,7 +157,10 @@ macro_rules! locking_slot_methods {
             let Some(raised) = crate::semaphore::fence::raised(last, by) else {
                 return Ok(RaiseOutcome::TooLarge);
             };
-            $run::execute(conn, slot_sql::set_fence_floor(raised)).await?;
+            if raised > floor {
+                let changed = $run::execute(conn, slot_sql::set_fence_floor(raised)).await?;
+                assert_changed(changed, FENCES_TABLE)?;
+            }
             Ok(RaiseOutcome::RaisedTo(raised))
         }
 
@@ -173,7 +190,7 @@ macro_rules! locking_slot_methods {
                         delete_last(conn, name.as_ref(), age_us, permits).await
                     )?;
                     match removed {
-                        None => insert_fence_floor(conn).await?,
+                        None => <$db as SemaphoreBackend<_>>::create_fence_floor(conn).await?,
                         Some(0) => break,
                         Some(removed) => purged += removed,
                     }
@@ -210,9 +227,11 @@ macro_rules! locking_slot_methods {
                 return Ok(Some(0));
             };
             if deletion.fence > floor {
-                $run::execute(conn, slot_sql::set_fence_floor(deletion.fence)).await?;
+                let raised = slot_sql::set_fence_floor(deletion.fence);
+                assert_changed($run::execute(conn, raised).await?, FENCES_TABLE)?;
             }
             let deleted = $run::execute(conn, $delete(name, deletion.above)).await?;
+            assert_changed(deleted, SLOTS_TABLE)?;
             Ok(Some(deleted))
         }
     };

@@ -31,13 +31,21 @@ macro_rules! slot_queries {
             pub(in crate::engine) in_transaction: i32,
         }
 
-        /// Sets a new expiry, not before the end of the minimum hold time.
+        /// Sets a new expiry, not before the end of the minimum hold time. If only changed rows are counted, an expiry that is there
+        /// already becomes 1 µs later.
         fn push_renew<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
-            push!(out;
-                "UPDATE diesel_locks_slots SET expires_us = "; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW};
-                " + ", BigInt = lease_us;
-                ")";
-            );
+            out.push_sql("UPDATE diesel_locks_slots SET expires_us = ");
+            push_expiry(out, lease_us)?;
+            if <$db>::COUNTS_CHANGED_ROWS {
+                out.push_sql(" + (expires_us = ");
+                push_expiry(out, lease_us)?;
+                out.push_sql(")");
+            }
+            Ok(())
+        }
+
+        fn push_expiry<'b>(out: &mut AstPass<'_, 'b, $db>, lease_us: &'b i64) -> QueryResult<()> {
+            push!(out; {<$db>::GREATEST}; "(hold_until_us, "; {<$db>::NOW}; " + ", BigInt = lease_us; ")");
             Ok(())
         }
 
@@ -219,6 +227,7 @@ macro_rules! slot_queries {
             slots::table.select(fence)
         }
 
+        #[allow(dead_code, reason = "on MySQL it needs a time limit")]
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn count<'a>(name: &'a $text) -> _ {
             slots::table.filter(slots::name.eq(name)).count()
@@ -242,12 +251,14 @@ macro_rules! slot_queries {
             diesel::update(diesel_locks_fences::table.find(FENCE_ROW_ID)).set(diesel_locks_fences::fence.eq(fence))
         }
 
-        /// The semaphores that have slots, with the registered number of permits if there is one.
+        /// The semaphores that have slots, with the registered number of permits if there is one. With a limit as
+        /// [`held_slots`].
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn semaphores() -> _ {
             slots::table
                 .left_join(diesel_locks_semaphores::table.on(diesel_locks_semaphores::name.eq(slots::name)))
                 .filter(slots::number.eq(1_i32))
+                .limit(1_000_000_i64)
                 .select((slots::name, diesel_locks_semaphores::permits.nullable()))
         }
 

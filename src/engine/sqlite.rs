@@ -7,7 +7,7 @@ use diesel::sqlite::Sqlite;
 
 use super::{active_isolation, transactions_of_link};
 use crate::inspect::object_lock::HeldObjectLock;
-use crate::link::{self, Link};
+use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::poll::caught;
@@ -37,9 +37,11 @@ const BUSY_STEP: Duration = Duration::from_millis(10);
 #[cfg(feature = "sqlite")]
 super::has_engine!(diesel::SqliteConnection, Sqlite);
 #[cfg(feature = "async-sqlite")]
-super::has_async_engine!(link::nonblocking::sqlite::Conn, Sqlite);
+super::has_async_engine!(crate::link::nonblocking::sqlite::Conn, Sqlite);
 
 impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
+    const IS_REMOTE: bool = false;
+
     transactions_of_link!(C);
 
     fn validate(_: &mut C, transaction: &TransactionOptions) -> Result<(), Error> {
@@ -76,7 +78,7 @@ impl<C: Link<Backend = Sqlite>> TransactionBackend<C> for Sqlite {
             return Ok(SessionChange::None);
         }
         if let Err(error) = conn.batch("PRAGMA query_only = 1").await {
-            conn.roll_back().await?;
+            run::roll_back(conn).await;
             return Err(error.into());
         }
         Ok(SessionChange::QueryOnly)
@@ -161,7 +163,7 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
         if grant == LockOutcome::Acquired
             && let Err(error) = record_lock(conn, request).await
         {
-            conn.roll_back().await?;
+            run::roll_back(conn).await;
             return Err(error);
         }
         Ok(grant)
@@ -187,7 +189,7 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     async fn purge_unlocked(conn: &mut C) -> Result<usize, Error> {
         begin_write(conn, &Deadline::new(Wait::Forever)).await?;
         let purged = conn.execute(sql::delete_kept()).await;
-        Ok(link::end(conn, purged).await?)
+        end(conn, purged.map_err(Error::from)).await
     }
 
     async fn held_locks(_: &mut C) -> Result<Vec<HeldObjectLock>, Error> {
@@ -198,13 +200,32 @@ impl<C: Link<Backend = Sqlite>> ObjectLockBackend<C> for Sqlite {
     }
 }
 
-/// Waits for the write lock, and begins a transaction for [`link::end`].
+/// Waits for the write lock, and begins a transaction for [`end`].
 async fn begin_write(
     conn: &mut impl Link<Backend = Sqlite>,
     deadline: &Deadline<'_>,
 ) -> Result<(), Error> {
-    acquire_write_lock(conn, deadline, Acquisition::Begin).await?;
-    Ok(())
+    deadline.require(acquire_write_lock(conn, deadline, Acquisition::Begin).await?)
+}
+
+/// Commits the transaction of [`begin_write`], or rolls it back after an error, also of COMMIT. After some errors, as on a
+/// full disk, SQLite has rolled it back by itself: that is no error of the rollback, and the connection stays usable.
+async fn end<T>(
+    conn: &mut impl Link<Backend = Sqlite>,
+    work: Result<T, Error>,
+) -> Result<T, Error> {
+    let ended = match work {
+        Ok(value) => commit(conn).await.map(|()| value),
+        Err(error) => Err(error),
+    };
+    if ended.is_err() {
+        run::roll_back(conn).await;
+    }
+    ended
+}
+
+async fn commit<C: Link<Backend = Sqlite>>(conn: &mut C) -> Result<(), Error> {
+    <Sqlite as TransactionBackend<C>>::commit(conn).await
 }
 
 /// Inserts the rows of kept locks. For transient locks it only accesses the table, so that a missing table is an error

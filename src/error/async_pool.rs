@@ -101,7 +101,9 @@ impl From<bb8::RunError> for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolStep {
-    /// One of the pool's connections, which are all in use (deadpool's time-out `wait`).
+    /// One of the pool's connections, which are all in use (deadpool's time-out `wait`). In a request of an
+    /// [`AsyncLockPool`](crate::AsyncLockPool) or [`AsyncSlotRenewer`](crate::AsyncSlotRenewer) to a pool of four or more, all but
+    /// one: that one is left to the application's own queries, and is not lent although it is free.
     Queue,
     /// The database, which opens or checks a connection (deadpool's time-outs `create` and `recycle`).
     Connect,

@@ -8,6 +8,8 @@ mod patterns;
 #[cfg(feature = "_postgres")]
 mod postgres;
 mod privileges;
+#[cfg(all(test, any(feature = "_postgres", feature = "_mysql")))]
+mod server_messages;
 #[cfg(feature = "_sqlite")]
 pub(crate) mod sqlite;
 

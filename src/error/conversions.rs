@@ -15,12 +15,12 @@ impl Error {
     ///   [`StatementTimeout`](Error::StatementTimeout) and [`Database`](Error::Database). To recognise these in a
     ///   [`diesel::result::Error`], convert it with `Error::from(error)`.
     /// - An error that contains this one and does not return it as its source, such as a variant with
-    ///   `#[error(transparent)]` of `thiserror`: give the variant a text of its own.
+    ///   `#[error(transparent)]` of `thiserror`: write `#[error("{0}")]`, which has the same text.
     ///
     /// ```
     /// use diesel_locks::Error;
     ///
-    /// let unavailable = Error::Unavailable { resource: "Order:4711".to_owned() };
+    /// let unavailable = Error::Unavailable { resource: "the object lock \"Order:4711\"".to_owned() };
     /// let from_a_query = diesel::result::Error::from(unavailable);
     /// assert!(Error::find(&from_a_query).is_some_and(Error::is_unavailable));
     /// assert!(Error::find(&diesel::result::Error::NotFound).is_none());
@@ -130,7 +130,7 @@ mod tests {
 
     fn timeout() -> Error {
         Error::LockTimeout {
-            resource: "a".to_owned(),
+            resource: "the object lock \"a\"".to_owned(),
             waited: Duration::from_micros(516_308),
             limit: Some(Duration::from_millis(500)),
             source: None,
@@ -145,6 +145,10 @@ mod tests {
         Transparent(diesel::result::Error),
         #[error("lock")]
         Lock(#[source] Error),
+        #[error("{0}")]
+        Shown(#[source] Error),
+        #[error(transparent)]
+        Hidden(Error),
         #[error("nested")]
         Nested(#[source] Box<dyn std::error::Error + Send + Sync>),
     }
@@ -152,12 +156,13 @@ mod tests {
     #[test]
     fn time_out_is_found_in_any_error() {
         let query = || diesel::result::Error::from(timeout());
-        let errors: [Box<dyn std::error::Error + Send + Sync>; 7] = [
+        let errors: [Box<dyn std::error::Error + Send + Sync>; 8] = [
             timeout().into(),
             query().into(),
             Application::from(query()).into(),
             Application::Transparent(query()).into(),
             Application::Lock(timeout()).into(),
+            Application::Shown(timeout()).into(),
             Application::Nested(Application::from(query()).into()).into(),
             anyhow::Error::from(query()).context("order").into(),
         ];
@@ -165,6 +170,18 @@ mod tests {
             let found = Error::find(&*error).expect("a time-out");
             assert!(found.is_timeout(), "{error:?}");
         }
+    }
+
+    /// As the documentation says: a transparent error hands out the source of what it contains.
+    #[test]
+    fn text_of_a_transparent_variant_is_that_of_one_whose_error_is_found() {
+        let [shown, hidden] = [
+            Application::Shown(timeout()),
+            Application::Hidden(timeout()),
+        ];
+        assert_eq!(shown.to_string(), hidden.to_string());
+        assert!(Error::find(&shown).is_some());
+        assert!(Error::find(&hidden).is_none());
     }
 
     #[test]
@@ -181,7 +198,7 @@ mod tests {
     fn time_out_shows_its_limit_as_requested() {
         assert_eq!(
             timeout().to_string(),
-            "a: not acquired within 516 ms (limit 500 ms)"
+            "the object lock \"a\": not acquired within 516 ms (limit 500 ms)"
         );
     }
 }

@@ -17,7 +17,8 @@ pub enum Error {
     /// The lock or a slot was not acquired within the limit of the request, or of the session.
     #[error("{resource}: not acquired within {}{}", Rounded(*waited), limit_shown(*limit))]
     LockTimeout {
-        /// The object ids, or the semaphore.
+        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
+        /// write lock.
         resource: String,
         /// How long the request waited.
         waited: Duration,
@@ -31,16 +32,35 @@ pub enum Error {
     /// The lock or all slots are held, and the request does not wait ([`Wait::No`]).
     #[error("{resource}: not acquired, already held")]
     Unavailable {
-        /// The object ids, or the semaphore.
+        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
+        /// write lock.
         resource: String,
     },
 
+    /// A request for several objects in an open transaction failed after some of them were acquired, and the transaction may
+    /// hold these until it ends: on MySQL and MariaDB, which release no lock on a row before. Roll the transaction back, or
+    /// request the same objects again.
+    ///
+    /// [`is_timeout`](Error::is_timeout), [`is_unavailable`](Error::is_unavailable) and
+    /// [`RetryPolicy`](crate::RetryPolicy) see the source. A request that does not wait looks for held objects before it
+    /// acquires any, and so returns this only if another session acquires one at the same moment.
+    #[error("{resource}: not all acquired, and the transaction may hold {acquired} until it ends")]
+    PartlyLocked {
+        /// The objects requested; of many, the first ten.
+        resource: String,
+        /// The objects that the transaction may hold; of many, the first ten.
+        acquired: String,
+        /// Why the request failed: [`Error::LockTimeout`], [`Error::Unavailable`] or an error of the database.
+        source: Box<Error>,
+    },
+
     /// A time-out of the session cancelled a statement: `lock_timeout`, `statement_timeout`,
-    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`. Or SQLite refused at once to let a
+    /// `innodb_lock_wait_timeout`, `max_execution_time`, SQLite's `busy_timeout`. Or `transaction_timeout` (PostgreSQL 17)
+    /// ended the transaction and closed the connection. Or SQLite refused at once to let a
     /// transaction that had read write, because another connection writes or has written since.
     #[error(
-        "a time-out of the session (lock_timeout, statement_timeout, innodb_lock_wait_timeout, max_execution_time, \
-         busy_timeout) cancelled the statement"
+        "a time-out of the session (lock_timeout, statement_timeout, transaction_timeout, innodb_lock_wait_timeout, \
+         max_execution_time, busy_timeout) cancelled the statement"
     )]
     StatementTimeout {
         /// The database's error (`diesel::result::Error`).
@@ -68,7 +88,7 @@ pub enum Error {
     )]
     #[error("stopped after waiting {} for {resource}", Rounded(*waited))]
     Stopped {
-        /// What was waited for.
+        /// What was requested, as in [`Error::LockTimeout`].
         resource: String,
         /// How long it was waited for.
         waited: Duration,
@@ -146,14 +166,36 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
-    /// The database user lacks a privilege on a table or function of this crate. See
-    /// [Privileges](crate::operation::privileges).
+    /// The migrations of this crate are recorded as run, but the tables are not those that this version of the crate
+    /// creates: [`migrate`](crate::migrate) does nothing. Another version created them, or they were changed by hand.
+    #[error(
+        "the migrations of diesel-locks are recorded as run, but the database has no {missing}: another version of \
+         diesel-locks created its tables, or they were changed; use that version, or drop them with their records in \
+         __diesel_schema_migrations and migrate again"
+    )]
+    DifferentTables {
+        /// A column or function of this version that the database lacks.
+        missing: &'static str,
+    },
+
+    /// The database can't have the tables of this crate, or not run its statements: a SQLite older than 3.38, or a MySQL or
+    /// MariaDB whose `innodb_page_size` is below 16 kB. [`migrate`](crate::migrate) changes nothing then.
+    #[error("diesel-locks does not work with {found}: it needs {needed}")]
+    UnsuitableDatabase {
+        /// What the database is or has.
+        found: String,
+        /// What is needed, and how to get it.
+        needed: &'static str,
+    },
+
+    /// The database user lacks a privilege on a table or function of this crate, or, to create them, on the schema or
+    /// database. See [Privileges](crate::operation::privileges).
     #[error(
         "the database user lacks a privilege on {object}; diesel-locks needs {privileges} on it: see \"Privileges that \
          an application needs\" in its documentation"
     )]
     InsufficientPrivilege {
-        /// The table or function.
+        /// The table or function; the schema or database for [`migrate`](crate::migrate).
         object: &'static str,
         /// All privileges on it that this crate needs.
         privileges: &'static str,
@@ -161,9 +203,25 @@ pub enum Error {
         source: diesel::result::Error,
     },
 
+    /// A row of this crate's could not be read or changed, although the user has the privileges: row-level security
+    /// (PostgreSQL) has no policy that permits it, or a trigger or rule of the application suppresses it. See
+    /// [Privileges](crate::operation::privileges).
+    #[error(
+        "a row of {table} can't be read or changed: row-level security needs policies that permit SELECT, INSERT, UPDATE and \
+         DELETE, and no trigger or rule may suppress a change"
+    )]
+    ProtectedRow {
+        /// The table.
+        table: &'static str,
+        /// The database's error; `None` if it reported none, and changed no row.
+        source: Option<diesel::result::Error>,
+    },
+
     /// The transaction, the user or the server is read-only (`READ ONLY`, a hot standby). A lock needs a write, even
-    /// one that leaves no row behind.
-    #[error("a lock needs a write, and the transaction, the user or the server is read-only")]
+    /// one that leaves no row behind. [`migrate`](crate::migrate) needs one if there is something to create.
+    #[error(
+        "a lock, a slot, a number or a migration needs a write, and the transaction, the user or the server is read-only"
+    )]
     ReadOnly {
         /// The database's error (`diesel::result::Error`).
         source: diesel::result::Error,
@@ -250,6 +308,21 @@ pub enum Error {
         wrapper: &'static str,
     },
 
+    /// The application has begun a transaction by its own SQL (`BEGIN`, a query after `SET autocommit = 0`, `XA START`), and
+    /// Diesel does not know of it.
+    ///
+    /// This crate has neither begun nor ended a transaction. On PostgreSQL the transaction of the application is aborted, as by
+    /// any other error: roll it back. On the other databases it can continue, and on Diesel's own connections to PostgreSQL too
+    /// if the method sent one statement (`renew_slot`, `release_slot`), whose changes are then part of it.
+    #[error(
+        "a transaction is open that Diesel does not know of: begin transactions with run_transaction or Diesel's \
+         transaction, and not by BEGIN or SET autocommit = 0 as text"
+    )]
+    UntrackedTransaction {
+        /// The database's error, if there was one.
+        source: Option<diesel::result::Error>,
+    },
+
     /// The method was called inside an open transaction, and can't run there.
     #[error("{method} can't run inside an open transaction: {reason}")]
     AlreadyInTransaction {
@@ -263,7 +336,8 @@ pub enum Error {
     /// read before another connection wrote.
     #[error("can't acquire {resource} in this transaction: {reason}")]
     UnsuitableIsolation {
-        /// The object ids, or the semaphore.
+        /// What was requested: `the object lock "Order:4711"`, `a slot of the semaphore "exports" (5 permits)`, or SQLite's
+        /// write lock.
         resource: String,
         /// The isolation level, and what to do.
         reason: String,
@@ -285,7 +359,7 @@ pub enum Error {
     /// The engine does not support the isolation level or mode. Nothing was sent to the database.
     ///
     /// On MySQL and MariaDB also outside a transaction in a session with `autocommit = 0`, which would not commit a lease.
-    /// No lease was granted or changed; what the session had not committed may have been rolled back.
+    /// No lease was granted or changed.
     #[error("{engine} does not support {mode} transactions: {hint}")]
     Unsupported {
         /// The engine.
@@ -375,10 +449,12 @@ pub enum Error {
     /// The poll interval of a `SlotRenewer`, or the period of a `TimerJob`, is too short or too long. Nothing was sent to
     /// the database.
     #[error(
-        "invalid interval of {}: {} to {} are allowed",
+        "invalid {subject} of {}: {} to {} are allowed",
         Exact(*requested), Exact(*shortest), Exact(*longest)
     )]
     InvalidInterval {
+        /// "poll interval" or "period".
+        subject: &'static str,
         /// The duration requested.
         requested: Duration,
         /// The shortest duration allowed.

@@ -10,10 +10,11 @@ impl Error {
     /// another statement of the transaction. False for `Error::Pool` and `Error::AsyncPool`, which may also mean that the
     /// database is out of reach.
     pub fn is_timeout(&self) -> bool {
-        matches!(
-            self,
-            Self::LockTimeout { .. } | Self::StatementTimeout { .. }
-        )
+        match self {
+            Self::LockTimeout { .. } | Self::StatementTimeout { .. } => true,
+            Self::PartlyLocked { source, .. } => source.is_timeout(),
+            _ => false,
+        }
     }
 
     /// Returns whether the request may succeed later, because another session, or all connections of the pool, are busy
@@ -71,7 +72,11 @@ impl Error {
 
     /// Returns whether the lock or all slots are held ([`Error::Unavailable`]).
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::PartlyLocked { source, .. } => source.is_unavailable(),
+            _ => false,
+        }
     }
 
     /// Returns whether the token no longer holds the slot ([`Error::SlotLost`]).
@@ -111,9 +116,13 @@ impl Error {
         matches!(self, Self::MissingTables { .. })
     }
 
-    /// Returns whether the database user lacks a privilege ([`Error::InsufficientPrivilege`]).
+    /// Returns whether the database user lacks a privilege ([`Error::InsufficientPrivilege`]) or a policy
+    /// ([`Error::ProtectedRow`]).
     pub fn is_insufficient_privilege(&self) -> bool {
-        matches!(self, Self::InsufficientPrivilege { .. })
+        matches!(
+            self,
+            Self::InsufficientPrivilege { .. } | Self::ProtectedRow { .. }
+        )
     }
 
     pub(crate) fn from_class(class: ErrorClass, source: diesel::result::Error) -> Self {
@@ -123,7 +132,8 @@ impl Error {
             ErrorClass::LockTimeout
             | ErrorClass::Busy
             | ErrorClass::LockNotAvailable
-            | ErrorClass::StatementTimeout => Self::StatementTimeout { source },
+            | ErrorClass::StatementTimeout
+            | ErrorClass::TransactionTimeout => Self::StatementTimeout { source },
             ErrorClass::ReadOnly => Self::ReadOnly { source },
             ErrorClass::MissingTables => Self::MissingTables { source },
             ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
@@ -133,6 +143,10 @@ impl Error {
                     source,
                 }
             }
+            ErrorClass::ProtectedRow(table) => Self::ProtectedRow {
+                table,
+                source: Some(source),
+            },
             ErrorClass::PreparedStatementMismatch => Self::PreparedStatementMismatch { source },
             ErrorClass::OutcomeUnknown => Self::OutcomeUnknown { source },
             ErrorClass::TooManyIds { ids, limit } => Self::TooManyIds { ids, limit },
@@ -141,7 +155,7 @@ impl Error {
                 reason: "an earlier statement has failed".to_owned(),
                 source: Some(source),
             },
-            ErrorClass::Other => Self::Database(source),
+            ErrorClass::CancelRequest | ErrorClass::Other => Self::Database(source),
         }
     }
 }

@@ -9,6 +9,61 @@ mod async_wrapper;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod client_library;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use diesel::QueryResult;
+use diesel::connection::{SimpleConnection, TransactionManagerStatus};
+
+use super::Link;
+use crate::Error;
+#[cfg(feature = "async-postgres")]
+use crate::engine::untracked::untracked;
+
+/// Runs a statement. Fails if it has run in a transaction that Diesel does not count, as far as Diesel can tell.
+///
+/// After each statement, Diesel for PostgreSQL takes a connection for sound on which libpq reports no transaction, and leaves
+/// its status as it is on which libpq reports one.
+fn alone<C: Link + SimpleConnection, T>(
+    conn: &mut C,
+    statement: impl FnOnce(&mut C) -> QueryResult<T>,
+) -> QueryResult<T> {
+    let counts_none = matches!(conn.status().transaction_depth(), Ok(None));
+    if !counts_none {
+        return statement(conn);
+    }
+    #[cfg(feature = "async-postgres")]
+    if let Some(check) = C::TRANSACTION_CHECK
+        && let Err(Ok(untracked)) = conn.batch_execute(check).map_err(untracked)
+    {
+        return Err(untracked.into());
+    }
+    if !C::CORRECTS_STATUS {
+        return statement(conn);
+    }
+    conn.status().set_in_error();
+    let outcome = catch_unwind(AssertUnwindSafe(|| statement(conn)));
+    if conn.status().transaction_depth().is_ok() {
+        return outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+    let source = match outcome {
+        Ok(Ok(_)) => None,
+        // Of the statement, or of the connection.
+        Ok(Err(error)) => {
+            let answers = conn.batch_execute("").is_ok();
+            if !answers || conn.status().transaction_depth().is_ok() {
+                return Err(error);
+            }
+            Some(error)
+        }
+        Err(panic) => {
+            *conn.status() = TransactionManagerStatus::default();
+            resume_unwind(panic);
+        }
+    };
+    *conn.status() = TransactionManagerStatus::default();
+    Err(Error::UntrackedTransaction { source }.into())
+}
+
 /// The functions of [`Link`](super::Link) that all these connections have alike.
 macro_rules! blocking_functions {
     () => {
@@ -24,7 +79,9 @@ macro_rules! blocking_functions {
                 + diesel::query_builder::QueryId
                 + Send,
         {
-            diesel::Connection::execute_returning_count(self, &statement)
+            crate::link::blocking::alone(self, |conn| {
+                diesel::Connection::execute_returning_count(conn, &statement)
+            })
         }
 
         async fn load<Q, T>(&mut self, query: Q) -> diesel::QueryResult<Vec<T>>
@@ -40,9 +97,11 @@ macro_rules! blocking_functions {
             use diesel::connection::{DefaultLoadingMode, LoadConnection};
             use diesel::result::Error::DeserializationError;
 
-            let rows = LoadConnection::<DefaultLoadingMode>::load(self, query.as_query())?;
-            rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
-                .collect()
+            crate::link::blocking::alone(self, |conn| {
+                let rows = LoadConnection::<DefaultLoadingMode>::load(conn, query.as_query())?;
+                rows.map(|row| T::build_from_row(&row?).map_err(DeserializationError))
+                    .collect()
+            })
         }
 
         fn status(&mut self) -> &mut diesel::connection::TransactionManagerStatus {

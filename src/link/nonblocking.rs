@@ -19,7 +19,7 @@ pub(crate) mod sqlite;
 /// The functions of [`Link`] that the connections to PostgreSQL and MySQL have alike.
 #[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
 macro_rules! client_server_link {
-    () => {
+    ($execute:path, $load:path) => {
         type Backend = <Self as diesel_async::AsyncConnectionCore>::Backend;
 
         async fn batch(&mut self, sql: &str) -> diesel::QueryResult<()> {
@@ -32,7 +32,7 @@ macro_rules! client_server_link {
                 + diesel::query_builder::QueryId
                 + Send,
         {
-            diesel_async::AsyncConnectionCore::execute_returning_count(self, statement).await
+            $execute(self, statement).await
         }
 
         async fn load<Q, T>(&mut self, query: Q) -> diesel::QueryResult<Vec<T>>
@@ -45,7 +45,7 @@ macro_rules! client_server_link {
             <Self as Link>::Backend: diesel::expression::QueryMetadata<Q::SqlType>,
             T: diesel::deserialize::FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
         {
-            crate::link::nonblocking::rows(self, query).await
+            $load(self, query).await
         }
 
         fn status(&mut self) -> &mut diesel::connection::TransactionManagerStatus {

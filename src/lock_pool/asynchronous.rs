@@ -65,7 +65,8 @@ use crate::{AsyncPool, Error, LockRequest, Semaphore, Wait};
 /// A `AsyncLockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So queries
 /// that use the pool directly, such as a health check, do not wait behind requests for locks, however many these are. Requests
 /// wait for a connection in a queue of the `AsyncLockPool`, first come, first served, and not in that of the pool. To run eight
-/// transactions with locks at the same time, give the pool nine connections.
+/// transactions with locks at the same time, give the pool nine connections. The last connection runs no closure also if the
+/// application does not use it: then requests wait, and may time out, although a connection is free.
 ///
 /// # Time limit
 ///
@@ -77,8 +78,13 @@ use crate::{AsyncPool, Error, LockRequest, Semaphore, Wait};
 /// shorter. Any other attempt that gets no connection counts as refused: the wait continues until its own limit, unless the
 /// pool is closed.
 ///
+/// A request that waits in the queue does not depend on the attempts of others: if none was answered since it came, it makes its own
+/// when half of its time has passed. A connection that does not answer is given up when the time of its request is up, at
+/// the earliest after 500 ms, and is not returned to the pool.
+///
 /// While deadpool can't open connections, because the database is restarted for example, the pauses of each queue grow from
-/// 100 ms to 5 s. So a wait may end up to 5 s after the database is back. bb8 retries by itself within its time-out.
+/// 100 ms to 5 s. So a wait may end up to 5 s after the database is back, or up to 100 ms after the next request for the same joins
+/// its queue. bb8 retries by itself within its time-out.
 ///
 /// # Dropped futures and stops
 ///
@@ -94,7 +100,7 @@ use crate::{AsyncPool, Error, LockRequest, Semaphore, Wait};
 ///
 /// # What it does not have
 ///
-/// There is no `with_object_lock_and_rows`. There is no `try_with_object_lock`: use [`Wait::No`]. A closure is run once, and
+/// There is no `try_with_object_lock`: use [`Wait::No`]. A closure is run once, and
 /// [`run_transaction`](crate::AsyncTransactionExt::run_transaction) in it returns [`Error::AlreadyInTransaction`]: to retry
 /// after a deadlock, call the method again while [`Error::is_retryable`] is true.
 ///

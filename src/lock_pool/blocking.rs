@@ -61,7 +61,8 @@ use crate::{Error, LockRequest, ObjectLockExt, Semaphore, SemaphoreExt, Wait};
 /// A `LockPool` borrows all connections of its pool but one at the same time; all if the pool has fewer than four. So queries
 /// that use the pool directly, such as a health check, do not wait behind requests for locks, however many these are. Requests
 /// wait for a connection in a queue of the `LockPool`, first come, first served, and not in that of the pool. To run eight
-/// transactions with locks at the same time, give the pool nine connections.
+/// transactions with locks at the same time, give the pool nine connections. The last connection runs no closure also if the
+/// application does not use it: then requests wait, and may time out, although a connection is free.
 ///
 /// # Time limit
 ///
@@ -72,6 +73,10 @@ use crate::{Error, LockRequest, ObjectLockExt, Semaphore, SemaphoreExt, Wait};
 /// [`Error::Pool`](crate::Error::Pool). The limit is the pool's time-out, or the remaining time of the request (at least
 /// 200 ms) if that is shorter. Any other attempt that gets no connection counts as refused: the wait continues until its own
 /// limit.
+///
+/// A request that waits in the queue does not depend on the attempts of others: if none was answered since it came, it makes its own
+/// when half of its time has passed. A connection that does not answer delays only the request that uses it, until the
+/// connection itself times out: a thread can't give up a statement.
 ///
 /// # Stop
 ///

@@ -84,7 +84,7 @@ async fn acquire<L: Lender>(shared: &Shared<L>, wait: &ObjectWait) -> Result<Bor
     let ticket = if request.wait == Wait::No {
         queues.independent(key.clone())
     } else {
-        queues.join(key.clone(), 1, |()| true)
+        queues.join_target(key.clone(), (), 1)
     };
     let number = waiting.stop().zip(ticket.number());
     let _registration = number.map(|(stop, number)| {
@@ -140,13 +140,14 @@ impl<L: Lender> RepeatedAttempt for PooledAttempt<'_, L> {
 
     async fn run(&mut self, _: Attempt) -> Result<Answer<Borrowed<L>>, Error> {
         let mut conn = self.connections.borrow(self.waiting).await?;
-        match attempt(&mut *conn, &self.request).await {
-            Ok(LockOutcome::Acquired) => Ok(Answer::Granted(conn)),
+        let attempt = Box::pin(attempt(&mut *conn, &self.request));
+        match self.waiting.answer::<L::Connection, _>(attempt).await {
+            Some(Ok(LockOutcome::Acquired)) => Ok(Answer::Granted(conn)),
             // A limit of the session, or a deadlock with another attempt, has ended the attempt and not the wait.
-            Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. }) => {
+            Some(Ok(LockOutcome::Unavailable) | Err(Error::LockTimeout { .. })) | None => {
                 Ok(Answer::Refused { pause: None })
             }
-            Err(error) => Err(error),
+            Some(Err(error)) => Err(error),
         }
     }
 }

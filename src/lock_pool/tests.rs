@@ -140,6 +140,69 @@ async fn many_queues_open_few_connections_while_the_database_is_out_of_reach() {
     }
 }
 
+/// Requests a slot.
+async fn slot_within(
+    locks: &AsyncLockPool<Pool<Conn>>,
+    semaphore: &Semaphore,
+    limit: Duration,
+) -> Result<(), Error> {
+    let nothing = async |_: &mut Conn| Ok::<(), Error>(());
+    locks
+        .with_slot(semaphore, Wait::AtMost(limit), nothing)
+        .await
+}
+
+/// A request that waits, and that did not reach the database so often that it pauses for longer than a second.
+async fn waiter_in_an_outage(
+    database: &Database,
+    locks: &AsyncLockPool<Pool<Conn>>,
+    semaphore: &Semaphore,
+) -> Waiter {
+    let waiter = {
+        let (locks, semaphore) = (locks.clone(), semaphore.clone());
+        tokio::spawn(async move { slot_within(&locks, &semaphore, LIMIT).await })
+    };
+    until(|| database.lent_again.load(Ordering::SeqCst) > 2).await;
+    database.down.store(true, Ordering::SeqCst);
+    let before = database.opened.load(Ordering::SeqCst);
+    until(|| {
+        let _ = database.pool.retain(|_, _| false);
+        database.opened.load(Ordering::SeqCst) >= before + 6
+    })
+    .await;
+    waiter
+}
+
+#[tokio::test]
+async fn new_request_does_not_wait_for_the_pause_of_those_that_outlasted_an_outage() {
+    let mut database = Database::new();
+    let locks = AsyncLockPool::new(database.pool.clone());
+    let semaphore = Semaphore::new("after an outage", 1);
+    let waiter = waiter_in_an_outage(&database, &locks, &semaphore).await;
+    database.writer.batch_execute("ROLLBACK").expect("its own");
+    database.down.store(false, Ordering::SeqCst);
+    let outcome = slot_within(&locks, &semaphore, Duration::from_secs(1)).await;
+    outcome.expect("it is free");
+    waiter.await.expect("no panic").expect("it comes free");
+}
+
+#[tokio::test]
+async fn outage_of_a_database_delays_no_request_to_another_one() {
+    let (mut down, mut other) = (Database::new(), Database::new());
+    let semaphore = Semaphore::new("in two databases", 1);
+    let locks = AsyncLockPool::new(down.pool.clone());
+    let waiter = waiter_in_an_outage(&down, &locks, &semaphore).await;
+    other.writer.batch_execute("ROLLBACK").expect("its own");
+    let others = AsyncLockPool::new(other.pool.clone());
+    for request in 0..5 {
+        let outcome = slot_within(&others, &semaphore, Duration::from_millis(40)).await;
+        outcome.unwrap_or_else(|error| panic!("request {request}: {error:?}"));
+    }
+    down.writer.batch_execute("ROLLBACK").expect("its own");
+    down.down.store(false, Ordering::SeqCst);
+    waiter.await.expect("no panic").expect("it comes free");
+}
+
 #[tokio::test]
 async fn all_waiters_learn_that_the_pool_is_closed() {
     let database = Database::new();

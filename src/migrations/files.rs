@@ -27,6 +27,10 @@ pub trait MigrationFiles: HasEngine {
 pub trait BackendMigrations {
     /// The files of the migrations, in the order of their versions.
     const FILES: &'static [MigrationFile];
+
+    /// The columns and functions that the migrations create, in the words of the engine's catalog. Later versions of this
+    /// crate may add others.
+    const PARTS: &'static [&'static str];
 }
 
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
@@ -64,3 +68,62 @@ macro_rules! migration_files {
 }
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 pub(crate) use migration_files;
+
+#[cfg(test)]
+mod tests {
+    use super::BackendMigrations;
+
+    /// FNV-1a, which no version of Rust changes.
+    fn digest(text: &str) -> u64 {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    }
+
+    /// The files in the order of their names, `up.sql` before `down.sql`.
+    ///
+    /// After the first release these digests do not change: databases have run the files. A change of the tables is a new
+    /// file, whose digests are added at the end.
+    fn files_are_frozen<B: BackendMigrations>(digests: &[u64]) {
+        let ours: Vec<u64> = B::FILES.iter().map(|file| digest(file.text)).collect();
+        assert_eq!(ours, digests, "{ours:#x?}");
+    }
+
+    #[cfg(feature = "_postgres")]
+    #[test]
+    fn files_of_postgres_are_frozen() {
+        files_are_frozen::<diesel::pg::Pg>(&[
+            0x7a73_703b_eda2_f181,
+            0xa29e_3998_a077_67f8,
+            0xc504_78f9_0974_671f,
+            0x9bd5_5156_22e9_2aa1,
+            0x30ba_a652_4176_633c,
+            0x0892_f63d_6746_e605,
+        ]);
+    }
+
+    #[cfg(feature = "_mysql")]
+    #[test]
+    fn files_of_mysql_are_frozen() {
+        files_are_frozen::<diesel::mysql::Mysql>(&[
+            0xa7a1_79a9_47ea_0932,
+            0xf80f_e523_35d2_e01c,
+            0x0604_3072_ca6f_088b,
+            0xfd4f_364d_12a2_bcf2,
+            0xb483_600e_a3d3_ae53,
+            0xdcbb_0684_53fd_ca16,
+        ]);
+    }
+
+    #[cfg(feature = "_sqlite")]
+    #[test]
+    fn files_of_sqlite_are_frozen() {
+        files_are_frozen::<diesel::sqlite::Sqlite>(&[
+            0x2890_8d1a_3544_94ac,
+            0x1942_e266_b347_4a3b,
+            0xef83_0550_f4d3_3ecb,
+            0x7962_de26_fd68_cc8d,
+            0x8064_7afb_d518_14de,
+            0x0892_f63d_6746_e605,
+        ]);
+    }
+}

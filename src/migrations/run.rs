@@ -15,12 +15,35 @@ use crate::{Error, transaction::depth};
 ///
 /// An application that runs migrations of its own can run these with them: see [`migrations`](crate::migrations).
 ///
-/// The user needs the privilege to create tables and, on PostgreSQL, functions. An application that connects as another
-/// user needs the privileges listed in [Privileges](crate::operation::privileges).
+/// # Which tables
+///
+/// On PostgreSQL it uses the tables that the session finds by its `search_path`, and creates what is missing in their schema.
+/// If it finds none, it creates them in the first schema of the `search_path`. So there is a second set of tables only if the
+/// `search_path` has none but the schema for it: `SET search_path = tenant_2`. Locks, slots and numbers are those of the set
+/// that a session finds: sessions that find different sets (schemas of PostgreSQL, databases of MySQL and MariaDB) do not
+/// exclude each other. Diesel finds its own table by the `search_path` too, and its `run_pending_migrations`
+/// creates one in the first schema, even if there is another behind it.
+///
+/// # Privileges
+///
+/// If there is nothing to create, `migrate` writes nothing, waits for nobody, and needs no privilege but those that the
+/// application needs anyway: it may run on a standby and in a read-only session. Otherwise the user needs the privilege to
+/// create tables and, on PostgreSQL, functions. An application that connects as another user needs the privileges listed in
+/// [Privileges](crate::operation::privileges).
+///
+/// # The application's own migrations
+///
+/// On MySQL and MariaDB do not run migrations in [`with_object_lock`](crate::ObjectLockExt::with_object_lock), nor in any
+/// other transaction: `CREATE TABLE` and `ALTER TABLE` commit it, which releases the lock. Then Diesel fails on a savepoint
+/// that no longer exists, and does not record the migration, so that all later runs fail at a table that exists. Use
+/// `SELECT GET_LOCK(..)` there, or let one process migrate before the others start.
 ///
 /// # Errors
 ///
 /// - [`Error::AlreadyInTransaction`] in an open transaction.
+/// - [`Error::InsufficientPrivilege`] or [`Error::ReadOnly`] if something is missing and can't be created.
+/// - [`Error::DifferentTables`] if all migrations are recorded and the tables are not those of this version.
+/// - [`Error::UnsuitableDatabase`] with SQLite before 3.38, or pages of InnoDB smaller than 16 kB. Nothing is created then.
 /// - [`Error::Migration`] if a migration fails.
 /// - [`Error::SeveralWriters`] on a cluster where concurrent migrations are not safe (Group Replication with several
 ///   primaries), and on a database that only uses the protocol of PostgreSQL or MySQL (`CockroachDB`, `YugabyteDB`,

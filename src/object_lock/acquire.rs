@@ -102,18 +102,55 @@ impl Request {
         self.remaining().is_some_and(|left| left.is_zero())
     }
 
-    /// The ids for errors and events; of many, the first ten.
+    /// The locks for errors.
     pub(crate) fn resource(&self) -> String {
-        let named = self.ids.iter().take(NAMED_IDS).map(ObjectId::as_str);
-        let named = named.collect::<Vec<_>>().join(", ");
-        match self.ids.len().saturating_sub(NAMED_IDS) {
-            0 => named,
-            more => format!("{named} and {more} more"),
+        locks(&self.ids)
+    }
+
+    /// The ids for events.
+    pub(crate) fn event_ids(&self) -> String {
+        listed_ids(&self.ids, str::to_owned)
+    }
+
+    /// The error of a request that does not wait.
+    pub(crate) fn unavailable(&self) -> Error {
+        Error::Unavailable {
+            resource: self.resource(),
+        }
+    }
+
+    /// The error of a request in an open transaction that may hold the first `acquired` objects until it ends.
+    #[cfg(feature = "_mysql")]
+    pub(crate) fn partly_locked(&self, acquired: usize, error: Error) -> Error {
+        if acquired == 0 || error.is_retryable() || error.is_transaction_aborted() {
+            return error;
+        }
+        Error::PartlyLocked {
+            resource: self.resource(),
+            acquired: locks(&self.ids[..acquired]),
+            source: Box::new(error),
         }
     }
 
     #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
+    }
+}
+
+/// The locks for errors.
+fn locks(ids: &[ObjectId]) -> String {
+    let plural = if ids.len() == 1 { "" } else { "s" };
+    let ids = listed_ids(ids, |id| format!("{id:?}"));
+    format!("the object lock{plural} {ids}")
+}
+
+/// The ids; of many, the first ten.
+fn listed_ids(ids: &[ObjectId], shown: impl Fn(&str) -> String) -> String {
+    let named = ids.iter().take(NAMED_IDS).map(|id| shown(id.as_str()));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(NAMED_IDS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }

@@ -1,17 +1,12 @@
 //! The trait `AsyncObjectLockExt`: the methods for object locks on a connection of diesel-async.
 
-use diesel::deserialize::FromSqlRow;
-use diesel::expression::QueryMetadata;
-use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
-
 use crate::cancel::unless_dropped;
 use crate::engine::HasAsyncEngine;
-use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::request::IntoLockRequests;
-use crate::object_lock::run::{self, run_or_unavailable, unavailable};
-use crate::poll::{RowsWork, Work};
+use crate::object_lock::run::{self, run_or_unavailable};
+use crate::poll::Work;
 use crate::{Error, LockRequest, transaction::depth};
 
 /// The methods of [`ObjectLockExt`](crate::ObjectLockExt) on connections of diesel-async.
@@ -85,76 +80,6 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         Self::droppable(async move {
             let request = Request::new(request)?;
             unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
-        })
-    }
-
-    /// Opens a transaction, waits for the lock, runs `query`, runs `f` with its rows, and commits. Returns the value of `f`.
-    ///
-    /// Behaves as [`with_object_lock`](Self::with_object_lock) with a closure that begins with `query.load(conn)`. On
-    /// PostgreSQL, outside of a transaction, BEGIN, the lock and the query are sent without waiting in between: with COMMIT
-    /// that takes two round trips in place of three, once the connection has prepared the query. On the other engines, in an
-    /// open transaction, and with [`Wait::No`](crate::Wait::No), the query is sent when the lock is held. On every engine it
-    /// sees what the last holder of the lock has committed. Pass a query that only reads: if PostgreSQL cancels BEGIN itself, the
-    /// query runs without a transaction.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_object_lock`](Self::with_object_lock). An error of the query is converted from [`Error::Database`]; `f` did
-    /// not run.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use diesel::prelude::*;
-    /// use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-    /// use diesel_async::{AsyncConnection, RunQueryDsl};
-    /// use diesel_locks::prelude::*;
-    ///
-    /// diesel::table! { documents (id) { id -> Text, version -> Integer } }
-    ///
-    /// # let mut conn = SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
-    /// # diesel_locks::migrate_async(&mut conn).await?;
-    /// # diesel::sql_query("CREATE TABLE documents (id TEXT PRIMARY KEY, version INTEGER NOT NULL)").execute(&mut conn).await?;
-    /// let known = documents::table.find("contract-17").select(documents::version);
-    /// conn.with_object_lock_and_rows("contract-17", known, async |conn, known: Vec<i32>| -> QueryResult<()> {
-    ///     if known.iter().any(|known| *known >= 2) {
-    ///         return Ok(());
-    ///     }
-    ///     diesel::replace_into(documents::table)
-    ///         .values((documents::id.eq("contract-17"), documents::version.eq(2)))
-    ///         .execute(conn)
-    ///         .await?;
-    ///     Ok(())
-    /// })
-    /// .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias("pipeline", "pipelining"))]
-    fn with_object_lock_and_rows<'c, 'f, Q, U, T, E, F>(
-        &'c mut self,
-        request: impl Into<LockRequest>,
-        query: Q,
-        f: F,
-    ) -> impl Future<Output = Result<T, E>> + Send + 'c
-    where
-        Q: AsQuery<Query: QueryFragment<<Self as Link>::Backend> + QueryId + Send + Sync + 'f>,
-        <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
-        Q::SqlType: 'f,
-        U: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send + 'f,
-        for<'r> F: AsyncFnOnce(&'r mut Self, Vec<U>) -> Result<T, E>
-            + RowsWork<&'r mut Self, Vec<U>, Result<T, E>, Future: Send>
-            + Send
-            + 'f,
-        T: Send + 'f,
-        E: From<Error> + Send + 'f,
-        'f: 'c,
-    {
-        let request = request.into();
-        let query = query.as_query();
-        Self::droppable(async move {
-            let request = Request::new(request)?;
-            unless_dropped!(self, |conn| run::run_with_rows(conn, &request, query, f))
         })
     }
 
@@ -256,12 +181,12 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
             let request = Request::new(request)?;
             match unless_dropped!(self, |conn| run::lock(conn, "lock_object", &request))? {
                 LockOutcome::Acquired => Ok(()),
-                LockOutcome::Unavailable => Err(unavailable(&request)),
+                LockOutcome::Unavailable => Err(request.unavailable()),
             }
         }
     }
 
-    /// Acquires the lock in the open transaction, but does not wait. Returns `false` if another transaction holds the lock.
+    /// Acquires the lock in the open transaction, but does not wait. Returns whether it was acquired.
     /// Behaves as [`ObjectLockExt::try_lock_object`](crate::ObjectLockExt::try_lock_object).
     ///
     /// # Errors
@@ -270,13 +195,11 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
     fn try_lock_object<'c>(
         &'c mut self,
         request: impl Into<LockRequest>,
-    ) -> impl Future<Output = Result<bool, Error>> + Send + 'c {
+    ) -> impl Future<Output = Result<LockOutcome, Error>> + Send + 'c {
         let request = request.into();
         async move {
             let request = Request::without_wait(request, "try_lock_object")?;
-            let outcome =
-                unless_dropped!(self, |conn| run::lock(conn, "try_lock_object", &request));
-            Ok(outcome? == LockOutcome::Acquired)
+            unless_dropped!(self, |conn| run::lock(conn, "try_lock_object", &request))
         }
     }
 

@@ -1,21 +1,10 @@
 //! What an engine implements for object locks.
 
-#[cfg(feature = "_async")]
-use diesel::{
-    deserialize::FromSqlRow,
-    expression::QueryMetadata,
-    query_builder::{Query, QueryFragment, QueryId},
-};
-
 use crate::Error;
 #[cfg(feature = "_pool")]
 use crate::ObjectId;
 use crate::inspect::object_lock::HeldObjectLock;
-#[cfg(feature = "_async")]
-use crate::link::Link;
 use crate::object_lock::acquire::Request;
-#[cfg(feature = "_async")]
-use crate::transaction::run::roll_back;
 
 /// The object locks of an engine. Sealed, as [`HasEngine`](crate::engine::HasEngine) is.
 pub trait ObjectLockBackend<C> {
@@ -25,34 +14,6 @@ pub trait ObjectLockBackend<C> {
         conn: &mut C,
         request: &Request,
     ) -> impl Future<Output = Result<LockOutcome, Error>> + Send;
-
-    /// [`begin_with_locks`](Self::begin_with_locks), and runs the first query in the transaction. Returns its rows, or `None`
-    /// if the locks are not acquired. On any error no transaction is open.
-    #[cfg(feature = "_async")]
-    fn begin_with_locks_and_load<Q, T>(
-        conn: &mut C,
-        request: &Request,
-        query: &Q,
-    ) -> impl Future<Output = Result<Option<Vec<T>>, Error>> + Send
-    where
-        C: Link,
-        Q: Query + QueryFragment<C::Backend> + QueryId + Send + Sync,
-        C::Backend: QueryMetadata<Q::SqlType>,
-        T: FromSqlRow<Q::SqlType, C::Backend> + Send,
-    {
-        async move {
-            if Self::begin_with_locks(conn, request).await? == LockOutcome::Unavailable {
-                return Ok(None);
-            }
-            match conn.load(query).await {
-                Ok(rows) => Ok(Some(rows)),
-                Err(error) => {
-                    roll_back(conn).await;
-                    Err(error.into())
-                }
-            }
-        }
-    }
 
     /// Acquires the locks in the open transaction.
     fn lock_in_transaction(
@@ -73,11 +34,22 @@ pub trait ObjectLockBackend<C> {
     fn held_locks(conn: &mut C) -> impl Future<Output = Result<Vec<HeldObjectLock>, Error>> + Send;
 }
 
-/// The outcome of a request that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The outcome of a request that does not wait: [`try_lock_object`](crate::ObjectLockExt::try_lock_object).
+///
+/// A value of its own, so that the compiler warns of `conn.try_lock_object("a")?;`, after which the transaction may not hold
+/// the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "if another transaction holds the lock, it was not acquired"]
 pub enum LockOutcome {
     /// All locks are acquired.
     Acquired,
-    /// Another transaction holds one of them, and the request does not wait.
+    /// Another transaction holds one of them. None is acquired.
     Unavailable,
+}
+
+impl LockOutcome {
+    /// Returns whether the locks are acquired.
+    pub fn is_acquired(self) -> bool {
+        self == Self::Acquired
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
         Ok(LockOutcome::Acquired) => tracing::debug!(
             target: "diesel_locks::object_lock",
             outcome = "granted",
-            ids = %request.resource(),
+            ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "object lock acquired"
@@ -31,14 +31,14 @@ pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
         Ok(LockOutcome::Unavailable) | Err(Error::Unavailable { .. }) => tracing::debug!(
             target: "diesel_locks::object_lock",
             outcome = "refused",
-            ids = %request.resource(),
+            ids = %request.event_ids(),
             "object lock not acquired: already held"
         ),
         #[cfg(feature = "_pool")]
         Err(Error::Stopped { .. }) => tracing::debug!(
             target: "diesel_locks::object_lock",
             outcome = "stopped",
-            ids = %request.resource(),
+            ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "wait for an object lock stopped"
@@ -46,7 +46,7 @@ pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
         Err(error) if error.is_timeout() => tracing::warn!(
             target: "diesel_locks::object_lock",
             outcome = "timed_out",
-            ids = %request.resource(),
+            ids = %request.event_ids(),
             ?waited,
             waited_us = micros(waited),
             "object lock timed out"
@@ -54,7 +54,7 @@ pub(crate) fn record(request: &Request, outcome: Result<LockOutcome, &Error>) {
         Err(error) => tracing::warn!(
             target: "diesel_locks::object_lock",
             outcome = "failed",
-            ids = %request.resource(),
+            ids = %request.event_ids(),
             %error,
             "object lock failed"
         ),
@@ -66,7 +66,7 @@ pub(crate) fn record_released(request: &Request, held: Duration) {
     tracing::debug!(
         target: "diesel_locks::object_lock",
         outcome = "released",
-        ids = %request.resource(),
+        ids = %request.event_ids(),
         ?held,
         held_us = micros(held),
         "object lock released"

@@ -17,8 +17,16 @@ pub enum Wait {
     ///
     /// Limits of the session end the wait for a lock with [`Error::LockTimeout`](crate::Error::LockTimeout): on PostgreSQL
     /// `lock_timeout` and `statement_timeout`, on MySQL and MariaDB `max_execution_time` and `max_statement_time`.
-    /// `innodb_lock_wait_timeout`, which every MySQL session has (50 s), does not end it. A wait for a slot polls: a limit of
-    /// the session applies to each query. On SQLite a connection that writes does not end it, however long that takes.
+    /// A wait for a slot polls: a limit of the session applies to each query. On SQLite a connection that writes does not end
+    /// it, however long that takes.
+    ///
+    /// `innodb_lock_wait_timeout`, which every session of MySQL and MariaDB has (50 s), ends the wait in an open transaction,
+    /// also with [`LockTimeout`](crate::Error::LockTimeout): the transaction may be part of a deadlock that InnoDB does not
+    /// detect, through a table that a third session wants to alter, or with `innodb_deadlock_detect = OFF`. It does not end the
+    /// wait of a method that begins its own transaction: that has done nothing yet, and begins again.
+    ///
+    /// In an open transaction no server detects a deadlock in which a wait for a slot takes part, because such a wait polls: two
+    /// transactions that each wait for what the other holds do so without end. Use [`Wait::AtMost`] for slots there.
     #[default]
     Forever,
     /// Waits for at most this time, then returns [`Error::LockTimeout`](crate::Error::LockTimeout): for a lock up to 250 ms
@@ -133,6 +141,11 @@ impl LockRequest {
 
     /// Creates a request for several objects, which acquires all locks or none. All methods that take a request accept it,
     /// [`lock_object`](crate::ObjectLockExt::lock_object) too.
+    ///
+    /// One case is an error of its own: in an open transaction on MySQL and MariaDB, a request that times out or fails after it
+    /// has acquired some of the locks can't release these before the transaction ends. It returns
+    /// [`Error::PartlyLocked`](crate::Error::PartlyLocked), which names them. A request that does not wait looks for held
+    /// objects before it acquires any.
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),

@@ -2,27 +2,14 @@
 
 use std::time::Instant;
 
-#[cfg(feature = "_async")]
-use diesel::{
-    deserialize::FromSqlRow,
-    expression::QueryMetadata,
-    query_builder::{Query, QueryFragment, QueryId},
-};
-
 use crate::Error;
 use crate::engine::HasEngine;
-#[cfg(feature = "_async")]
-use crate::link::Link;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::events;
-#[cfg(feature = "_async")]
-use crate::poll::RowsWork;
 use crate::poll::Work;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
-#[cfg(feature = "_async")]
-use crate::transaction::run::commit_or_rollback_rows;
 use crate::transaction::run::{begin_savepoint, commit_or_rollback_then, roll_back};
 
 /// Acquires the locks in the open transaction.
@@ -102,13 +89,7 @@ where
     E: From<Error>,
 {
     let result = run(conn, request, f).await?;
-    result.ok_or_else(|| unavailable(request).into())
-}
-
-pub(super) fn unavailable(request: &Request) -> Error {
-    Error::Unavailable {
-        resource: request.resource(),
-    }
+    result.ok_or_else(|| request.unavailable().into())
 }
 
 pub(super) fn purge_in_transaction() -> Error {
@@ -116,63 +97,4 @@ pub(super) fn purge_in_transaction() -> Error {
         method: "purge_object_locks",
         reason: "it would lock the deleted rows until it ends",
     }
-}
-
-/// Runs a query and the closure in a transaction that holds the locks.
-#[cfg(feature = "_async")]
-pub(super) async fn run_with_rows<C, Q, U, T, E, F>(
-    conn: &mut C,
-    request: &Request,
-    query: Q,
-    work: F,
-) -> Result<T, E>
-where
-    C: Link,
-    Q: Query + QueryFragment<C::Backend> + QueryId + Send + Sync,
-    C::Backend: QueryMetadata<Q::SqlType>,
-    U: FromSqlRow<Q::SqlType, C::Backend> + Send,
-    for<'r> F: RowsWork<&'r mut C, Vec<U>, Result<T, E>>,
-    E: From<Error>,
-{
-    let rows = begin_and_load(conn, request, &query).await;
-    let outcome = match &rows {
-        Ok(Some(_)) => Ok(LockOutcome::Acquired),
-        Ok(None) => Ok(LockOutcome::Unavailable),
-        Err(error) => Err(error),
-    };
-    events::record(request, outcome);
-    let Some(rows) = rows? else {
-        return Err(unavailable(request).into());
-    };
-    let acquired = Instant::now();
-    commit_or_rollback_rows(conn, rows, work, || {
-        events::record_released(request, acquired.elapsed());
-    })
-    .await
-}
-
-/// Returns the rows, or `None` if the locks are not acquired. On any error the transaction or savepoint is rolled back.
-#[cfg(feature = "_async")]
-async fn begin_and_load<C, Q, U>(
-    conn: &mut C,
-    request: &Request,
-    query: &Q,
-) -> Result<Option<Vec<U>>, Error>
-where
-    C: Link,
-    Q: Query + QueryFragment<C::Backend> + QueryId + Send + Sync,
-    C::Backend: QueryMetadata<Q::SqlType>,
-    U: FromSqlRow<Q::SqlType, C::Backend> + Send,
-{
-    if depth(conn)? == 0 {
-        return C::LockEngine::begin_with_locks_and_load(conn, request, query).await;
-    }
-    if lock_in_savepoint(conn, request).await? == LockOutcome::Unavailable {
-        return Ok(None);
-    }
-    let rows = conn.load(query).await;
-    if rows.is_err() {
-        roll_back(conn).await;
-    }
-    Ok(Some(rows?))
 }

@@ -78,8 +78,7 @@
 //!
 //! # Panics, runtimes, processes
 //!
-//! A panic in a closure rolls back. Afterwards it continues, as on connections that block. A panic in the conversion of a row
-//! of [`with_object_lock_and_rows`] has the effect of a drop.
+//! A panic in a closure rolls back. Afterwards it continues, as on connections that block.
 //!
 //! A runtime that is shut down drops its tasks, and so the futures in them. Its connections are closed, which rolls back
 //! their transactions, and their statements are cancelled. A runtime with one thread that is not running (`block_on` has
@@ -130,7 +129,6 @@
 //! PostgreSQL's requests contain a key: one that reaches another server, or another session, has no effect.
 //!
 //! [`run_transaction`]: crate::AsyncTransactionExt::run_transaction
-//! [`with_object_lock_and_rows`]: crate::AsyncObjectLockExt::with_object_lock_and_rows
 //! [`lock_object`]: crate::AsyncObjectLockExt::lock_object
 //! [`try_acquire_slot`]: crate::AsyncSemaphoreExt::try_acquire_slot
 //! [`acquire_slot`]: crate::AsyncSemaphoreExt::acquire_slot

@@ -22,6 +22,7 @@ const SERIAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_IDLE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
 
 /// A place in a queue, which ends when the ticket is dropped.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     pub(super) queues: &'a Queues<K, T>,
     pub(super) key: K,
@@ -32,6 +33,20 @@ pub(crate) struct Ticket<'a, K: Eq + Hash, T: PartialEq> {
     #[cfg(feature = "_pool")]
     pub(super) unreached: u32,
     pub(super) target_known: bool,
+    /// When it joined.
+    #[cfg(feature = "_pool")]
+    joined: Instant,
+    /// When its present query began.
+    pub(super) asked_at: Option<Instant>,
+    /// Whether it has queried before.
+    #[cfg(feature = "_pool")]
+    has_asked: bool,
+    /// Whether its present query began when it joined, beside others at the most that query too.
+    #[cfg(feature = "_pool")]
+    pub(super) at_once: bool,
+    /// When it queries at the latest, unless a query of its queue that began after it joined was refused.
+    #[cfg(feature = "_pool")]
+    pub(super) ask_by: Option<Instant>,
     /// When the target is to be identified.
     pub(super) identify_at: Option<Instant>,
     /// Whether the present query follows a release.
@@ -58,7 +73,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
         matches: impl Fn(&T) -> bool,
     ) -> Ticket<'_, K, T> {
         let mut ticket = self.ticket(key);
-        let Locked { names, .. } = &mut self.lock();
+        let Locked { names, wakes } = &mut self.lock();
         let queues = names
             .entry(ticket.key.clone())
             .or_insert_with(NameQueues::new);
@@ -76,12 +91,38 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
                 }
                 let number = queues.next_number;
                 queue.waiters.insert(number, Waiter::new(false));
+                queue.admit_newcomer(wakes);
                 queues.next_number += 1;
                 Position::Queued { number }
             }
         };
-        // In an exclusive queue the name tells what is waited for.
-        ticket.identify_at = (!self.exclusive).then_some(identify_at);
+        ticket.identify_at = Some(identify_at);
+        ticket
+    }
+
+    /// Joins the queue of a known target. If all others in it are querying, and fewer than `max_concurrent`, the waiter may query
+    /// at once.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn join_target(&self, key: K, target: T, max_concurrent: usize) -> Ticket<'_, K, T> {
+        let mut ticket = self.ticket(key);
+        ticket.target_known = true;
+        let Locked { names, wakes } = &mut self.lock();
+        let queues = names
+            .entry(ticket.key.clone())
+            .or_insert_with(NameQueues::new);
+        let number = queues.next_number;
+        queues.next_number += 1;
+        let queue = queues.queue_for(Some(target));
+        let mut others = queue.waiters.values();
+        ticket.at_once = queue.waiters.len() < max_concurrent.max(1)
+            && others.all(|waiter| waiter.state == State::Querying);
+        let mut waiter = Waiter::new(false);
+        if ticket.at_once {
+            waiter.state = State::Querying;
+        }
+        queue.waiters.insert(number, waiter);
+        queue.admit_newcomer(wakes);
+        ticket.position = Position::Queued { number };
         ticket
     }
 
@@ -115,6 +156,15 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
             #[cfg(feature = "_pool")]
             unreached: 0,
             target_known: true,
+            #[cfg(feature = "_pool")]
+            joined: Instant::now(),
+            asked_at: None,
+            #[cfg(feature = "_pool")]
+            has_asked: false,
+            #[cfg(feature = "_pool")]
+            at_once: false,
+            #[cfg(feature = "_pool")]
+            ask_by: None,
             identify_at: None,
             notified: false,
             identifying: false,
@@ -128,11 +178,33 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Queues<K, T> {
 
 impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// A waiter that has no connection of its own. While the query of another waiter of its queue is running, it polls
-    /// after a second, so that few of them wait for connections.
+    /// after a second, so that few of them wait for connections. If the target is unknown, and the queue is that of one, it
+    /// identifies its own first: it might not query in the queue of another.
     #[cfg(feature = "_pool")]
     pub(crate) fn serial(mut self) -> Self {
         self.pause_beside_query = Some(SERIAL_POLL_INTERVAL);
+        let mut has_target = false;
+        self.in_queue(|queue, _, _| has_target = queue.target.is_some());
+        if has_target {
+            self.identify_at = self.identify_at.map(|at| at.min(Instant::now()));
+        }
         self
+    }
+
+    /// Has the waiter query by this time, unless a query of its queue that began after it joined was refused: the first
+    /// waiter may get no answer.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn asking_by(mut self, time: Option<Instant>) -> Self {
+        self.ask_by = time;
+        self
+    }
+
+    /// Whether it has queried, or a query of its queue that began after it joined was refused.
+    #[cfg(feature = "_pool")]
+    pub(crate) fn is_answered(&self) -> bool {
+        let mut refused_at = None;
+        self.in_queue(|queue, _, _| refused_at = queue.refused_at);
+        self.is_answered_by(refused_at)
     }
 
     /// A waiter that keeps a connection of its own. It identifies its target every few seconds, because the server may end
@@ -153,6 +225,9 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         match self.position {
             Position::Immediate { .. } => true,
             Position::Independent => self.refusals == 0,
+            #[cfg(feature = "_pool")]
+            Position::Queued { .. } => self.at_once,
+            #[cfg(not(feature = "_pool"))]
             Position::Queued { .. } => false,
         }
     }
@@ -252,7 +327,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
 
     /// Records that the query was refused. To be called after [`set_target`](Self::set_target).
     pub(crate) fn record_refusal(&mut self) {
-        self.refusals = self.refusals.saturating_add(1);
+        let asked_at = self.end_query();
         #[cfg(feature = "_pool")]
         {
             self.unreached = 0;
@@ -260,8 +335,21 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
         self.notified = false;
         self.in_queue(|queue, number, wakes| {
             queue.reach();
+            queue.refused_at = queue.refused_at.max(asked_at);
             queue.end_attempt(number, wakes);
         });
+    }
+
+    /// Ends the present query, and returns when it began.
+    fn end_query(&mut self) -> Option<Instant> {
+        self.refusals = self.refusals.saturating_add(1);
+        let asked_at = self.asked_at.take();
+        #[cfg(feature = "_pool")]
+        {
+            self.at_once = false;
+            self.has_asked |= asked_at.is_some();
+        }
+        asked_at
     }
 
     /// Records that no connection of the pool was free to query with. The release of which it was notified is not lost: a waiter
@@ -269,7 +357,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     #[cfg(feature = "_pool")]
     pub(crate) fn record_no_query(&mut self) {
         self.next_pause = None;
-        self.refusals = self.refusals.saturating_add(1);
+        self.end_query();
         let notified = std::mem::take(&mut self.notified);
         self.in_queue(|queue, number, wakes| queue.end_without_query(number, notified, wakes));
     }
@@ -278,7 +366,7 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// waiter was notified is not handed over: two waiters would query in turn without a pause.
     #[cfg(feature = "_pool")]
     pub(crate) fn record_unreached(&mut self) {
-        self.refusals = self.refusals.saturating_add(1);
+        self.end_query();
         self.unreached = self.unreached.saturating_add(1);
         self.next_pause = match self.position {
             Position::Queued { .. } => None,
@@ -314,10 +402,13 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     /// query, as there may be more; a first query lets the next first query start.
     pub(crate) fn finish(mut self) {
         let notified = std::mem::take(&mut self.notified);
-        let done = notified || self.queues.exclusive;
+        let exclusive = self.queues.exclusive;
+        let done = notified || exclusive;
+        let asked_at = self.end_query().filter(|_| exclusive);
         self.in_queue(|queue, _, wakes| {
             // A release while all were querying is the one that it has used.
             queue.reach();
+            queue.refused_at = queue.refused_at.max(asked_at);
             if !notified {
                 queue.missed = queue.missed.saturating_sub(1);
             }
@@ -338,6 +429,14 @@ impl<K: Eq + Hash + Clone, T: PartialEq + Clone> Ticket<'_, K, T> {
     }
 }
 
+#[cfg(feature = "_pool")]
+impl<K: Eq + Hash, T: PartialEq> Ticket<'_, K, T> {
+    /// [`is_answered`](Self::is_answered), if the last refused query of its queue began at this time.
+    pub(super) fn is_answered_by(&self, refused_at: Option<Instant>) -> bool {
+        self.has_asked || self.target_known && refused_at.is_some_and(|at| at >= self.joined)
+    }
+}
+
 impl<K: Eq + Hash, T: PartialEq> Drop for Ticket<'_, K, T> {
     fn drop(&mut self) {
         if matches!(self.position, Position::Independent) {
@@ -346,9 +445,13 @@ impl<K: Eq + Hash, T: PartialEq> Drop for Ticket<'_, K, T> {
         self.queues.tickets.fetch_sub(1, Ordering::SeqCst);
         let Locked { names, wakes } = &mut self.queues.lock();
         if let Some(queues) = names.get_mut(&self.key) {
-            // It was notified of a release, and has neither used it nor been refused.
+            #[cfg(feature = "_pool")]
+            let queries = self.notified || self.at_once;
+            #[cfg(not(feature = "_pool"))]
+            let queries = self.notified;
+            // It was to query for a release, or as the first one, and has neither succeeded nor been refused.
             if let Position::Queued { number } = self.position
-                && self.notified
+                && queries
                 && let Some(queue) = queues.queue_of(number)
             {
                 queue.notify_first(Released(None), wakes);

@@ -47,8 +47,11 @@ where
         deadline: Option<Instant>,
         stopped: Option<impl Fn() -> bool + Send>,
     ) -> Turn {
+        self.asked_at = Some(Instant::now());
         match self.position {
             Position::Immediate { .. } => Turn::Query { notified: None },
+            #[cfg(feature = "_pool")]
+            Position::Queued { .. } if self.at_once => Turn::Query { notified: None },
             Position::Independent => {
                 if self.refusals > 0 {
                     let end = Instant::now() + self.pause();
@@ -58,6 +61,7 @@ where
                 Turn::Query { notified: None }
             }
             Position::Queued { number } => {
+                self.asked_at = None;
                 let longest_idle = self.longest_idle.map(backoff::jittered);
                 W::wait(QueuedTurn {
                     number,
@@ -135,24 +139,35 @@ where
             queue.update(wakes);
         }
         queue.notify_if_due(now, wakes);
+        #[cfg(feature = "_pool")]
+        let refused_at = queue.refused_at;
         let waiter = queue.waiter(number);
         let passed = |time: Option<Instant>| time.is_some_and(|time| now >= time);
-        let ended = passed(self.deadline) || self.stopped.as_ref().is_some_and(|stopped| stopped());
+        #[cfg(feature = "_pool")]
+        let ask_by = ticket.ask_by.filter(|_| !ticket.is_answered_by(refused_at));
+        #[cfg(not(feature = "_pool"))]
+        let ask_by = None;
+        let ended = passed(self.deadline)
+            || passed(ask_by)
+            || self.stopped.as_ref().is_some_and(|stopped| stopped());
         let (queries, notified) = match waiter.state {
             State::Notified(released) => (true, Some(released)),
             State::Due => (true, None),
             State::Sleeping | State::Querying => (ended, None),
         };
-        // Identifying would not reach the database either.
-        let identify_at = ticket
-            .identify_at
-            .max(ticket.identify_at.and(queue.retry_at));
+        // After it did not reach the database, another one is to reach it first.
+        #[cfg(feature = "_pool")]
+        let retry_at = queue.retry_at.filter(|_| ticket.unreached > 0);
+        #[cfg(not(feature = "_pool"))]
+        let retry_at = None;
+        let identify_at = ticket.identify_at.max(ticket.identify_at.and(retry_at));
         if queries || passed(identify_at) || passed(self.idle_end) {
             // The database may not respond: meanwhile the next sleeping waiter is the first.
             queue.waiter(number).state = State::Querying;
             queue.update(wakes);
             ticket.notified = notified.is_some();
             ticket.identifying = !queries;
+            ticket.asked_at = queries.then_some(now);
             self.ended = true;
             return Polled::Ready(if queries {
                 Turn::Query { notified }
@@ -162,7 +177,13 @@ where
         }
         let watch = queue.watch(number);
         let wakes_at = watch.unwrap_or_else(|| queue.reliance(now));
-        let times = [self.deadline, Some(wakes_at), identify_at, self.idle_end];
+        let times = [
+            self.deadline,
+            ask_by,
+            Some(wakes_at),
+            identify_at,
+            self.idle_end,
+        ];
         queue.waiter(number).park(waker);
         Polled::Pending {
             until: times.into_iter().flatten().min(),

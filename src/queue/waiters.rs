@@ -82,6 +82,10 @@ pub(super) struct Queue<T> {
     pub(super) unreached: u32,
     /// and when the next waiter queries, unless it is notified of a release.
     pub(super) retry_at: Option<Instant>,
+    /// When the last query began that was refused.
+    pub(super) refused_at: Option<Instant>,
+    /// The last waiter that was to query because its time had come.
+    pub(super) called: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -214,6 +218,8 @@ impl<T> Queue<T> {
             longest_pause: Duration::MAX,
             unreached: 0,
             retry_at: None,
+            refused_at: None,
+            called: None,
         }
     }
 
@@ -345,6 +351,16 @@ impl<T> Queue<T> {
             waiter.unreached = true;
         }
         self.end_attempt(number, wakes);
+    }
+
+    /// A waiter has come. It does not wait for the end of a pause that has grown while others did not reach the database: that
+    /// may be within reach by now.
+    pub(super) fn admit_newcomer(&mut self, wakes: &mut Wakes) {
+        #[cfg(feature = "_pool")]
+        if let Some(retry_at) = &mut self.retry_at {
+            *retry_at = (*retry_at).min(Instant::now() + unreached_pause(1));
+        }
+        self.update(wakes);
     }
 
     /// A query has reached the database.

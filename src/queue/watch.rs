@@ -131,12 +131,22 @@ impl<T> Queue<T> {
         } else {
             return;
         };
-        let Some((_, waiter)) = self.first_sleeping() else {
+        let Some((number, waiter)) = self.first_sleeping() else {
             return;
         };
+        let number = *number;
         waiter.state = state;
         waiter.wake(wakes);
+        self.called = Some(number);
         self.update(wakes);
+    }
+
+    /// Whether a waiter is to query, and has not begun: its application may have left it alone.
+    fn is_stalled(&self) -> bool {
+        let called = self.called.and_then(|number| self.waiters.get(&number));
+        called.is_some_and(|waiter| {
+            waiter.may_stall && matches!(waiter.state, State::Due | State::Notified(_))
+        })
     }
 
     /// The waiter `number` sleeps no longer: another one watches.
@@ -204,7 +214,14 @@ impl<T> Queue<T> {
         } = self.waiters.get(&self.first?)?;
         let begin = tried_at.map_or(self.pausing_since, |at| at.max(self.pausing_since));
         let time = begin + self.longest_pause.min(*pause);
-        let delayed = self.querying_since.zip(*pause_beside_query);
+        let beside_query = pause_beside_query.map(|longer| {
+            if self.is_stalled() {
+                longer.min(STALLED)
+            } else {
+                longer
+            }
+        });
+        let delayed = self.querying_since.zip(beside_query);
         let time = delayed.map_or(time, |(since, longer)| time.max(since.max(begin) + longer));
         Some(self.retry_at.map_or(time, |retry| time.max(retry)))
     }

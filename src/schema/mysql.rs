@@ -46,8 +46,6 @@ diesel::table! {
         acquired_us -> Bigint,
         expires_us -> Bigint,
         hold_until_us -> Bigint,
-        upper_expires_us -> Nullable<Bigint>,
-        upper_fence -> Nullable<Bigint>,
     }
 }
 

@@ -9,7 +9,7 @@ diesel::table! {
 
 diesel::table! {
     diesel_locks_objects (id) {
-        #[max_length = 255]
+        #[max_length = 1020]
         id -> Varchar,
         kept -> Bool,
         advisory_key -> Int4,
@@ -18,7 +18,7 @@ diesel::table! {
 
 diesel::table! {
     diesel_locks_semaphores (name) {
-        #[max_length = 255]
+        #[max_length = 1020]
         name -> Varchar,
         permits -> Int4,
     }
@@ -26,9 +26,9 @@ diesel::table! {
 
 diesel::table! {
     diesel_locks_sequences (name, scope) {
-        #[max_length = 255]
+        #[max_length = 1020]
         name -> Varchar,
-        #[max_length = 255]
+        #[max_length = 1020]
         scope -> Varchar,
         last -> Int8,
     }
@@ -36,11 +36,11 @@ diesel::table! {
 
 diesel::table! {
     diesel_locks_slots (name, number, fence) {
-        #[max_length = 255]
+        #[max_length = 1020]
         name -> Varchar,
         number -> Int4,
         token -> Nullable<Bytea>,
-        #[max_length = 255]
+        #[max_length = 1020]
         holder -> Nullable<Varchar>,
         fence -> Int8,
         acquired_us -> Int8,

@@ -38,7 +38,7 @@ impl AsyncActiveSlot {
     pub(super) fn new(guard: AsyncSlotGuard, stop: &StopToken) -> Self {
         let stop = stop.child();
         let lost = stop.clone();
-        guard.on_lost(move || lost.stop());
+        guard.signal_loss(move || lost.stop());
         Self { guard, stop }
     }
 

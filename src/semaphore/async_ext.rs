@@ -45,7 +45,7 @@ use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
     note = "pass `&mut *conn` for a pooled connection",
     note = "enable the engine's feature of `diesel-locks`: `async-postgres`, `async-mysql` or `async-sqlite`"
 )]
-#[doc(alias("concurrency limit", "rate limit", "throttle", "lease", "tokio"))]
+#[doc(alias("concurrency limit", "lease", "tokio"))]
 pub trait AsyncSemaphoreExt: HasAsyncEngine {
     /// Acquires a free slot for a lease, or returns `None`. Behaves as
     /// [`SemaphoreExt::try_acquire_slot`](crate::SemaphoreExt::try_acquire_slot).

@@ -8,7 +8,7 @@ use crate::cancel::{CancelGuard, unless_dropped};
 use crate::engine::HasEngine;
 use crate::poll::caught;
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, Grant, LeaseRequest, SemaphoreBackend,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, LeaseRequest, SemaphoreBackend,
 };
 use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
@@ -232,23 +232,27 @@ async fn acquire_loop<C: HasEngine>(
             }
             AttemptOutcome::TooFewRows if in_transaction => return Err(not_registered(semaphore)),
             AttemptOutcome::TooFewRows => {
-                if C::LockEngine::create_slots(conn, semaphore, false).await? {
+                match C::LockEngine::create_slots(conn, semaphore, false).await? {
                     // The locked rows have been purged.
-                    attempts = 0;
-                } else {
-                    // Counted apart: when the slots are there, all that have waited for them try at once.
-                    looks += 1;
-                    if looks >= budget.max_attempts && started.elapsed() >= budget.resize_timeout {
-                        tracing::debug!(%semaphore, looks, "no slot: slots are still being added");
-                        return Ok(None);
+                    BatchOutcome::Complete => attempts = 0,
+                    BatchOutcome::TableLocked => return Ok(None),
+                    _ => {
+                        // Counted apart: when the slots are there, all that have waited for them try at once.
+                        looks += 1;
+                        let waited = started.elapsed();
+                        if looks >= budget.max_attempts && waited >= budget.resize_timeout {
+                            tracing::debug!(%semaphore, looks, "no slot: slots are still being added");
+                            return Ok(None);
+                        }
+                        C::LockTimer::pause(pause_after(looks, attempted.elapsed())).await;
                     }
-                    C::LockTimer::pause(pause_after(looks, attempted.elapsed())).await;
                 }
             }
             AttemptOutcome::TooManyRows => {
-                let grantable =
-                    C::LockEngine::grantable_slots(conn, semaphore, in_transaction).await?;
-                context.candidates = Some(grantable);
+                match C::LockEngine::grantable_slots(conn, semaphore).await? {
+                    Some(grantable) => context.candidates = Some(grantable),
+                    None => return Ok(None),
+                }
             }
         }
     }

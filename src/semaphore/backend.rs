@@ -45,30 +45,31 @@ pub trait SemaphoreBackend<C: Send> {
     ///
     /// Each held slot, whatever its number, reduces them by one. Only the lowest free slots may be granted, so that two
     /// sessions that count at the same time compete for the same slots.
+    ///
+    /// Returns `None` instead of waiting while another session has the table locked.
     fn grantable_slots(
         conn: &mut C,
         semaphore: &Semaphore,
-        in_transaction: bool,
-    ) -> impl Future<Output = Result<Vec<i32>, Error>> + Send;
+    ) -> impl Future<Output = Result<Option<Vec<i32>>, Error>> + Send;
 
     /// Whether another session is adding or removing slots, and may have locked them until its COMMIT. Called outside
-    /// a transaction.
+    /// a transaction. Returns `false` instead of waiting while another session has a table locked.
     fn resize_in_progress(conn: &mut C) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Creates the missing slots up to the number of permits, in transactions of its own. When another session is
-    /// adding or removing slots, waits for it if `block` is set, and returns `false` otherwise.
+    /// adding or removing slots, or has a table locked, waits for it if `block` is set, and otherwise returns
+    /// [`Contended`](BatchOutcome::Contended) or [`TableLocked`](BatchOutcome::TableLocked).
     fn create_slots(
         conn: &mut C,
         semaphore: &Semaphore,
         block: bool,
-    ) -> impl Future<Output = Result<bool, Error>> + Send {
+    ) -> impl Future<Output = Result<BatchOutcome, Error>> + Send {
         async move {
             loop {
                 match Self::create_batch(conn, semaphore, block).await? {
-                    BatchOutcome::Complete => return Ok(true),
                     BatchOutcome::Partial => {}
-                    BatchOutcome::Contended => return Ok(false),
                     BatchOutcome::NoFenceFloor => Self::create_fence_floor(conn).await?,
+                    ended => return Ok(ended),
                 }
             }
         }
@@ -181,7 +182,8 @@ pub trait SemaphoreBackend<C: Send> {
         kind: ReleaseKind,
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
 
-    /// Renews many leases in one statement. Returns the remaining time of each whose token still matches.
+    /// Renews the leases that have not expired, in one statement. Returns the remaining time of each lease whose token still
+    /// matches. An expired lease has a time of zero or less, or is left out; its guard is lost.
     fn renew_batch(
         conn: &mut C,
         leases: &[RenewalRequest],
@@ -227,6 +229,9 @@ pub enum BatchOutcome {
     Partial,
     /// Another session is adding or removing slots, and was not waited for.
     Contended,
+    /// Another session has locked a table, and was not waited for.
+    #[allow(dead_code, reason = "not without an engine that locks tables")]
+    TableLocked,
     /// The row of `diesel_locks_fences` is missing.
     NoFenceFloor,
 }

@@ -56,7 +56,7 @@ use crate::name::{self, NameKind};
 /// assert_eq!((COLLATE.name(), business.name()), ("collate-logs", "business"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[doc(alias("concurrency limit", "rate limit", "throttle", "permits", "pool"))]
+#[doc(alias("concurrency limit", "permits", "pool"))]
 pub struct Semaphore {
     name: Cow<'static, str>,
     permits: u32,
@@ -104,6 +104,12 @@ impl Semaphore {
                 permits: self.permits,
             })
         }
+    }
+
+    /// One of its slots for errors.
+    pub(crate) fn slot_resource(&self) -> String {
+        let permits = counted(self.permits, "permit");
+        format!("a slot of the semaphore {:?} ({permits})", self.name)
     }
 
     /// The number of permits as the type of the column.

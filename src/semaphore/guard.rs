@@ -9,6 +9,7 @@ use crate::{Error, LeaseState, Slot};
 
 #[cfg(feature = "r2d2")]
 pub(crate) mod blocking;
+pub(super) mod callbacks;
 mod expiry_watcher;
 pub(super) mod held;
 #[cfg(feature = "_async_pool")]

@@ -106,7 +106,7 @@ impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A>
 
 /// Begins a wait for a slot.
 pub(super) fn begin_wait(semaphore: &Semaphore, wait: Wait) -> Result<Waiting, Error> {
-    let waiting = Waiting::new(wait, format!("a slot of {semaphore}"))?;
+    let waiting = Waiting::new(wait, semaphore.slot_resource())?;
     semaphore.validate()?;
     Ok(waiting)
 }
@@ -121,6 +121,22 @@ pub(super) fn join(semaphore: &Semaphore, max_concurrent: usize, pace: Option<Pa
     let permits = semaphore.permits();
     let name = semaphore.name().to_owned();
     let ticket = QUEUES.join(name, max_concurrent, |target| target.permits == permits);
+    polling_within(ticket, pace)
+}
+
+/// [`join`] of a waiter that knows the database.
+#[cfg(feature = "_pool")]
+pub(super) fn join_target(
+    semaphore: &Semaphore,
+    target: Target,
+    max_concurrent: usize,
+    pace: Option<Pace>,
+) -> SlotTicket {
+    let name = semaphore.name().to_owned();
+    polling_within(QUEUES.join_target(name, target, max_concurrent), pace)
+}
+
+fn polling_within(ticket: SlotTicket, pace: Option<Pace>) -> SlotTicket {
     match pace {
         Some(pace) => ticket.polling_within(pace.interval),
         None => ticket,

@@ -7,7 +7,9 @@ use crate::semaphore::acquisition::{Acquire, Hold, Lease};
 use crate::semaphore::attempts::{NO_WAIT, RetryBudget};
 use crate::semaphore::events::SlotRequest;
 use crate::semaphore::pace::{Holders, Pace};
-use crate::semaphore::polling::{Target, begin_wait, join, leave_out, max_concurrent, turn, wake};
+use crate::semaphore::polling::{
+    Target, begin_wait, join, join_target, leave_out, max_concurrent, turn, wake,
+};
 use crate::stop::StopToken;
 use crate::waiting::{Answer, AtTheEnd, Attempt, RepeatedAttempt, Waiting, repeat};
 use crate::{Error, LeaseOptions, Semaphore, Slot, Wait};
@@ -122,7 +124,11 @@ async fn poll<L: Lender, A: Acquire<L::Connection>>(
         leave_out(semaphore)
     } else {
         let max_concurrent = connections.max_concurrent(max_concurrent(semaphore));
-        join(semaphore, max_concurrent, pace).serial()
+        let ticket = match Target::of(connections.known_database(), semaphore) {
+            Some(target) => join_target(semaphore, target, max_concurrent, pace),
+            None => join(semaphore, max_concurrent, pace),
+        };
+        ticket.serial()
     };
     let number = waiting.stop().zip(ticket.number());
     let _registration = number.map(|(stop, number)| {
@@ -154,8 +160,12 @@ impl<L: Lender, A: Acquire<L::Connection>> RepeatedAttempt for PooledAttempt<'_,
     type Value = Granted<L, A>;
 
     async fn target(&mut self) -> Result<Option<Target>, Error> {
-        let database = self.connections.database_id(self.waiting).await?;
-        Ok(Target::of(database, self.semaphore))
+        let reading = Box::pin(self.connections.database_id(self.waiting));
+        match self.waiting.answer::<L::Connection, _>(reading).await {
+            Some(database) => Ok(Target::of(database?, self.semaphore)),
+            // The time is up. It asks once, on its own.
+            None => Ok(None),
+        }
     }
 
     fn target_comes(&self) -> bool {
@@ -163,6 +173,20 @@ impl<L: Lender, A: Acquire<L::Connection>> RepeatedAttempt for PooledAttempt<'_,
     }
 
     async fn run(&mut self, attempt: Attempt) -> Result<Answer<Self::Value>, Error> {
+        let waiting = self.waiting;
+        let conn = self.connections.borrow(waiting).await?;
+        let attempt = Box::pin(self.attempt(conn, attempt));
+        let answer = waiting.answer::<L::Connection, _>(attempt).await;
+        answer.unwrap_or(Ok(Answer::Refused { pause: None }))
+    }
+}
+
+impl<L: Lender, A: Acquire<L::Connection>> PooledAttempt<'_, L, A> {
+    async fn attempt(
+        &mut self,
+        mut conn: Borrowed<L>,
+        attempt: Attempt,
+    ) -> Result<Answer<Granted<L, A>>, Error> {
         let Self {
             connections,
             semaphore,
@@ -170,7 +194,6 @@ impl<L: Lender, A: Acquire<L::Connection>> RepeatedAttempt for PooledAttempt<'_,
             holders,
             acquire,
         } = self;
-        let mut conn = connections.borrow(waiting).await?;
         let look = holders.look(&mut *conn, semaphore, waiting, attempt);
         let pause = look.await;
         let pause = discard_if_unusable(&mut *conn, pause)?;

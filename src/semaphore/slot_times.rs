@@ -16,7 +16,7 @@ pub struct SlotTimes {
     /// That of the last grant.
     pub(crate) fence: i64,
     pub(crate) acquired_us: i64,
-    /// Zero after the last holder has not used the slot, and after a release by force.
+    /// Zero without a minimum hold time, after the last holder has not used the slot, and after a release by force.
     pub(crate) hold_until_us: i64,
     /// Not positive if the slot is free.
     pub(crate) remaining_us: i64,

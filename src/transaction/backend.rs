@@ -19,6 +19,16 @@ use crate::{Error, IsolationLevel, TransactionOptions};
 ///
 /// Those that send statements are asynchronous: see [`poll`](crate::poll).
 pub trait TransactionBackend<C> {
+    /// Whether statements are sent to a server, which may never answer.
+    #[cfg_attr(
+        not(feature = "_pool"),
+        allow(
+            dead_code,
+            reason = "only attempts with a connection of a pool are given up"
+        )
+    )]
+    const IS_REMOTE: bool = true;
+
     /// The open transactions, as Diesel counts them.
     fn status(conn: &mut C) -> &mut TransactionManagerStatus;
 
@@ -83,6 +93,11 @@ pub trait TransactionBackend<C> {
     /// have committed it.
     fn may_end_transactions(_: &mut C, _: RetryReason) -> impl Future<Output = bool> + Send {
         ready(false)
+    }
+
+    /// The transactions that a closure may have left behind by PREPARE TRANSACTION: those of its user in this database.
+    fn prepared_transactions(_: &mut C) -> impl Future<Output = Option<String>> + Send {
+        ready(None)
     }
 
     /// Stores in the session that all writes are sent to this server. Does nothing on engines that have one writer anyway.

@@ -132,6 +132,7 @@ impl RetryReason {
             Error::SerializationFailure { .. } => Some(Self::SerializationFailure),
             Error::LockTimeout { .. } => Some(Self::LockTimeout),
             Error::StatementTimeout { source } => Self::from_diesel_error(source),
+            Error::PartlyLocked { source, .. } => Self::from_crate_error(source),
             _ => None,
         }
     }
@@ -146,6 +147,7 @@ impl RetryReason {
             ErrorClass::Busy => Some(Self::Busy),
             ErrorClass::LockTimeout | ErrorClass::LockNotAvailable => Some(Self::LockTimeout),
             ErrorClass::StatementTimeout
+            | ErrorClass::CancelRequest
             | ErrorClass::ReadOnly
             | ErrorClass::MissingTables
             | ErrorClass::InsufficientPrivilege(_)
@@ -154,6 +156,8 @@ impl RetryReason {
             | ErrorClass::OutcomeUnknown
             | ErrorClass::TooManyIds { .. }
             | ErrorClass::LockTableFull
+            | ErrorClass::TransactionTimeout
+            | ErrorClass::ProtectedRow(_)
             | ErrorClass::Other => None,
         }
     }

@@ -6,11 +6,11 @@ use std::thread;
 use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
-#[cfg(feature = "_async")]
-use crate::poll::RowsWork;
 use crate::poll::{AttemptWork, Work, caught};
 use crate::transaction::backend::TransactionBackend;
-use crate::transaction::depth::{break_if_panicked, depth, mark_broken, mark_closed};
+use crate::transaction::depth::{
+    RunningClosure, break_if_panicked, counted, ended_in_closure, mark_broken, mark_closed,
+};
 use crate::transaction::retry::RetryReason;
 use crate::{Error, IsolationLevel, TransactionOptions};
 
@@ -37,24 +37,6 @@ where
 {
     let open = OpenTransaction::of(conn, READ_COMMITTED)?;
     let outcome = caught(async { work(&mut *conn).await }).await;
-    open.conclude(conn, outcome, ended).await
-}
-
-/// [`commit_or_rollback_then`] whose closure also gets the rows of a query.
-#[cfg(feature = "_async")]
-pub(crate) async fn commit_or_rollback_rows<C, U, T, E, F>(
-    conn: &mut C,
-    rows: Vec<U>,
-    work: F,
-    ended: impl FnOnce(),
-) -> Result<T, E>
-where
-    C: HasEngine,
-    for<'r> F: RowsWork<&'r mut C, Vec<U>, Result<T, E>>,
-    E: From<Error>,
-{
-    let open = OpenTransaction::of(conn, READ_COMMITTED)?;
-    let outcome = caught(async { work(&mut *conn, rows).await }).await;
     open.conclude(conn, outcome, ended).await
 }
 
@@ -109,13 +91,14 @@ struct OpenTransaction {
     /// The number of open transactions when the closure starts.
     inside: u32,
     mark: Option<active_isolation::Scope>,
+    closure: RunningClosure,
 }
 
 impl OpenTransaction {
     /// The innermost transaction. `level` is the isolation level that this crate has set for it, if any; it is ignored in a
     /// savepoint.
     fn of<C: HasEngine>(conn: &mut C, level: Option<IsolationLevel>) -> Result<Self, Error> {
-        let inside = depth(conn)?;
+        let inside = counted(conn)?;
         if inside == 0 {
             // A wrapper that has begun the transaction on another connection than the one that it returns now.
             let reason = "the connection has no open transaction after BEGIN".to_owned();
@@ -126,7 +109,12 @@ impl OpenTransaction {
         } else {
             None
         };
-        Ok(Self { inside, mark })
+        let closure = RunningClosure::enter(conn, inside);
+        Ok(Self {
+            inside,
+            mark,
+            closure,
+        })
     }
 
     /// Ends the transaction, then calls `ended`, and returns what the closure returned. Its panic continues.
@@ -155,8 +143,12 @@ impl OpenTransaction {
     where
         C: HasEngine,
     {
-        let Self { inside, mark } = self;
-        drop(mark);
+        let Self {
+            inside,
+            mark,
+            closure,
+        } = self;
+        drop((mark, closure));
         Ok(match outcome {
             Ok(Ok(value)) => match commit(conn, inside).await {
                 Ok(()) => Ok(value),
@@ -177,7 +169,7 @@ impl OpenTransaction {
 
 /// Commits the transaction, or releases the savepoint, in which the closure started. Rolls back on any error.
 async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
-    let now = match depth(conn) {
+    let now = match counted(conn) {
         Ok(now) => now,
         Err(error @ Error::SeparateTransactionState { .. }) => return Err(error),
         // A future of this crate was dropped in the closure, or a rollback has failed.
@@ -189,12 +181,8 @@ async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
     };
     if now != inside {
         roll_back_from(conn, inside).await;
-        return Err(aborted(
-            format!(
-                "the closure started with {inside} nested transactions open, and ended with {now}"
-            ),
-            None,
-        ));
+        let error = ended_in_closure(inside, now);
+        return Err(with_prepared(conn, error).await);
     }
     let ended = if inside == 1 {
         C::LockEngine::commit(conn).await
@@ -207,11 +195,23 @@ async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
         return Ok(());
     };
     let nothing_committed = roll_back_from(conn, inside).await;
-    Err(if inside > 1 || nothing_committed {
-        error
-    } else {
-        C::LockEngine::map_commit_error(conn, error)
-    })
+    if inside > 1 || nothing_committed {
+        return Err(error);
+    }
+    let error = C::LockEngine::map_commit_error(conn, error);
+    Err(with_prepared(conn, error).await)
+}
+
+/// Adds to the error of a closure that has ended its transaction that it may have prepared it.
+async fn with_prepared<C: HasEngine>(conn: &mut C, error: Error) -> Error {
+    let Error::TransactionAborted { mut reason, source } = error else {
+        return error;
+    };
+    if let Some(prepared) = C::LockEngine::prepared_transactions(conn).await {
+        reason.push_str("; the user has prepared transactions in this database, which hold their locks until COMMIT PREPARED or ROLLBACK PREPARED: ");
+        reason.push_str(&prepared);
+    }
+    Error::TransactionAborted { reason, source }
 }
 
 /// The savepoint with which a transaction of this crate starts on MySQL and SQLite, where it distinguishes the
@@ -219,10 +219,10 @@ async fn commit<C: HasEngine>(conn: &mut C, inside: u32) -> Result<(), Error> {
 pub(crate) const START_SAVEPOINT: &str = "diesel_locks_started";
 
 /// Maps an error of COMMIT or RELEASE. An error that names a savepoint, in any language, means that the savepoint does
-/// not exist, because the database has already ended its transaction.
+/// not exist, because the database has already ended its transaction. So does one on PostgreSQL that names the statement.
 pub(crate) fn commit_error(error: diesel::result::Error) -> Error {
     if let diesel::result::Error::DatabaseError(_, information) = &error
-        && [START_SAVEPOINT, "diesel_savepoint_"]
+        && [START_SAVEPOINT, "diesel_savepoint_", "RELEASE SAVEPOINT"]
             .iter()
             .any(|savepoint| information.message().contains(savepoint))
     {
@@ -265,7 +265,7 @@ pub(crate) async fn begin_savepoint<C: HasEngine>(conn: &mut C) -> Result<(), Er
 /// the connection is lost: the server ends its transaction, and the connection is marked as broken.
 pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> bool {
     let mut rolled_back = false;
-    while let Ok(now) = depth(conn)
+    while let Ok(now) = counted(conn)
         && now >= inside.max(2)
     {
         // diesel-async panics in a debug build, if the future of a nested transaction of its own was dropped at its end.
@@ -278,7 +278,7 @@ pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> b
         rolled_back = result.is_ok();
         if let Err(error) = result {
             tracing::warn!(%error, "rollback failed");
-            if depth(conn).is_ok_and(|after| after >= now) {
+            if counted(conn).is_ok_and(|after| after >= now) {
                 break;
             }
         }
@@ -286,14 +286,14 @@ pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> b
     if inside > 1 {
         return rolled_back;
     }
-    let was_broken = depth(conn).is_err();
+    let was_broken = counted(conn).is_err();
     let outcome = caught(C::LockEngine::roll_back(conn)).await;
     let result = break_if_panicked(conn, outcome);
     match &result {
         // On SQLite, Diesel takes the connection for sound again.
         Ok(_) if was_broken => mark_broken(conn),
         // Also when Diesel does not know of the transaction, because the application has started it by its own SQL.
-        Ok(_) if depth(conn).is_ok() => mark_closed(conn),
+        Ok(_) if counted(conn).is_ok() => mark_closed(conn),
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(%error, "rollback failed");
@@ -318,7 +318,7 @@ pub(crate) async fn roll_back_stopped<C: HasEngine>(conn: &mut C) {
 
 /// Rolls back the innermost transaction.
 pub(crate) async fn roll_back<C: HasEngine>(conn: &mut C) {
-    if let Ok(now) = depth(conn) {
+    if let Ok(now) = counted(conn) {
         roll_back_from(conn, now).await;
     }
 }

@@ -116,6 +116,7 @@ delegate!(TransactionBackend {
     async fn commit() -> Result<(), Error>;
     async fn roll_back() -> QueryResult<bool>;
     async fn may_end_transactions(reason: RetryReason) -> bool;
+    async fn prepared_transactions() -> Option<String>;
     async fn assume_single_writer() -> Result<(), Error>;
 });
 
@@ -146,7 +147,7 @@ delegate!(SemaphoreBackend {
     ) -> Result<AttemptOutcome, Error>;
     async fn begin_hold() -> Result<bool, Error>;
     async fn try_hold(semaphore: &Semaphore, context: &AttemptContext) -> Result<AttemptOutcome, Error>;
-    async fn grantable_slots(semaphore: &Semaphore, in_transaction: bool) -> Result<Vec<i32>, Error>;
+    async fn grantable_slots(semaphore: &Semaphore) -> Result<Option<Vec<i32>>, Error>;
     async fn resize_in_progress() -> Result<bool, Error>;
     async fn create_batch(semaphore: &Semaphore, block: bool) -> Result<BatchOutcome, Error>;
     async fn create_fence_floor() -> Result<(), Error>;

@@ -1,7 +1,8 @@
 //! Waits on an `AsyncLockPool`, for an object lock or a slot of a transaction.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use diesel::result::Error::NotFound;
@@ -13,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::locked::{Locked, Runs, WAIT, Work, await_waiters, nothing, result_of, with_request};
+use crate::proxy::Proxy;
 use crate::support::blocker::Blocker;
 use crate::support::dropped::{LONG, poll_then_drop};
 use crate::support::engine::{AsyncConn, BoxFuture, Connections, Engine};
@@ -100,6 +102,57 @@ pub(crate) async fn waiters_leave_connections_to_others<E: Engine, K: Kind>() {
             result_of(waiter).await.expect("it comes free");
         }
         assert_eq!((runs.ended().len(), locks.waiting()), (56, 0));
+    }
+}
+
+/// Futures that wait, and that their application leaves alone after their first poll.
+pub(crate) async fn free_is_acquired_beside_futures_that_are_not_polled<E: Engine, K: Kind>() {
+    const FUTURES: usize = 12;
+    for locked in Locked::all() {
+        let database = Arc::new(E::new());
+        let locks = AsyncLockPool::new(K::pool(&*database, 4).await);
+        // The tables of a semaphore are made by its first request.
+        let first = locked.with(&locks, WAIT, nothing());
+        first.await.expect("it is free");
+        let mut context = Context::from_waker(Waker::noop());
+        let mut futures: Vec<_> = (0..FUTURES)
+            .map(|_| locked.with(&locks, WAIT, nothing()))
+            .collect();
+        futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
+        let limit = Wait::AtMost(Duration::from_secs(4));
+        let request = locked.with(&locks, limit, nothing());
+        request.await.expect("it is free");
+        drop(futures);
+    }
+}
+
+/// One of the pool's connections stays open, and does not answer any more: in the pool's look at it, or in the attempt.
+pub(crate) async fn request_ends_although_its_connection_does_not_answer<E: Engine, K: Kind>() {
+    for locked in Locked::all() {
+        for message in 1..=6 {
+            // What an unanswered COMMIT holds is of no other request.
+            let database = E::new();
+            let server = database.address().expect("a server");
+            let proxy = Proxy::to(&server);
+            let stalling = database.by_way_of(proxy.port).expect("a server");
+            let locks = AsyncLockPool::new(K::pool(&*stalling, 4).await);
+            let first = locked.with(&locks, WAIT, nothing());
+            first.await.expect("it is free");
+            proxy.stall_at(message);
+            let limit = Wait::AtMost(Duration::from_secs(1));
+            let has_run = Arc::<AtomicBool>::default();
+            let runs = Arc::clone(&has_run);
+            let work: Work<E::Conn> = Box::new(move |_| {
+                runs.store(true, Ordering::SeqCst);
+                Box::pin(async { Ok(()) })
+            });
+            match timeout(LONG / 3, locked.with(&locks, limit, work)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => assert!(error.is_busy(), "{message}: {error:?}"),
+                // A COMMIT has no limit.
+                Err(_) => assert!(has_run.load(Ordering::SeqCst), "{message}: no end"),
+            }
+        }
     }
 }
 

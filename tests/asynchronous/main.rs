@@ -76,6 +76,7 @@ macro_rules! all_tests {
             },
             lock_pool_dropped::{at_each_poll, while_another_holds_it, in_the_queue},
             renewers_guards::{
+                callback_of_a_lost_guard_delays_no_renewal,
                 guard_is_lost_when_its_slot_is_released_by_force,
                 guard_is_renewed_until_it_is_dropped,
                 many_guards_are_renewed_by_one_statement,
@@ -148,6 +149,10 @@ macro_rules! server_tests {
         mod server {
             crate::tests! {
                 $engine, with_threads:
+                lock_pool::{
+                    free_is_acquired_beside_futures_that_are_not_polled,
+                    request_ends_although_its_connection_does_not_answer,
+                },
                 renewers_guards::{guard_outlives_a_connection_that_does_not_answer},
                 renewers_dropped::{unused_slot_that_is_locked},
             }

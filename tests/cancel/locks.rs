@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::after::{After, keep_bare};
 use crate::support::case::{Case, Waits};
-use crate::support::engine::{Engine, Source, Then};
+use crate::support::engine::{Engine, Source};
 use crate::support::watch::{HOUR, Held, Watch};
 
 pub(crate) const ID: &str = "Document:17";
@@ -102,49 +102,6 @@ async fn wait_for<E: Engine>(case: Case<E>, request: &LockRequest) {
         .run(|conn, attempt| {
             let work = async move |conn: &mut E::Conn| write(conn, attempt).await;
             Box::pin(conn.with_object_locks(request.clone(), work))
-        })
-        .await;
-}
-
-pub(crate) fn then_write<C: SimpleAsyncConnection + Send + 'static>(attempt: usize) -> Then<C> {
-    Box::new(move |conn| Box::pin(write(conn, attempt)))
-}
-
-/// Lock and query are under way at the same time.
-pub(crate) async fn with_rows<E: Engine>() {
-    let requests = [
-        ("with_object_lock_and_rows", LockRequest::new(ID)),
-        (
-            "with_object_lock_and_rows, kept, waits for at most an hour",
-            in_an_hour(LockRequest::new(ID)).retention(Retention::Kept),
-        ),
-    ];
-    for (name, request) in requests {
-        for case in [
-            Case::<E>::new(name, Held::Object(ID)).parts(2),
-            Case::<E>::new(name, Held::Object(ID)).blocked(),
-        ] {
-            case.run(|conn, attempt| E::lock_and_read(conn, request.clone(), then_write(attempt)))
-                .await;
-        }
-    }
-    let (waits, flag) = Waits::flag();
-    let case = Case::<E>::new(
-        "with_object_lock_and_rows, in the closure",
-        Held::Object(ID),
-    );
-    case.parts(2)
-        .waits(waits)
-        .run(|conn, attempt| {
-            let flag = Arc::clone(&flag);
-            let then: Then<E::Conn> = Box::new(move |conn| {
-                Box::pin(async move {
-                    write(conn, attempt).await?;
-                    flag.store(true, Ordering::SeqCst);
-                    pending().await
-                })
-            });
-            E::lock_and_read(conn, LockRequest::new(ID), then)
         })
         .await;
 }
@@ -248,7 +205,7 @@ pub(crate) async fn other_methods<E: Engine>() {
         Box::pin(async move {
             let work = async |conn: &mut E::Conn| -> Result<(), Error> {
                 conn.lock_object(ID).await?;
-                assert!(conn.try_lock_object("Document:1").await?);
+                assert!(conn.try_lock_object("Document:1").await?.is_acquired());
                 write(conn, attempt).await
             };
             conn.run_transaction(read_committed::<E>(), work).await

@@ -35,10 +35,10 @@ macro_rules! all_tests {
         crate::tests! {
             $engine, with_threads:
             acquisitions::{clean_up_is_cancelled, drop_does_not_wait, instrumentation_panics},
-            endings::{error, panic, panic_in_row, retries},
+            endings::{error, panic, retries},
             locks::{
                 budget_used_up, free, held_by_another, in_closure, in_statement, kept_and_held_by_another,
-                other_methods, purge, reads, with_rows,
+                other_methods, purge, reads,
             },
             migrations::{another_migrates, nobody_migrates},
             nesting::{dropped_at_its_end, free, held_by_another},
@@ -55,7 +55,7 @@ macro_rules! all_tests {
             crate::tests! {
                 $engine, with_one_thread:
                 acquisitions::{drop_does_not_wait, instrumentation_panics},
-                endings::{panic, panic_in_row},
+                endings::{panic},
                 locks::{free, held_by_another, in_closure, in_statement},
                 migrations::{another_migrates},
                 nesting::{free, held_by_another},

@@ -9,7 +9,7 @@ use diesel_async::{AsyncConnection, SimpleAsyncConnection};
 use diesel_locks::Error;
 use diesel_locks::prelude::*;
 
-use crate::locks::{read_committed, then_write, write};
+use crate::locks::{read_committed, write};
 use crate::support::after::{After, keep_bare};
 use crate::support::blocker::Blocker;
 use crate::support::case::Waits;
@@ -35,7 +35,6 @@ enum Outer {
 #[derive(Clone, Copy, Debug)]
 enum Inner {
     WithLock,
-    WithRows,
     Lock,
     Draw,
     /// A slot for a lease, which is released again.
@@ -46,7 +45,7 @@ enum Inner {
 impl Inner {
     fn held(self) -> Held {
         match self {
-            Self::WithLock | Self::WithRows | Self::Lock => Held::Object(INNER),
+            Self::WithLock | Self::Lock => Held::Object(INNER),
             Self::Lease | Self::WithSlot => Held::Slot(SLOT),
             Self::Draw => Held::Number(SEQUENCE),
         }
@@ -56,7 +55,6 @@ impl Inner {
 pub(crate) async fn free<E: Engine>() {
     for inner in [
         Inner::WithLock,
-        Inner::WithRows,
         Inner::Lock,
         Inner::Draw,
         Inner::Lease,
@@ -73,7 +71,7 @@ pub(crate) async fn held_by_another<E: Engine>() {
     if E::ONE_WRITER {
         return;
     }
-    for inner in [Inner::WithLock, Inner::WithRows, Inner::Lock, Inner::Draw] {
+    for inner in [Inner::WithLock, Inner::Lock, Inner::Draw] {
         Nested::<E>::run(Outer::Transaction, inner, true).await;
     }
     Nested::<E>::run(Outer::Diesel, Inner::Draw, true).await;
@@ -273,10 +271,6 @@ impl Inner {
         Box::pin(async move {
             let one = Semaphore::new(SLOT, 1);
             match self {
-                Self::WithRows => {
-                    let request = LockRequest::new(INNER);
-                    E::lock_and_read(conn, request, then_write(attempt)).await
-                }
                 Self::Lease => {
                     let slot = conn.try_acquire_slot(&one, LeaseOptions::new(HOUR)).await?;
                     conn.release_slot(slot.expect("a free slot"))

@@ -5,7 +5,6 @@ mod pools;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel::sql_types::Integer;
 use diesel_async::pooled_connection::{bb8, deadpool};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
@@ -31,11 +30,6 @@ macro_rules! all_methods {
                     conn.next_number(&passes).await
                 })
                 .await
-            })
-            .await?;
-            let query = diesel::select(7.into_sql::<Integer>());
-            conn.with_object_lock_and_rows(&id, query, async |_, rows: Vec<i32>| -> Result<_> {
-                Ok(rows.len() + id.as_str().len())
             })
             .await?;
             conn.try_with_object_lock(&id, async |conn| -> Result<_> {

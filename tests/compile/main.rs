@@ -1,8 +1,8 @@
 //! What compiles, and what the compiler says about what does not.
 //!
 //! `spellings` and `futures` are compiled with this test. Each file of `fails` is a program with one mistake of a new user.
-//! Its lines `//~ ` are parts of the compiler's messages that this crate promises; the rest of the messages is the compiler's
-//! own, and differs between its versions.
+//! Its lines `//~ ` are parts of the compiler's messages that this crate promises, those with `//~ not: ` are in none; the rest
+//! of the messages is the compiler's own, and differs between its versions.
 
 mod check;
 mod futures;
@@ -31,6 +31,8 @@ const FEATURES: [(&str, &[&str]); 3] = [
 
 /// Marks a part of a message.
 const EXPECTED: &str = "//~ ";
+/// Marks what is part of no message.
+const UNEXPECTED: &str = "not: ";
 /// Marks the features of the crate, if not all.
 const WITH: &str = "//@ features: ";
 
@@ -69,12 +71,15 @@ impl Mistake {
         let Some(messages) = messages else {
             return Some(format!("{name}: compiles"));
         };
-        let missing: Vec<_> = self
+        let wrong: Vec<_> = self
             .expected
             .iter()
-            .filter(|part| !messages.contains(part.as_str()))
+            .filter(|part| match part.strip_prefix(UNEXPECTED) {
+                Some(part) => messages.contains(part),
+                None => !messages.contains(part.as_str()),
+            })
             .collect();
-        (!missing.is_empty()).then(|| format!("{name}: no {missing:?} in\n{messages}"))
+        (!wrong.is_empty()).then(|| format!("{name}: {wrong:?} is not true of\n{messages}"))
     }
 }
 

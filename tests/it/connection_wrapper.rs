@@ -101,6 +101,12 @@ macro_rules! bodies {
                     closure_whose_transaction_has_ended_fails,
                     closure_that_has_committed_is_not_retried,
                     methods_in_an_aborted_transaction_have_no_effect,
+                    methods_after_the_end_of_the_transaction_have_no_effect,
+                },
+                untracked::{
+                    untracked_transaction_is_refused_and_not_ended,
+                    untracked_transaction_without_a_query_is_refused,
+                    leases_in_an_untracked_transaction_are_refused,
                 },
                 depth::{
                     a_panic_in_a_nested_transaction_rolls_back_all,

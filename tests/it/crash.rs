@@ -4,6 +4,7 @@
 //! starts them, durable, with a program that kills one; they start again by themselves.
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
@@ -13,9 +14,20 @@ use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 
+/// One test at a time uses these servers.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+/// A server whose state a test may change for all sessions.
+pub(crate) struct OwnServer {
+    pub(crate) url: String,
+    /// Kills the server.
+    command: String,
+    _in_use: MutexGuard<'static, ()>,
+}
+
 /// The URL of the server, and the program: by the variables `<name>_CRASH_URL`, `<name>_CRASH_COMMAND`.
 /// Without such servers set `DIESEL_LOCKS_TEST_WITHOUT_CRASHES`.
-fn server(name: &str) -> Option<(String, String)> {
+pub(crate) fn own_server(name: &str) -> Option<OwnServer> {
     if std::env::var_os("DIESEL_LOCKS_TEST_WITHOUT_CRASHES").is_some() {
         return None;
     }
@@ -28,14 +40,19 @@ fn server(name: &str) -> Option<(String, String)> {
             )
         })
     };
-    Some((variable("URL"), variable("COMMAND")))
+    Some(OwnServer {
+        url: variable("URL"),
+        command: variable("COMMAND"),
+        _in_use: IN_USE.lock().unwrap_or_else(PoisonError::into_inner),
+    })
 }
 
 fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
-    let Some((url, command)) = server(name) else {
+    let Some(server) = own_server(name) else {
         return;
     };
-    let database = on(&url);
+    let (url, command) = (&server.url, &server.command);
+    let database = on(url);
     let mut conn = database.connect();
     diesel_locks::migrate(&mut conn).expect("migrate");
     B::sql(
@@ -59,7 +76,7 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     conn.lock_object(LockRequest::new("kept").retention(Retention::Kept))
         .expect("free");
     B::count_up(&mut conn, 0);
-    let status = Command::new(&command).status().expect(&command);
+    let status = Command::new(command).status().expect(command);
     assert!(status.success(), "{command}: {status}");
 
     let lost = conn
@@ -68,7 +85,7 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
     assert!(!lost.is_retryable() && !lost.is_timeout(), "{lost:?}");
     drop(conn);
     let started = Instant::now();
-    while !B::is_reachable(&url) {
+    while !B::is_reachable(url) {
         assert!(started.elapsed() < LONG, "the server does not come back");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -15,8 +15,11 @@ use crate::support::threads::{Holder, result_of, spawn};
 
 mod async_drops;
 mod async_round_trips;
+mod backups;
 mod held_locks;
 mod kills;
+mod limits_of_the_server;
+mod migrations;
 mod round_trips;
 mod settings;
 mod timeouts;
@@ -28,6 +31,11 @@ crate::held_locks_tests!(Mysql);
 #[test]
 fn guard_is_lost_in_time_while_its_renewal_hangs() {
     behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Mysql>();
+}
+
+#[test]
+fn renewal_through_a_stalled_network_extends_no_ended_lease() {
+    behaviour::slots::renewers::renewal_through_a_stalled_network_extends_no_ended_lease::<Mysql>();
 }
 
 #[test]

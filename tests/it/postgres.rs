@@ -16,11 +16,15 @@ use crate::support::threads::{Holder, result_of, spawn};
 mod async_endings;
 mod commit_errors;
 mod cost;
+mod encodings;
 mod held_locks;
 mod kept_rows;
+mod migrations;
 mod pipelined;
+mod protected_rows;
 mod row_locks;
 mod timeouts;
+mod untracked;
 
 crate::all_tests!(Postgres);
 crate::many_writers_tests!(Postgres);
@@ -58,6 +62,12 @@ fn first_kept_lock_of_an_id_changes_lastval_alone() {
 #[test]
 fn guard_is_lost_in_time_while_its_renewal_hangs() {
     behaviour::slots::renewers::guard_is_lost_in_time_while_its_renewal_hangs::<Postgres>();
+}
+
+#[test]
+fn renewal_through_a_stalled_network_extends_no_ended_lease() {
+    behaviour::slots::renewers::renewal_through_a_stalled_network_extends_no_ended_lease::<Postgres>(
+    );
 }
 
 #[test]
@@ -195,7 +205,8 @@ fn user_with_table_privileges_alone_can_lock() {
         );
         for retention in [Retention::Transient, Retention::Kept] {
             conn.lock_object(LockRequest::new("a").retention(retention))?;
-            assert!(conn.try_lock_object(LockRequest::new("b").retention(retention))?);
+            let tried = conn.try_lock_object(LockRequest::new("b").retention(retention))?;
+            assert!(tried.is_acquired());
         }
         Err::<(), Error>(diesel::result::Error::RollbackTransaction.into())
     })

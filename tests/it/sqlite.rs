@@ -1,5 +1,6 @@
 //! SQLite.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
@@ -7,11 +8,14 @@ use std::time::Duration;
 
 use diesel::connection::{AnsiTransactionManager, InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, InspectExt, SlotRenewer};
+use diesel_locks::{Error, InspectExt, Retention, SlotRenewer};
 
 use crate::behaviour::slots::guards::{await_release, guarded, renewed};
-use crate::behaviour::slots::renewers::await_renewal;
+use crate::behaviour::slots::renewers::{
+    await_renewal, late_renewal_does_not_extend_the_lease_of_a_lost_guard,
+};
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
 use crate::support::threads::{begin, commit, result_of, spawn, until};
@@ -79,6 +83,68 @@ fn transaction_begun_as_text_is_rejected_and_stays_open() {
     }
 }
 
+/// On a full disk SQLite rolls back by itself: the error is that of the statement, and not that of another rollback.
+#[test]
+fn error_of_a_full_disk_is_returned() {
+    let full = |error: Error, what: &str| {
+        let text = error.to_string();
+        assert!(
+            text.contains("database or disk is full"),
+            "{what}: {error:?}"
+        );
+    };
+    for mode in ["WAL", "DELETE"] {
+        let database = Sqlite::new();
+        let conn = &mut database.connect();
+        Sqlite::sql(conn, &format!("PRAGMA journal_mode = {mode}"));
+        let one = Semaphore::new("one", 1);
+        let mut slot = conn
+            .acquire_slot(&one, one_minute(), Wait::No)
+            .expect("free");
+        // As if there were no room for the journal.
+        Sqlite::sql(
+            conn,
+            "CREATE TRIGGER without_room BEFORE UPDATE ON diesel_locks_slots \
+             BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END",
+        );
+        let pages = Sqlite::number(conn, "SELECT page_count FROM pragma_page_count");
+        Sqlite::sql(conn, &format!("PRAGMA max_page_count = {pages}"));
+        let new = Semaphore::new("n".repeat(255), 1000);
+        let kept = || {
+            let ids = (0..1000).map(|id| format!("{id:0255}"));
+            LockRequest::all(ids).retention(Retention::Kept)
+        };
+        let locked = conn.with_object_lock(kept(), |_| Ok::<_, Error>(()));
+        full(locked.expect_err("no room"), "a kept lock");
+        let inside = conn.run_transaction(TransactionOptions::new(), |conn| {
+            conn.with_object_lock(kept(), |_| Ok::<_, Error>(()))
+        });
+        full(inside.expect_err("no room"), "a kept lock in a transaction");
+        let acquired = conn.try_acquire_slot(&new, one_minute());
+        full(acquired.expect_err("no room"), "a new semaphore");
+        let held = conn.with_slot(&new, Wait::No, |_| Ok::<_, Error>(()));
+        full(
+            held.expect_err("no room"),
+            "a new semaphore of a transaction",
+        );
+        let renewed = conn.renew_slot(&mut slot, Duration::from_secs(60));
+        full(renewed.expect_err("no room"), "a renewal");
+        let released = conn.release_slot(slot.clone());
+        full(released.expect_err("no room"), "a release");
+        let released = conn.force_release_all(one.name());
+        full(released.expect_err("no room"), "a forced release");
+        assert!(!conn.is_broken());
+
+        Sqlite::sql(
+            conn,
+            "PRAGMA max_page_count = 100000; DROP TRIGGER without_room",
+        );
+        conn.with_object_lock(kept(), |_| Ok::<_, Error>(()))
+            .expect("room again");
+        conn.release_slot(slot).expect("ours");
+    }
+}
+
 /// A refusal needs no right to write.
 #[test]
 fn a_full_semaphore_refuses_while_another_writes() {
@@ -139,7 +205,7 @@ fn a_deferred_transaction_waits_for_the_writer_of_a_shared_cache() {
             .expect("update");
         let mut conn = SqliteConnection::establish(&url).expect("open");
         conn.transaction(|conn| {
-            assert!(!conn.try_lock_object("a")?);
+            assert!(!conn.try_lock_object("a")?.is_acquired());
             let held = conn.lock_object(LockRequest::new("a").wait(Wait::No));
             assert!(held.expect_err("held").is_unavailable());
             let wait = Wait::AtMost(Duration::from_millis(20));
@@ -179,7 +245,7 @@ fn a_transaction_that_has_read_waits_for_the_writer_of_a_shared_cache() {
     writer
         .batch_execute("INSERT INTO drawn VALUES (1, 1)")
         .expect("nobody has read it");
-    assert!(!conn.try_lock_object("a").expect("an answer"));
+    assert!(!conn.try_lock_object("a").expect("an answer").is_acquired());
     writer.batch_execute("COMMIT").expect("commit");
     conn.lock_object("a").expect("free");
     Sqlite::count_up(&mut conn, 0);
@@ -376,6 +442,19 @@ fn a_wait_for_another_writer_takes_nothing_of_the_lease() {
     assert!(guard.granted(), "the guard is lost");
 }
 
+#[test]
+fn renewal_that_waits_for_another_writer_extends_no_ended_lease() {
+    let database = Sqlite::new();
+    let writer = RefCell::new(database.connect());
+    let execute = |sql| writer.borrow_mut().batch_execute(sql).expect("no error");
+    late_renewal_does_not_extend_the_lease_of_a_lost_guard::<Sqlite>(
+        &mut database.connect(),
+        &database.pool(2),
+        || execute("BEGIN IMMEDIATE"),
+        || execute("COMMIT"),
+    );
+}
+
 /// A name is the same text in each encoding.
 #[test]
 fn guards_are_renewed_whatever_the_encoding_of_the_database() {
@@ -397,5 +476,80 @@ fn guards_are_renewed_whatever_the_encoding_of_the_database() {
         assert!(guard.is_held(), "{encoding}");
         drop(guard);
         await_release::<Sqlite>(&mut conn);
+    }
+}
+
+#[test]
+fn changes_that_a_trigger_suppresses_are_an_error() {
+    let database = Sqlite::new();
+    let mut conn = database.connect();
+    let semaphore = |name: &str| Semaphore::new(name, 1);
+    conn.register_semaphores([semaphore("free")])
+        .expect("registered");
+    for table in ["diesel_locks_slots", "diesel_locks_sequences"] {
+        for change in ["INSERT", "UPDATE"] {
+            let trigger = format!(
+                "CREATE TRIGGER suppress_{change}_{table} BEFORE {change} ON {table} BEGIN SELECT RAISE(IGNORE); END"
+            );
+            Sqlite::sql(&mut conn, &trigger);
+        }
+    }
+    for name in ["free", "new"] {
+        let lease = LeaseOptions::new(Duration::from_secs(60));
+        let slot = conn.try_acquire_slot(&semaphore(name), lease);
+        let error = slot.expect_err("not changed");
+        assert!(error.to_string().contains("diesel_locks_slots"), "{error}");
+        assert!(error.is_insufficient_privilege(), "{error:?}");
+    }
+    let drawn = conn.run_transaction(TransactionOptions::new(), |conn| {
+        conn.next_number(&Sequence::new("invoice"))
+    });
+    let error = drawn.expect_err("not changed");
+    assert!(
+        error.to_string().contains("diesel_locks_sequences"),
+        "{error}"
+    );
+}
+
+/// As with a library of that version: `migrate` asks the function.
+#[test]
+fn older_version_is_named() {
+    #[diesel::declare_sql_function]
+    extern "SQL" {
+        fn sqlite_version() -> Text;
+    }
+    let database = Sqlite::empty();
+    let mut conn = database.connect();
+    sqlite_version_utils::register_impl(&conn, || "3.37.2".to_owned()).expect("replaced");
+    let error = diesel_locks::migrate(&mut conn).expect_err("too old");
+    assert!(
+        matches!(&error, Error::UnsuitableDatabase { found, .. } if found == "SQLite 3.37.2"),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("bundled"), "{error}");
+    sqlite_version_utils::register_impl(&conn, || "3.38.0".to_owned()).expect("replaced");
+    diesel_locks::migrate(&mut conn).expect("new enough");
+}
+
+/// Where only `busy_timeout` is set, five of 900 connections fail.
+#[test]
+fn connections_that_open_a_new_file_at_once_are_prepared() {
+    for _ in 0..150 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("new.sqlite3").display().to_string();
+        let together = Arc::new(std::sync::Barrier::new(6));
+        let opened: Vec<_> = (0..6)
+            .map(|_| {
+                let (path, together) = (path.clone(), Arc::clone(&together));
+                spawn(move || {
+                    let mut conn = SqliteConnection::establish(&path).expect("open");
+                    together.wait();
+                    diesel_locks::operation::sqlite::prepare(&mut conn)
+                })
+            })
+            .collect();
+        for prepared in &opened {
+            result_of(prepared).expect("WAL mode");
+        }
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::pgbouncer::Pooled;
 use crate::support::privileges::{ApplicationRole, ApplicationUser};
-use crate::support::threads::LONG;
+use crate::support::threads::{LONG, loss_of};
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 const URL: &str = "DIESEL_LOCKS_SUBPROCESS_URL";
@@ -209,7 +209,7 @@ fn guard<B: Backend>(url: &str, semaphore: &str) {
         guard.expect("it comes free")
     };
     let guard = acquire(RENEWED_LEASE / 2, Wait::No);
-    let lost = guard.lost_receiver();
+    let lost = loss_of(&guard);
     println!("held");
     let mut lines = std::io::stdin().lines();
     lines.next();

@@ -19,6 +19,7 @@ macro_rules! all_tests {
                 stopped_waiter_does_not_run,
                 wait_for_a_connection_of_the_pool_ends,
                 wait_goes_on_without_a_connection,
+                free_lock_is_acquired_while_an_attempt_does_not_return,
                 wait_on_a_pool_ends_after_its_limit,
                 error_and_panic_on_a_pool_roll_back_and_release,
                 lock_in_a_test_transaction_is_a_savepoint,
@@ -32,6 +33,7 @@ macro_rules! all_tests {
                 stopped_slot_waiter_does_not_run,
                 slot_wait_for_a_connection_of_the_pool_ends,
                 slot_wait_goes_on_without_a_connection,
+                free_slot_is_acquired_while_an_attempt_does_not_return,
                 slot_wait_on_a_pool_ends_after_its_limit,
                 slot_on_a_pool_is_released_after_an_error_and_a_panic,
                 slot_in_a_test_transaction_is_a_savepoint,
@@ -160,6 +162,7 @@ macro_rules! connection_tests {
         crate::backend_tests!($backend:
             errors::{
                 lock_object_needs_a_transaction,
+                refusals_name_what_was_requested,
                 a_missing_table_names_migrate,
                 read_only_connection_is_a_typed_error,
                 a_stale_transaction_is_refused,
@@ -172,6 +175,8 @@ macro_rules! connection_tests {
                 our_migration_sorts_before_the_applications,
                 a_missing_table_of_slots_names_migrate,
                 a_missing_table_of_sequences_names_migrate,
+                migrate_writes_only_what_is_missing,
+                migrate_names_what_tables_of_another_version_lack,
             },
             events::{
                 tracing_records_acquired_unavailable_timeout_and_released,
@@ -186,6 +191,16 @@ macro_rules! connection_tests {
                 panic_restores_session_limits,
             },
         );
+        mod untracked_transactions {
+            use super::$backend;
+            use crate::behaviour::transactions as bodies;
+
+            crate::backend_tests!($backend:
+                untracked::{
+                    migrate_in_an_untracked_transaction_is_refused,
+                },
+            );
+        }
     };
 }
 pub(crate) use connection_tests;

@@ -15,6 +15,7 @@ mod docker;
 mod engine;
 mod interrupt;
 mod locale_de;
+mod messages;
 mod mysql;
 mod mysql_handshake;
 mod path_lookup;
@@ -74,6 +75,9 @@ enum Task {
         #[arg(last = true)]
         test_arguments: Vec<String>,
     },
+    /// Whether errors are recognised in every language: reads the messages of the machine's servers, and of all versions that
+    /// `--server` has, which it unpacks.
+    Messages,
     /// Formatting, lints, documentation, every combination of features, the package, licences, versions.
     Check,
     /// Installs what `test` needs, and does nothing else.
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Task::WithServers { servers, command } => test::with_servers(&servers, &command),
         Task::Torture(arguments) => torture::torture(&arguments),
         Task::Clusters { test_arguments } => clusters::clusters(&test_arguments),
+        Task::Messages => messages::messages(),
         Task::Check => check::check(),
         Task::Setup { servers } => setup::setup(&servers),
         Task::CleanupProcess => unreachable!("handled above"),

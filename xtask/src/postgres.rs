@@ -16,7 +16,11 @@ use crate::server::Server;
 use crate::server_role::ServerRole;
 
 /// Settings of every private server: tests open many connections.
-const SETTINGS: [&str; 2] = ["max_connections=300", "shared_buffers=256MB"];
+const SETTINGS: [&str; 3] = [
+    "max_connections=300",
+    "max_prepared_transactions=10",
+    "shared_buffers=256MB",
+];
 
 /// The settings for the server's command line.
 pub(crate) fn settings(durable: bool) -> impl Iterator<Item = &'static str> {

@@ -70,6 +70,11 @@ impl Release {
         }
     }
 
+    /// The directory of its files that are not programs.
+    pub(crate) fn share(self) -> PathBuf {
+        self.unpacked().directory().join("usr/share")
+    }
+
     /// Whether packages of it are available.
     pub(crate) fn is_available(self) -> bool {
         self.unpacked().is_available()

@@ -39,7 +39,7 @@ macro_rules! clients {
         let mut kept = <$blocking as Connection>::establish(url)?;
         let connect = || runtime.block_on(<$nonblocking as AsyncConnection>::establish(url));
         let (async_bare, async_locked) = (connect()?, connect()?);
-        let (async_kept, async_rows) = (connect()?, connect()?);
+        let async_kept = connect()?;
         vec![
             Variant {
                 name: BLOCKING,
@@ -96,18 +96,6 @@ macro_rules! clients {
                     let work =
                         async |conn: &mut $nonblocking| -> QueryResult<_> { read_row!(conn) };
                     async_kept.with_object_lock(request, work).await?
-                }),
-            },
-            Variant {
-                name: "async: object lock and rows",
-                bare: ASYNC,
-                run: in_task!(runtime, async_rows, {
-                    let work = async |_: &mut $nonblocking, rows: Vec<i64>| -> QueryResult<_> {
-                        Ok(rows.len())
-                    };
-                    async_rows
-                        .with_object_lock_and_rows("e", row(), work)
-                        .await?
                 }),
             },
         ]

@@ -8,4 +8,4 @@ CREATE TABLE IF NOT EXISTS diesel_locks_sequences (
     scope VARBINARY(1020) NOT NULL,    -- the key of the sequence, empty if it has none
     last BIGINT NOT NULL,              -- the last number drawn
     PRIMARY KEY (name, scope)
-) ENGINE = InnoDB;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

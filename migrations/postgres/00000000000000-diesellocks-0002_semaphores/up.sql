@@ -3,14 +3,14 @@
 -- to_timestamp(expires_us / 1e6) converts one. The table is logged, because leases and fences have to survive a crash.
 -- COLLATE "C" compares names as bytes.
 CREATE TABLE diesel_locks_slots (
-    name VARCHAR(255) COLLATE "C" NOT NULL,
+    name VARCHAR(1020) COLLATE "C" NOT NULL,
     number INTEGER NOT NULL,
     token BYTEA,                     -- identifies the holder, NULL if the slot is not held
-    holder VARCHAR(255),             -- the text of the last holder
+    holder VARCHAR(1020),            -- the text of the last holder
     fence BIGINT NOT NULL,           -- the fence of the last grant
     acquired_us BIGINT NOT NULL,     -- the time of the last grant
     expires_us BIGINT NOT NULL,      -- the end of the lease
-    hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time
+    hold_until_us BIGINT NOT NULL,   -- a slot that is released earlier stays unavailable until this time; 0: none
     -- A slot has one row. While a session has an old snapshot, the index also keeps the entries of all old versions of
     -- the row. The fence is in the key so that the newest version is the last entry of its number.
     PRIMARY KEY (name, number, fence)
@@ -24,7 +24,7 @@ CREATE INDEX diesel_locks_slots_fences ON diesel_locks_slots (name, fence);
 
 -- Registered semaphores. The slots up to their number of permits are not purged.
 CREATE TABLE diesel_locks_semaphores (
-    name VARCHAR(255) COLLATE "C" PRIMARY KEY,
+    name VARCHAR(1020) COLLATE "C" PRIMARY KEY,
     permits INTEGER NOT NULL
 );
 
@@ -163,11 +163,40 @@ BEGIN
     END LOOP;
     IF row_at IS NULL THEN
         SELECT * INTO slots, any_free FROM diesel_locks_look_at_slots(semaphore, permits);
+        -- Row-level security hides rows from FOR UPDATE that a SELECT sees, as if they were locked.
+        IF any_free AND row_security_active('diesel_locks_slots') THEN
+            FOR seen IN SELECT ctid FROM diesel_locks_slots
+                WHERE name = semaphore AND number <= permits AND expires_us <= now_us LIMIT 10
+            LOOP
+                BEGIN
+                    PERFORM FROM diesel_locks_slots WHERE ctid = seen FOR UPDATE NOWAIT;
+                    IF FOUND THEN
+                        -- It is unlocked with the subtransaction.
+                        RAISE lock_not_available;
+                    END IF;
+                    -- If another session has changed the row, this version is not found either.
+                    PERFORM FROM diesel_locks_slots WHERE ctid = seen;
+                    IF FOUND THEN
+                        RAISE insufficient_privilege
+                            USING MESSAGE = 'diesel_locks: a row can''t be read or changed: diesel_locks_slots';
+                    END IF;
+                EXCEPTION WHEN lock_not_available THEN
+                    NULL;
+                END;
+            END LOOP;
+        END IF;
         RETURN -4 - 2 * coalesce(slots, 0)::bigint - any_free::integer;
     ELSIF new_token IS NULL THEN
         SELECT number INTO granted FROM diesel_locks_slots WHERE ctid = row_at;
         -- Removes the token of an expired lease, which its holder must not renew after another has held the slot.
         UPDATE diesel_locks_slots SET token = NULL WHERE ctid = row_at AND token IS NOT NULL;
+        IF NOT FOUND THEN
+            PERFORM FROM diesel_locks_slots WHERE ctid = row_at AND token IS NOT NULL;
+            IF FOUND THEN
+                RAISE insufficient_privilege
+                    USING MESSAGE = 'diesel_locks: a row can''t be read or changed: diesel_locks_slots';
+            END IF;
+        END IF;
     ELSE
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
         -- The fence is larger than those of all existing and all deleted slots.
@@ -182,9 +211,13 @@ BEGIN
             ) >> 17) + 1) << 17) | number,
             acquired_us = now_us,
             expires_us = now_us + lease_us,
-            hold_until_us = now_us + at_least_us
+            hold_until_us = CASE WHEN at_least_us > 0 THEN now_us + at_least_us ELSE 0 END
             WHERE ctid = row_at
             RETURNING fence INTO granted;
+        IF NOT FOUND THEN
+            RAISE insufficient_privilege
+                USING MESSAGE = 'diesel_locks: a row can''t be read or changed: diesel_locks_slots';
+        END IF;
     END IF;
     RETURN granted;
 END
@@ -201,6 +234,14 @@ BEGIN
         semaphore, permits, first, among, true, new_token, new_holder, lease_us, at_least_us);
 EXCEPTION
     WHEN lock_not_available THEN
+        RETURN -1;
+    -- As in diesel_locks_try_acquire.
+    WHEN query_canceled THEN
+        IF clock_timestamp() - statement_timestamp() < '50ms'
+            OR clock_timestamp() - statement_timestamp() + '5ms' >= nullif(current_setting('statement_timeout'), '0')::interval
+        THEN
+            RAISE;
+        END IF;
         RETURN -1;
     WHEN SQLSTATE 'DL001' THEN
         -- The rows are unlocked.

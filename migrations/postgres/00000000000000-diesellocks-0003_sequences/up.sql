@@ -2,8 +2,8 @@
 -- row until it ends.
 -- COLLATE "C" compares names as bytes.
 CREATE TABLE diesel_locks_sequences (
-    name VARCHAR(255) COLLATE "C" NOT NULL,
-    scope VARCHAR(255) COLLATE "C" NOT NULL,    -- the key of the sequence, empty if it has none
-    last BIGINT NOT NULL,                       -- the last number drawn
+    name VARCHAR(1020) COLLATE "C" NOT NULL,
+    scope VARCHAR(1020) COLLATE "C" NOT NULL,    -- the key of the sequence, empty if it has none
+    last BIGINT NOT NULL,                        -- the last number drawn
     PRIMARY KEY (name, scope)
 );

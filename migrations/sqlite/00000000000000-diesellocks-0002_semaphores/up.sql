@@ -8,7 +8,7 @@ CREATE TABLE diesel_locks_slots (
     fence BIGINT NOT NULL,          -- the fence of the last grant
     acquired_us BIGINT NOT NULL,    -- the time of the last grant
     expires_us BIGINT NOT NULL,     -- the end of the lease
-    hold_until_us BIGINT NOT NULL,  -- a slot that is released earlier stays unavailable until this time
+    hold_until_us BIGINT NOT NULL,  -- a slot that is released earlier stays unavailable until this time; 0: none
     PRIMARY KEY (name, number)
 ) WITHOUT ROWID;
 

@@ -100,17 +100,16 @@ struct Documents<P: AsyncPool> {
 
 /// A macro, because the futures of a function that is generic over the connection are not `Send` for the compiler.
 macro_rules! store {
-    ($conn:ty, $engine:literal, $setup:literal) => {
+    ($conn:ty, $engine:literal, |$new:ident| $setup:expr) => {
         impl Documents<Pool<$conn>> {
             async fn open(url: &str, connections: usize) -> Result<Self> {
                 let mut config = ManagerConfig::<$conn>::default();
                 config.custom_setup = Box::new(|url| {
                     async move {
                         let mut conn = <$conn>::establish(url).await?;
-                        if !$setup.is_empty() {
-                            let set = conn.batch_execute($setup).await;
-                            set.map_err(ConnectionError::CouldntSetupConfiguration)?;
-                        }
+                        let $new = &mut conn;
+                        let set: QueryResult<()> = $setup;
+                        set.map_err(ConnectionError::CouldntSetupConfiguration)?;
                         Ok(conn)
                     }
                     .boxed()
@@ -228,10 +227,11 @@ macro_rules! store {
     };
 }
 
-store!(AsyncPgConnection, "PostgreSQL", "");
-store!(AsyncMysqlConnection, "MySQL or MariaDB", "");
-store!(
-    Sqlite,
-    "SQLite",
-    "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL"
-);
+store!(AsyncPgConnection, "PostgreSQL", |_conn| Ok(()));
+store!(AsyncMysqlConnection, "MySQL or MariaDB", |_conn| Ok(()));
+store!(Sqlite, "SQLite", |conn| {
+    match diesel_locks::operation::sqlite::prepare_async(conn).await {
+        Ok(()) => conn.batch_execute("PRAGMA synchronous = NORMAL").await,
+        error => error,
+    }
+});

@@ -25,6 +25,9 @@ use crate::source::{Elements, Source};
 /// Documents of --input are added to those that are stored. Generated documents
 /// start with an empty table, unless an earlier run with the same documents was stopped: then the run finishes it.
 /// Generated documents and files do not affect each other.
+///
+/// EXIT CODES: 0, the table is right; 3, it is right, but documents were rejected; 1, it is wrong, or the run failed; 130,
+/// the run was interrupted.
 #[derive(Parser)]
 #[command(
     name = "ingest",

@@ -45,16 +45,39 @@ impl Document {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
+    use super::table::{ILL_FORMED, WELL_FORMED};
     use super::*;
 
-    fn read(id: &str, timestamp: &str) -> Result<Document> {
-        let xml = format!("<r><id>{id}</id><at>{timestamp}</at></r>");
+    fn read_bytes(body: &[u8]) -> Result<Document> {
         let elements = Elements {
             id: "id".to_owned(),
             timestamp: "at".to_owned(),
         };
-        Document::read(xml.into_bytes(), &elements)
+        Document::read(body.to_vec(), &elements)
+    }
+
+    fn read(id: &str, timestamp: &str) -> Result<Document> {
+        read_bytes(format!("<r><id>{id}</id><at>{timestamp}</at></r>").as_bytes())
+    }
+
+    #[test]
+    fn accepts_well_formed_documents_and_no_others() {
+        for (kind, body, id) in WELL_FORMED {
+            match read_bytes(body) {
+                Ok(document) => assert_eq!(document.id, *id, "{kind}"),
+                Err(error) => panic!("{kind}: {error:#}"),
+            }
+        }
+        let accepted: Vec<_> = ILL_FORMED
+            .iter()
+            .filter(|(_, body)| read_bytes(body).is_ok())
+            .map(|(kind, _)| kind)
+            .collect();
+        assert!(accepted.is_empty(), "{accepted:#?}");
     }
 
     #[test]

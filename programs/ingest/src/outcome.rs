@@ -15,6 +15,9 @@ use crate::run_totals::RunTotals;
 use crate::schedule;
 use crate::upsert::Locking;
 
+/// The exit code if documents were rejected, and nothing else is wrong.
+const REJECTED: u8 = 3;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     backend: &'static str,
@@ -84,11 +87,10 @@ impl Outcome {
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.interrupted {
             ExitCode::from(INTERRUPTED)
-        } else if self.writers_died > 0
-            || self.is_all_rejected()
-            || (self.locked && !(self.is_right() && self.errors == 0))
-        {
+        } else if self.writers_died > 0 || (self.locked && !(self.is_right() && self.errors == 0)) {
             ExitCode::FAILURE
+        } else if self.rejected > 0 {
+            ExitCode::from(REJECTED)
         } else {
             ExitCode::SUCCESS
         }
@@ -115,6 +117,8 @@ impl Outcome {
             Verdict::Wrong("a writer died")
         } else if self.is_all_rejected() {
             Verdict::Wrong("every document was rejected")
+        } else if self.is_right() && self.errors == 0 && self.rejected > 0 {
+            Verdict::Doubtful("right, but without the documents that were rejected")
         } else if self.is_right() && self.errors == 0 {
             Verdict::Right("right: every id is stored once, in its newest version")
         } else if self.is_right() && self.locked {

@@ -1,101 +1,80 @@
 //! Reads the text of certain elements of an XML document.
 
-use anyhow::{Context, Result, bail, ensure};
-use quick_xml::NsReader;
-use quick_xml::escape::resolve_xml_entity;
-use quick_xml::events::{BytesRef, BytesStart, Event};
-use quick_xml::name::ResolveResult;
+use ::xml::common::{Position, TextPosition};
+use ::xml::name::OwnedName;
+use ::xml::reader::{Error, ErrorKind, XmlEvent};
+use ::xml::{Encoding, ParserConfig};
+use anyhow::{Result, anyhow, bail, ensure};
 
 /// Returns, for each name, the text of the root's first child with that name (as written, with its prefix). Reads the
 /// whole document, which must be well-formed.
 pub(crate) fn first_children<const N: usize>(xml: &str, names: [&str; N]) -> Result<[String; N]> {
-    let mut reader = NsReader::from_str(xml);
-    reader.config_mut().expand_empty_elements = true;
+    let mut reader = ParserConfig::new()
+        .allow_multiple_root_elements(false)
+        // The text is decoded.
+        .override_encoding(Some(Encoding::Utf8))
+        .ignore_invalid_encoding_declarations(true)
+        .create_reader(xml.as_bytes());
     let mut texts = [const { None }; N];
-    let mut wanted: Option<(usize, String)> = None;
+    let mut wanted: Option<usize> = None;
     let mut depth = 0_usize;
-    let mut rooted = false;
-    let mut declares_entities = false;
     loop {
-        match reader.read_event().context("it is not well-formed XML")? {
-            Event::Start(tag) => {
-                check_names(&reader, &tag).context("it is not well-formed XML")?;
-                if let Some((index, _)) = &wanted {
-                    bail!("<{}> holds other elements", names[*index]);
+        match reader.next().map_err(|error| not_well_formed(&error))? {
+            XmlEvent::StartElement { name, .. } => {
+                if let Some(index) = wanted {
+                    let place = place(reader.position());
+                    bail!("<{}> holds other elements, {place}", names[index]);
                 }
-                ensure!(depth > 0 || !rooted, "it is not well-formed XML: two roots");
-                rooted = true;
                 depth += 1;
                 wanted = (depth == 2)
-                    .then(|| names.iter().position(|name| *name == tag.name().0))
+                    .then(|| names.iter().position(|wanted| is_written(&name, wanted)))
                     .flatten()
-                    .filter(|index| texts[*index].is_none())
-                    .map(|index| (index, String::new()));
+                    .filter(|index| texts[*index].is_none());
+                if let Some(index) = wanted {
+                    texts[index] = Some(String::new());
+                }
             }
-            Event::End(_) => {
+            XmlEvent::EndElement { .. } => {
                 depth -= 1;
-                if let Some((index, text)) = wanted.take() {
-                    texts[index] = Some(text);
+                wanted = None;
+            }
+            XmlEvent::Characters(part) | XmlEvent::CData(part) | XmlEvent::Whitespace(part) => {
+                if let Some(text) = wanted.and_then(|index| texts[index].as_mut()) {
+                    text.push_str(&part);
                 }
             }
-            Event::Text(text) => match &mut wanted {
-                Some((_, wanted)) => wanted.push_str(&text.xml10_content()),
-                None => ensure!(
-                    depth > 0 || text.trim_ascii().is_empty(),
-                    "it is not XML: text outside of the root element"
-                ),
-            },
-            Event::CData(text) => {
-                ensure!(depth > 0, "it is not XML: text outside of the root element");
-                if let Some((_, wanted)) = &mut wanted {
-                    wanted.push_str(&text.xml10_content());
-                }
-            }
-            Event::GeneralRef(reference) => {
-                ensure!(depth > 0, "it is not XML: text outside of the root element");
-                match (character(&reference)?, &mut wanted) {
-                    (Some(character), Some((_, wanted))) => wanted.push(character),
-                    (Some(_), None) => {}
-                    (None, None) if declares_entities => {}
-                    (None, _) => bail!("the entity &{}; is not known", &*reference),
-                }
-            }
-            Event::DocType(_) => declares_entities = true,
-            Event::Eof => break,
-            // Empty elements are reported as start and end.
-            Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
+            XmlEvent::EndDocument => break,
+            _ => {}
         }
     }
-    ensure!(rooted, "it is not XML: no root element");
-    ensure!(
-        depth == 0,
-        "it is not well-formed XML: {depth} elements are not closed"
-    );
     for (name, text) in names.iter().zip(&texts) {
         ensure!(text.is_some(), "the root has no child <{name}>");
     }
     Ok(texts.map(Option::unwrap_or_default))
 }
 
-/// Checks that prefixes are declared, and that no attribute is repeated.
-fn check_names(reader: &NsReader<&[u8]>, tag: &BytesStart) -> Result<()> {
-    let undeclared = |resolved| match resolved {
-        ResolveResult::Unknown(prefix) => bail!("the prefix {prefix:?} is not declared"),
-        _ => Ok(()),
+/// Whether the name is written so, with its prefix.
+fn is_written(name: &OwnedName, wanted: &str) -> bool {
+    let (prefix, local_name) = match wanted.split_once(':') {
+        Some((prefix, local_name)) => (Some(prefix), local_name),
+        None => (None, wanted),
     };
-    undeclared(reader.resolver().resolve_element(tag.name()).0)?;
-    for attribute in tag.attributes() {
-        undeclared(reader.resolver().resolve_attribute(attribute?.key).0)?;
-    }
-    Ok(())
+    name.prefix.as_deref() == prefix && name.local_name == local_name
 }
 
-/// The character of a reference; `None` for an entity that the document would have to declare.
-fn character(reference: &BytesRef) -> Result<Option<char>> {
-    if let Some(character) = reference.resolve_char_ref()? {
-        return Ok(Some(character));
-    }
-    Ok(resolve_xml_entity(reference).and_then(|text| text.chars().next()))
+fn not_well_formed(error: &Error) -> anyhow::Error {
+    let place = place(error.position());
+    let reason = match error.kind() {
+        ErrorKind::Syntax(reason) => reason.lines().next().unwrap_or_default(),
+        // A text has neither errors of reading nor of UTF-8.
+        _ => "unexpected end",
+    };
+    anyhow!("it is not well-formed XML, {place}: {reason}")
+}
+
+fn place(position: TextPosition) -> String {
+    // They begin with 0.
+    format!("line {}, column {}", position.row + 1, position.column + 1)
 }
 
 #[cfg(test)]
@@ -126,6 +105,8 @@ mod tests {
     fn keeps_spaces_and_takes_line_ends_as_xml_does() {
         let [id, at] = first_children("<r><id> a\r\nb </id><at/></r>", ["id", "at"]).unwrap();
         assert_eq!((id.as_str(), at.as_str()), (" a\nb ", ""));
+        let [id, at] = first_children("<r><id> \n</id><at/></r>", ["id", "at"]).unwrap();
+        assert_eq!((id.as_str(), at.as_str()), (" \n", ""));
     }
 
     #[test]
@@ -137,42 +118,24 @@ mod tests {
     #[test]
     fn refuses_elements_inside_of_a_wanted_one() {
         assert_eq!(
-            refusal("<r><id>1<b/></id><at>2</at></r>"),
-            "<id> holds other elements"
+            refusal("<r>\n<id>1<b/></id><at>2</at></r>"),
+            "<id> holds other elements, line 2, column 6"
         );
     }
 
     #[test]
-    fn refuses_what_is_not_xml() {
-        assert_eq!(refusal(""), "it is not XML: no root element");
-        assert_eq!(
-            refusal("hello"),
-            "it is not XML: text outside of the root element"
-        );
-        assert_eq!(
-            refusal("&amp;<r/>"),
-            "it is not XML: text outside of the root element"
-        );
-        assert_eq!(
-            refusal("<r><id>1</id><at>2</at>"),
-            "it is not well-formed XML: 1 elements are not closed"
-        );
-        for broken in [
-            "<r><id>1</at></r>",
-            "<r><id>1</id><at>2</at></r><r/>",
-            "<r><id>1</id><at>2</at></r",
-            "<r><id a='1' a='2'>1</id><at>2</at></r>",
-            "<r><id>1</id><at>2</at><x:y/></r>",
-            "</r>",
+    fn says_where_a_document_is_not_well_formed() {
+        for (xml, place) in [
+            ("", "line 1, column 1"),
+            ("<r>\n <id>\x01</id><at>2</at></r>", "line 2, column 6"),
+            ("<r>\r\n\r\n<é/>\u{fffe}</r>", "line 3, column 5"),
+            ("<r><id>1</id>\n<at>2</at>", "line 2, column 11"),
         ] {
-            assert!(
-                refusal(broken).starts_with("it is not well-formed XML"),
-                "{broken}"
-            );
+            let refusal = refusal(xml);
+            let begin = format!("it is not well-formed XML, {place}: ");
+            let reason = refusal.strip_prefix(&begin);
+            let is_text = |reason: &str| reason.starts_with(char::is_alphabetic);
+            assert!(reason.is_some_and(is_text), "{xml:?}: {refusal}");
         }
-        assert_eq!(
-            refusal("<r><id>&who;</id></r>"),
-            "the entity &who; is not known"
-        );
     }
 }

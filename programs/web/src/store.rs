@@ -90,7 +90,7 @@ macro_rules! store {
         tables: $tables:literal, transactional: $transactional:literal,
         version: $version:literal as $named:expr,
         now_us: $now_us:literal,
-        configure_session: [$($configure_session:expr),*],
+        configure_session: |$conn:ident| $configure_session:expr,
         limit_look: [$($limit_look:literal),*] $(,)?
     ) => {
         mod $module {
@@ -143,8 +143,8 @@ macro_rules! store {
                 }
 
                 fn configure_session(&mut self) -> QueryResult<()> {
-                    let statements: &[&str] = &[$($configure_session),*];
-                    statements.iter().try_for_each(|statement| self.batch_execute(statement))
+                    let $conn = self;
+                    $configure_session
                 }
 
                 fn limit_look(&mut self) -> QueryResult<()> {
@@ -265,11 +265,10 @@ store!(
     tables: "store/sqlite.sql", transactional: true,
     version: "sqlite_version()" as |version| format!("SQLite {version}"),
     now_us: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-    configure_session: [
-        "PRAGMA busy_timeout = 5000",
-        "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = NORMAL"
-    ],
+    configure_session: |conn| {
+        diesel_locks::operation::sqlite::prepare(conn)?;
+        conn.batch_execute("PRAGMA synchronous = NORMAL")
+    },
     limit_look: [],
 );
 
@@ -282,10 +281,10 @@ store!(
     version: "current_setting('server_version')"
         as |version| format!("PostgreSQL {}", version.split(' ').next().unwrap_or_default()),
     now_us: "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
-    configure_session: [
-        "SET lock_timeout = '10s'",
-        super::SET_IDLE_LIMIT
-    ],
+    configure_session: |conn| {
+        conn.batch_execute("SET lock_timeout = '10s'")?;
+        conn.batch_execute(super::SET_IDLE_LIMIT)
+    },
     limit_look: ["SET statement_timeout = '5s'"],
 );
 
@@ -299,10 +298,12 @@ store!(
         None => format!("MySQL {version}"),
     },
     now_us: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    configure_session: [
-        "SET SESSION innodb_lock_wait_timeout = 10",
-        "SET SESSION net_read_timeout = 30, SESSION net_write_timeout = 30"
-    ],
+    configure_session: |conn| {
+        conn.batch_execute(
+            "SET SESSION innodb_lock_wait_timeout = 10, SESSION net_read_timeout = 30, \
+             SESSION net_write_timeout = 30",
+        )
+    },
     // The first is for locks of tables. The others are for all that a look does, on MariaDB and on MySQL.
     limit_look: [
         "SET SESSION lock_wait_timeout = 5 /*M! , max_statement_time = 5 */ /*!50708 , max_execution_time = 5000 */"

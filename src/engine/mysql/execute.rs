@@ -237,9 +237,10 @@ pub(super) async fn restore_limit<T>(
     result: thread::Result<Result<T, MysqlError>>,
 ) -> Result<T, MysqlError> {
     let restored = session::restore(conn, &RestoreLimit {}).await;
-    let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+    // The first error takes precedence.
+    let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
     restored?;
-    result
+    Ok(value)
 }
 
 /// Empties the connection's cache of prepared statements.
@@ -288,7 +289,7 @@ pub(super) async fn with_errno(
 }
 
 /// Reads the number of the last statement's error; `None` when that fails.
-async fn number(conn: &mut impl Link<Backend = Mysql>) -> Option<i64> {
+pub(super) async fn number(conn: &mut impl Link<Backend = Mysql>) -> Option<i64> {
     conn.batch(sql::KEEP_ERROR_NUMBER).await.ok()?;
     // Not by `Run`, which would read the number of this statement's own error.
     // All rows are read, so that none is left for the next statement.

@@ -11,6 +11,7 @@ use diesel::sql_types::{BigInt, Binary, Nullable, Unsigned};
 
 use super::bytes::Bytes;
 use super::execute::{MysqlError, Run};
+use super::sql::limits::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
 use super::sql::object_lock::{NAMED_LOCK, NAMED_LOCK_END};
 use crate::Error;
 use crate::engine::clock::Clock;
@@ -63,7 +64,7 @@ statement! {
     ),
     |self, out| {
         push!(out;
-            "SELECT found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
+            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "found.id, CAST("; {NAMED_LOCK}; "found.id"; {NAMED_LOCK_END}; " AS BINARY), found.waits, \
              found.trx_id, found.session, found.user, found.host, found.open_for, found.waited, "; {Mysql::NOW};
             " FROM (/*!80000 \
              SELECT UNHEX(SUBSTR(locks.LOCK_DATA, 3)) AS id, locks.LOCK_STATUS = 'WAITING' AS waits, \
@@ -91,7 +92,7 @@ statement! {
              CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".\"diesel_locks_objects\"'), \
              CONCAT('\"', REPLACE(DATABASE(), '\"', '\"\"'), '\".diesel_locks_objects'), \
              CONCAT(DATABASE(), '.diesel_locks_objects')) \
-             AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"
+             AND locks.lock_type = 'RECORD' AND locks.lock_data LIKE '0x%' */) AS found"; {EVERY_ROW};
         );
     }
 }
@@ -105,10 +106,10 @@ statement! {
     ),
     |self, out| {
         push!(out;
-            "SELECT CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
+            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "CAST(locks.OBJECT_NAME AS BINARY), session.PROCESSLIST_ID, "; {SESSION}; ", "; {Mysql::NOW};
             " FROM performance_schema.metadata_locks AS locks \
              JOIN performance_schema.threads AS session ON session.THREAD_ID = locks.OWNER_THREAD_ID"; {SESSION_OF_THREAD};
-            "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"
+            "WHERE locks.OBJECT_TYPE = 'USER LEVEL LOCK' AND locks.LOCK_STATUS = 'PENDING'"; {EVERY_ROW};
         );
     }
 }

@@ -4,6 +4,7 @@
 
 use diesel::mysql::Mysql;
 
+use super::big_selects::big_select;
 use super::bytes::Bytes;
 use super::execute::{self, MysqlError};
 use crate::Error;
@@ -27,7 +28,7 @@ pub(super) async fn list_semaphores(
     conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<SemaphoreRow>, Error> {
-    let rows = semaphores(conn, request).await?;
+    let rows = big_select!(conn, semaphores(conn, request))?;
     let row = |(name, permits, slots, held): Semaphore| SemaphoreRow {
         name: text(name.0),
         permits,
@@ -41,7 +42,7 @@ pub(super) async fn list_all_held(
     conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<(String, HeldRow)>, Error> {
-    let rows = held_slots(conn, request).await?;
+    let rows = big_select!(conn, held_slots(conn, request))?;
     let row = |(name, row): (Bytes, Held)| (text(name.0), held_row(row));
     Ok(rows.into_iter().map(row).collect())
 }
@@ -50,7 +51,7 @@ pub(super) async fn list_sequences(
     conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<(String, String, i64)>, Error> {
-    let rows = sequences(conn, request).await?;
+    let rows = big_select!(conn, sequences(conn, request))?;
     let row = |(name, scope, last): (Bytes, Vec<u8>, i64)| (text(name.0), text(scope), last);
     Ok(rows.into_iter().map(row).collect())
 }

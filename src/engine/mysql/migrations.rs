@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use diesel::mysql::Mysql;
+use diesel::sql_types::{BigInt, Text};
 
 use super::bytes::check_client_library;
-use super::execute::{Run, reset_statement_cache};
+use super::execute::{Run, number, reset_statement_cache};
 use super::writers::Cluster;
 use super::{session, sql, writers};
+use crate::engine::raw_sql::statement;
+use crate::error::classify::{self, ErrorClass};
 use crate::link::Link;
 use crate::migrations::backend::MigrationBackend;
 use crate::migrations::files::{BackendMigrations, MigrationFile, migration_files};
-use crate::migrations::runner;
+use crate::migrations::runner::{self, FailureClass, Plan, Records};
 use crate::poll::caught;
 use crate::timer::Timer;
 use crate::{Error, backoff, transaction::depth};
@@ -22,12 +25,77 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 impl BackendMigrations for Mysql {
     const FILES: &'static [MigrationFile] = migration_files!("mysql");
+
+    /// Without the columns for indexes that MariaDB alone has.
+    const PARTS: &'static [&'static str] = &[
+        "diesel_locks_objects.id varbinary(1020)",
+        "diesel_locks_objects.kept tinyint",
+        "diesel_locks_slots.name varbinary(1020)",
+        "diesel_locks_slots.number int",
+        "diesel_locks_slots.token varbinary(16)",
+        "diesel_locks_slots.holder varbinary(1020)",
+        "diesel_locks_slots.fence bigint",
+        "diesel_locks_slots.acquired_us bigint",
+        "diesel_locks_slots.expires_us bigint",
+        "diesel_locks_slots.hold_until_us bigint",
+        "diesel_locks_semaphores.name varbinary(1020)",
+        "diesel_locks_semaphores.permits int",
+        "diesel_locks_fences.id int",
+        "diesel_locks_fences.fence bigint",
+        "diesel_locks_sequences.name varbinary(1020)",
+        "diesel_locks_sequences.scope varbinary(1020)",
+        "diesel_locks_sequences.last bigint",
+    ];
+}
+
+statement! {
+    Mysql;
+    /// Lists the columns of the tables, and of Diesel's table, on which the user has a privilege. Raw, because Diesel has no
+    /// tables of the catalog.
+    Parts {} -> Text,
+    |self, out| {
+        out.push_sql(
+            "SELECT CONVERT(CONCAT(table_name, '.', column_name, ' ', data_type, \
+             COALESCE(CONCAT('(', character_maximum_length, ')'), '')) USING utf8mb4) \
+             FROM information_schema.columns WHERE table_schema = DATABASE() \
+             AND (table_name LIKE 'diesel\\_locks\\_%' OR table_name = '__diesel_schema_migrations')",
+        );
+    }
+}
+
+statement! {
+    Mysql;
+    PageSize {} -> BigInt,
+    |self, out| {
+        out.push_sql("SELECT @@GLOBAL.innodb_page_size");
+    }
+}
+
+/// The smallest pages on which a key may have two columns of 1020 bytes.
+const SMALLEST_PAGES: i64 = 16_384;
+
+impl<C: Link<Backend = Mysql>> FailureClass<C> for Mysql {
+    async fn class(conn: &mut C, error: &diesel::result::Error) -> ErrorClass {
+        match number(conn).await {
+            // A privilege on a table; on a database.
+            Some(1142 | 1044) => {
+                ErrorClass::InsufficientPrivilege(runner::to_create_in("the database"))
+            }
+            Some(number) => classify::mysql::class_of_errno(number, &error.to_string()),
+            None => classify::classify(error),
+        }
+    }
 }
 
 impl<C: Link<Backend = Mysql>> MigrationBackend<C> for Mysql {
     async fn migrate(conn: &mut C) -> Result<Vec<String>, Error> {
+        // DDL would commit it.
+        session::assert_no_transaction(conn).await?;
         // The versions of applied migrations are texts.
         check_client_library(conn).await?;
+        if plan(conn).await?.pending.is_empty() {
+            return Ok(Vec::new());
+        }
         let cluster = writers::find(conn).await?;
         let attempts = match cluster {
             None => 1,
@@ -36,6 +104,13 @@ impl<C: Link<Backend = Mysql>> MigrationBackend<C> for Mysql {
             // CREATE TABLE on two primaries at once ends the whole group of Group Replication.
             Some(cluster) => return Err(cluster.refused()),
         };
+        let page_size: i64 = PageSize {}.get_result(conn).await?;
+        if page_size < SMALLEST_PAGES {
+            return Err(Error::UnsuitableDatabase {
+                found: format!("innodb_page_size = {page_size}"),
+                needed: "16384 or more, which is set when the server's data directory is created",
+            });
+        }
         let ran = caught(lock_and_run(conn, attempts)).await;
         depth::break_if_panicked(conn, ran)
     }
@@ -50,8 +125,11 @@ async fn lock_and_run<C: Link<Backend = Mysql>>(
     let acquire = || sql::AcquireMigrationLock { seconds };
     while acquire().get_result::<_, Option<i64>>(conn).await? != Some(1) {}
     let ran = run_pending(conn, attempts).await;
-    session::restore_by_text(conn, sql::RELEASE_MIGRATION_LOCK).await?;
-    ran
+    let released = session::restore_by_text(conn, sql::RELEASE_MIGRATION_LOCK).await;
+    // The first error takes precedence.
+    let ran = ran?;
+    released?;
+    Ok(ran)
 }
 
 async fn run_pending<C: Link<Backend = Mysql>>(
@@ -64,6 +142,10 @@ async fn run_pending<C: Link<Backend = Mysql>>(
         match run_next(conn).await {
             Ok(Some(version)) => ran.push(version),
             Ok(None) => return Ok(ran),
+            Err(error @ (Error::InsufficientPrivilege { .. } | Error::ReadOnly { .. })) => {
+                reset_statement_cache(conn);
+                return Err(error);
+            }
             Err(error) => {
                 reset_statement_cache(conn);
                 if attempts_left <= 0 {
@@ -78,8 +160,15 @@ async fn run_pending<C: Link<Backend = Mysql>>(
 
 /// Runs the first pending migration. Returns its version, or `None` if there is none.
 async fn run_next(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<String>, Error> {
-    match runner::pending(conn).await?.first() {
-        Some(next) => Ok(Some(next.run(conn).await?)),
-        None => Ok(None),
-    }
+    let plan = plan(conn).await?;
+    let Some(next) = plan.pending.first() else {
+        return Ok(None);
+    };
+    plan.create_records(conn).await?;
+    Ok(Some(next.run(conn).await?))
+}
+
+async fn plan(conn: &mut impl Link<Backend = Mysql>) -> Result<Plan, Error> {
+    let parts: Vec<String> = Parts {}.load(conn).await?;
+    Plan::new(conn, &parts, Records::among(&parts)).await
 }

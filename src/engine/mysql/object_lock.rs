@@ -20,7 +20,7 @@ pub(super) mod row;
 
 use error::AcquireError;
 use named_lock::{acquire_with_named_lock, release_named_lock};
-use row::lock_row;
+use row::{Target, lock_row, probe};
 
 /// The transaction in which to acquire the locks.
 #[derive(Clone, Copy)]
@@ -34,25 +34,44 @@ pub(super) enum TxContext {
     Open,
 }
 
-/// Acquires all locks, in the request's order.
+/// Acquires all locks, in the request's order. In an open transaction InnoDB may hold the locks that were acquired before an
+/// error until the transaction ends, also after a rollback to a savepoint: `acquired` counts them. A request that does not
+/// wait looks for held objects first.
 pub(super) async fn acquire(
     conn: &mut impl Link<Backend = Mysql>,
     request: &Request,
     transaction: TxContext,
+    acquired: &mut usize,
 ) -> Result<(), AcquireError> {
-    let unknown = match transaction {
+    let mut unknown = match transaction {
         TxContext::Started { .. } => None,
-        TxContext::Open => Unknown::of(active_isolation::entered(conn), || request.resource())?,
+        TxContext::Open => Unknown::of(active_isolation::entered(conn), || request.resource())
+            .map_err(AcquireError::failed)?,
     };
-    if request.is_kept() || request.ids.len() <= LOCK_BATCH {
-        return acquire_each(conn, request, &request.ids, transaction, unknown).await;
+    let in_batches = !request.is_kept() && request.ids.len() > LOCK_BATCH;
+    let probes =
+        matches!(transaction, TxContext::Open) && request.wait == Wait::No && request.ids.len() > 1;
+    if (in_batches || probes)
+        && let Some(unknown) = unknown.take()
+    {
+        unknown
+            .ask(conn, || request.resource())
+            .await
+            .map_err(AcquireError::failed)?;
     }
-    if let Some(unknown) = unknown {
-        unknown.ask(conn, || request.resource()).await?;
+    if probes {
+        probe(conn, request).await?;
+    }
+    if !in_batches {
+        return acquire_each(conn, request, &request.ids, transaction, unknown, acquired).await;
     }
     for ids in request.ids.chunks(LOCK_BATCH) {
+        let before = *acquired;
+        // Until the message succeeds, any of them may be locked.
+        *acquired += ids.len();
         if !try_acquire_fast(conn, ids, request.wait).await? {
-            acquire_each(conn, request, ids, TxContext::Open, None).await?;
+            *acquired = before;
+            acquire_each(conn, request, ids, TxContext::Open, None, acquired).await?;
         }
     }
     Ok(())
@@ -77,9 +96,12 @@ async fn try_acquire_fast(
         return Ok(false);
     }
     for id in ids {
-        release_named_lock(conn, id).await?;
+        // The first error takes precedence.
+        if release_named_lock(conn, id).await.is_err() {
+            break;
+        }
     }
-    Err(failure.into())
+    Err(AcquireError::failed(failure))
 }
 
 /// Acquires the locks one by one.
@@ -89,18 +111,28 @@ async fn acquire_each(
     ids: &[ObjectId],
     transaction: TxContext,
     mut unknown: Option<Unknown>,
+    acquired: &mut usize,
 ) -> Result<(), AcquireError> {
-    for (position, id) in ids.iter().enumerate() {
+    for id in ids {
+        let target = Target {
+            request,
+            id,
+            holds_nothing: matches!(transaction, TxContext::Started { .. }) && *acquired == 0,
+        };
         let named_lock_first = match transaction {
             TxContext::Started { named_lock } => named_lock,
             TxContext::Open => !request.is_kept(),
         };
         if !named_lock_first {
-            match lock_row(conn, request, id).await? {
+            match lock_row(conn, target).await? {
                 Some(session) => {
                     if let Some(unknown) = unknown.take() {
-                        unknown.check(conn, || request.resource(), session).await?;
+                        unknown
+                            .check(conn, || request.resource(), session)
+                            .await
+                            .map_err(AcquireError::failed)?;
                     }
+                    *acquired += 1;
                     continue;
                 }
                 None if matches!(transaction, TxContext::Started { .. }) => {
@@ -110,12 +142,14 @@ async fn acquire_each(
             }
         }
         if let Some(unknown) = unknown.take() {
-            unknown.ask(conn, || request.resource()).await?;
+            unknown
+                .ask(conn, || request.resource())
+                .await
+                .map_err(AcquireError::failed)?;
         }
-        let holds_no_locks = matches!(transaction, TxContext::Started { .. }) && position == 0;
-        let acquired = acquire_with_named_lock(conn, request, id, holds_no_locks);
-        let acquired = caught(acquired).await;
-        depth::break_if_panicked(conn, acquired)?;
+        let locked = caught(acquire_with_named_lock(conn, target)).await;
+        depth::break_if_panicked(conn, locked)?;
+        *acquired += 1;
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ use super::execute::MysqlError;
 use crate::Error;
 use crate::engine::retry::StatementError;
 use crate::error::classify::ErrorClass;
-use crate::link::Link;
+use crate::link::{self, Link};
+use crate::transaction::depth;
 
 /// The number of changed rows of a statement that fails instead of waiting: 0 if it has failed so.
 pub(super) fn unless_locked(executed: Result<usize, MysqlError>) -> Result<usize, MysqlError> {
@@ -42,18 +43,23 @@ pub(super) async fn end<T>(
 ) -> Result<Option<T>, Error> {
     // COMMIT reports a conflict with a transaction on another node.
     let done = match work {
-        Ok(value) => match conn.commit().await {
+        Ok(value) => match link::commit(conn).await {
             Ok(()) => Ok(value),
             Err(error) => Err(MysqlError::from(error)),
         },
         Err(failure) => {
-            conn.roll_back().await?;
+            link::roll_back(conn).await;
             Err(failure)
         }
     };
     match done {
         Ok(value) => Ok(Some(value)),
-        Err(failure) if failure.is_retryable() || failure.is_duplicate() => Ok(None),
+        // Not on a connection that its rollback has found to be lost.
+        Err(failure)
+            if (failure.is_retryable() || failure.is_duplicate()) && depth::depth(conn).is_ok() =>
+        {
+            Ok(None)
+        }
         Err(failure) => Err(failure.into()),
     }
 }

@@ -8,10 +8,14 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use diesel::expression::{
+    AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
+};
 use diesel::mysql::Mysql;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::{BigInt, Binary};
-use diesel::{ExpressionMethods, QueryDsl};
+use diesel::{ExpressionMethods, QueryDsl, QueryResult};
 
 use super::execute::{MysqlError, Run};
 use super::isolation::assert_in_transaction;
@@ -19,7 +23,6 @@ use super::sql::object_lock::{AcquireNamedLock, ReleaseNamedLock};
 use super::sql::session_state::{WRITER_UNKNOWN, WriterUnknown};
 use super::{active_isolation, lists, session, writers};
 use crate::engine::raw_sql::{push, statement};
-use crate::engine::sequence_queries::last_drawn;
 use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
 use crate::poll::caught;
@@ -56,7 +59,7 @@ impl<C: Link<Backend = Mysql>> SequenceBackend<C> for Mysql {
     }
 
     async fn last(conn: &mut C, sequence: &Sequence) -> Result<Option<i64>, Error> {
-        let last = last_drawn(sequence.name().as_bytes(), sequence.scope().as_bytes());
+        let last = row(sequence).select(diesel_locks_sequences::last);
         Ok(last.get_optional(conn).await?)
     }
 
@@ -68,7 +71,42 @@ impl<C: Link<Backend = Mysql>> SequenceBackend<C> for Mysql {
     }
 }
 
-last_drawn!(mysql, [u8]);
+/// A sequence's key, which may be empty. MariaDB binds an empty text as NULL if `sql_mode` has `EMPTY_STRING_IS_NULL`, but not the
+/// literal `x''`.
+#[derive(Clone, Copy, Debug)]
+struct Key<'a>(&'a [u8]);
+
+impl QueryId for Key<'_> {
+    type QueryId = Key<'static>;
+
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Expression for Key<'_> {
+    type SqlType = Binary;
+}
+
+impl<QS> AppearsOnTable<QS> for Key<'_> {}
+impl<QS> SelectableExpression<QS> for Key<'_> {}
+
+impl<GB> ValidGrouping<GB> for Key<'_> {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl QueryFragment<Mysql> for Key<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        push!(out; "COALESCE(", Binary = self.0; ", x'')");
+        Ok(())
+    }
+}
+
+/// The row of the sequence.
+#[diesel::dsl::auto_type]
+fn row<'a>(sequence: &'a Sequence) -> _ {
+    let name: &'a [u8] = sequence.name().as_bytes();
+    let key: Key<'a> = Key(sequence.scope().as_bytes());
+    diesel_locks_sequences::table.find((name, key))
+}
 
 statement! {
     Mysql;
@@ -80,7 +118,9 @@ statement! {
         push!(out;
             "INSERT INTO diesel_locks_sequences (name, scope, last) VALUES (",
                 Binary = sequence.name().as_bytes();
-            ", ", Binary = sequence.scope().as_bytes();
+            // As for `Key`.
+            ", COALESCE(", Binary = sequence.scope().as_bytes();
+            ", x'')";
             // NULL, which is an error, outside a transaction, where the number could be drawn twice.
             ", /*M!100100 IF(@@in_transaction OR NOT @@autocommit, */", BigInt = &self.draw.initial_last;
             "/*M!100100 , NULL) */) ON DUPLICATE KEY UPDATE last = last + ", BigInt = &self.draw.count;
@@ -150,10 +190,10 @@ async fn read_last(
     conn: &mut impl Link<Backend = Mysql>,
     draw: &DrawRequest<'_>,
 ) -> Result<(i64, i64), MysqlError> {
-    let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
     // Not a plain read, which would take the snapshot for the transaction's later reads.
-    let last = last_drawn(name.as_bytes(), scope.as_bytes()).for_update();
-    last.select((diesel_locks_sequences::last, WriterUnknown))
+    row(draw.sequence)
+        .select((diesel_locks_sequences::last, WriterUnknown))
+        .for_update()
         .get_result(conn)
         .await
 }
@@ -194,8 +234,7 @@ async fn undo_draw(
     last: Option<i64>,
 ) -> Result<(), Error> {
     assert_ours_or_open(conn).await?;
-    let (name, scope) = (draw.sequence.name(), draw.sequence.scope());
-    let row = diesel_locks_sequences::table.find((name.as_bytes(), scope.as_bytes()));
+    let row = row(draw.sequence);
     if last == Some(draw.initial_last) {
         diesel::delete(row).execute(conn).await?;
         return Ok(());

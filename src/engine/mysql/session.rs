@@ -7,8 +7,9 @@ use diesel::QueryResult;
 use diesel::mysql::Mysql;
 use diesel::query_builder::{QueryFragment, QueryId};
 
-use super::{autocommit, sql};
+use super::sql;
 use crate::Error;
+use crate::error::classify::mysql::is_transaction_in_progress;
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
 use crate::poll::caught;
@@ -73,8 +74,8 @@ fn after_attempt(
 }
 
 /// Starts a transaction, which Diesel counts. After an error it sends ROLLBACK: BEGIN may have started the transaction,
-/// or SET TRANSACTION have set the level of the next one, before the message failed. Without `autocommit` it fails after
-/// any query, whose transaction is still open.
+/// or SET TRANSACTION have set the level of the next one, before the message failed. Not in a transaction of the
+/// application, in which the message fails at its first statement.
 pub(super) async fn begin(
     conn: &mut impl Link<Backend = Mysql>,
     message: &str,
@@ -83,9 +84,30 @@ pub(super) async fn begin(
     let Err(error) = depth::break_if_panicked(conn, started) else {
         return Ok(());
     };
-    restore_by_text(conn, sql::ROLLBACK).await?;
-    Err(match autocommit::ensure(conn).await {
-        Err(refused @ Error::Unsupported { .. }) => refused,
-        _ => error.into(),
-    })
+    let error = untracked(error)?;
+    // The first error takes precedence; a connection that is not restored is marked as broken.
+    let _ = restore_by_text(conn, sql::ROLLBACK).await;
+    Err(error.into())
+}
+
+/// Fails if the message that has failed so met a transaction that the application has begun by its own SQL, in which it has
+/// changed nothing. Returns any other error.
+pub(super) fn untracked(error: diesel::result::Error) -> Result<diesel::result::Error, Error> {
+    if let diesel::result::Error::DatabaseError(_, information) = &error
+        && is_transaction_in_progress(information.message())
+    {
+        let source = Some(error);
+        return Err(Error::UntrackedTransaction { source });
+    }
+    Ok(error)
+}
+
+/// Fails outside a transaction that Diesel counts, if the server has one open.
+pub(super) async fn assert_no_transaction(
+    conn: &mut impl Link<Backend = Mysql>,
+) -> Result<(), Error> {
+    match conn.batch(sql::ASSERT_NO_TRANSACTION).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(untracked(error)?.into()),
+    }
 }

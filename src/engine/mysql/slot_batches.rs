@@ -84,7 +84,7 @@ async fn still_owned(
     let query = OwnedLeases { asked: asked.asked };
     let rows: Vec<(i64, i64, i64)> = query.load(conn).await?;
     if asked.in_transaction == 0 && rows.iter().any(|row| row.2 == 0) {
-        return Err(autocommit::refused());
+        return Err(autocommit::reason(conn).await);
     }
     let owned = rows.into_iter().filter_map(|(position, remaining_us, _)| {
         let lease = leases.get(usize::try_from(position - 1).ok()?)?;

@@ -2,6 +2,7 @@
 //! which does not wait if another session has the row locked.
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use diesel::mysql::Mysql;
 
@@ -10,17 +11,18 @@ use super::execute::{MysqlError, Run};
 use super::retry::unless_locked;
 use super::slot_sql::claim::{Claim, ClaimNowait, FirstUnlocked, LockFree, LockedRow, NewLease};
 use super::slot_sql::search::{
-    Candidate, FewRow, LastFence, MARIADB_FLAG, NO_AUTOCOMMIT_FLAG, ProbeTable, ScanExpiryIndex,
-    ScanExpiryIndexSlowly, ScanPrimary, WRITER_UNKNOWN_FLAG, look_among,
+    Candidate, CountSlots, FewRow, FreeAmong, FreeAndUnlocked, LastFence, MARIADB_FLAG,
+    NO_AUTOCOMMIT_FLAG, ProbeTable, ScanExpiryIndex, ScanExpiryIndexSlowly, ScanPrimary,
+    WRITER_UNKNOWN_FLAG,
 };
-use crate::engine::retry::autocommit_retry;
+use crate::engine::retry::{StatementError, autocommit_retry};
 use crate::error::classify::ErrorClass;
 use crate::limits::FEW_SLOTS;
 use crate::link::Link;
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, Grant, LeaseRequest, classify_refusal,
+    AttemptContext, AttemptOutcome, Grant, LeaseRequest, classify_refusal, lowest_grantable,
 };
-use crate::{Error, Semaphore, backoff, semaphore::fence, transaction::depth};
+use crate::{Error, Semaphore, Wait, backoff, semaphore::fence, transaction::depth};
 
 thread_local! {
     /// The slot that this thread claimed last, and tries first the next time. So threads that repeatedly acquire slots
@@ -50,9 +52,13 @@ impl Candidates {
     }
 
     /// Fails if a lease would not be committed. The first search of an acquisition finds out.
-    pub(super) fn ensure_commits(&self, context: &AttemptContext) -> Result<(), Error> {
+    pub(super) async fn ensure_commits(
+        &self,
+        conn: &mut impl Link<Backend = Mysql>,
+        context: &AttemptContext,
+    ) -> Result<(), Error> {
         if self.no_autocommit && !context.in_transaction {
-            return Err(autocommit::refused());
+            return Err(autocommit::reason(conn).await);
         }
         Ok(())
     }
@@ -113,9 +119,10 @@ async fn find_free(
             // Read before the slots. A grant committed between the two reads is concurrent with this one, so their
             // fences need no order.
             found.fence = LastFence { name }.get_result(conn).await?;
-            let rows: Vec<Candidate> = look_among(name, open).load(conn).await?;
-            for row in rows {
-                found.add(row);
+            let open = &numbers_as_json(open);
+            let free: Vec<(i64, i32, i64)> = FreeAmong { name, open }.load(conn).await?;
+            for (now_us, number, fence) in free {
+                found.add((None, now_us, Some(number), Some(fence)));
             }
         }
     }
@@ -130,6 +137,11 @@ async fn find_free(
         .unwrap_or_else(|| backoff::random_below(found.free.len()));
     found.free.rotate_left(chosen);
     Ok(found)
+}
+
+fn numbers_as_json(numbers: &[i32]) -> String {
+    let numbers: Vec<_> = numbers.iter().map(i32::to_string).collect();
+    format!("[{}]", numbers.join(","))
 }
 
 /// [`find_free`], or the outcome of the attempt when another session has the table locked.
@@ -155,6 +167,37 @@ pub(super) async fn find_free_nowait(
             found => return Ok(Ok(found?)),
         }
     }
+}
+
+/// The slots that may be granted although slots above the number of permits may be held; `None` while another session has
+/// the table locked.
+pub(super) async fn grantable_nowait(
+    conn: &mut impl Link<Backend = Mysql>,
+    semaphore: &Semaphore,
+) -> Result<Option<Vec<i32>>, Error> {
+    let mut slow_searches = 0;
+    loop {
+        match grantable(conn, semaphore).await {
+            Err(failure) if failure.class == ErrorClass::LockTimeout => return Ok(None),
+            Err(failure) if failure.class == ErrorClass::StatementTimeout => {
+                slow_searches += 1;
+                if slow_searches >= MAX_SLOW_SEARCHES || is_table_locked(conn).await? {
+                    return Ok(None);
+                }
+            }
+            slots => return Ok(Some(slots?)),
+        }
+    }
+}
+
+async fn grantable(
+    conn: &mut impl Link<Backend = Mysql>,
+    semaphore: &Semaphore,
+) -> Result<Vec<i32>, MysqlError> {
+    let name = semaphore.name().as_bytes();
+    let slots: i64 = CountSlots { name }.get_result(conn).await?;
+    let free: Vec<i32> = FreeAndUnlocked { name }.load(conn).await?;
+    Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
 }
 
 /// How many searches may be ended by their time limit although no session has the table locked.
@@ -226,16 +269,8 @@ pub(super) async fn claim(
     number: i32,
     last: i64,
 ) -> Result<Option<Grant>, Error> {
-    let grant = Grant {
-        number,
-        fence: fence::next(last.max(found.fence), found.now_us, number),
-    };
-    let lease = NewLease {
-        request,
-        holder: request.holder.map(str::as_bytes),
-        grant,
-        last,
-    };
+    let lease = lease_on(request, found, number, last);
+    let grant = lease.grant;
     let claimed = if found.mariadb && depth::depth(conn)? == 0 {
         let claim = ClaimNowait { lease };
         autocommit_retry!(conn, unless_locked((&claim).execute_cached(conn).await))?
@@ -243,9 +278,62 @@ pub(super) async fn claim(
         let claim = Claim { lease };
         autocommit_retry!(conn, unless_locked((&claim).execute_cached(conn).await))?
     };
-    if claimed != 1 {
+    Ok(granted(grant, claimed))
+}
+
+/// [`claim`] of a slot that was not locked a moment ago. On MariaDB it fails if the server lets no session commit
+/// (`BACKUP STAGE BLOCK_COMMIT`): `claim` can't tell that from a locked row. This statement skips a locked row, so that only a
+/// lock on the table or on commits ends it with a time-out.
+pub(super) async fn claim_unless_blocked(
+    conn: &mut impl Link<Backend = Mysql>,
+    request: &LeaseRequest<'_>,
+    found: &Candidates,
+    number: i32,
+    last: i64,
+) -> Result<Option<Grant>, Error> {
+    if !found.mariadb || depth::depth(conn)? > 0 {
         return Ok(None);
     }
-    LAST_CLAIMED.set(number);
-    Ok(Some(grant))
+    let lease = lease_on(request, found, number, last);
+    let grant = lease.grant;
+    let claim = Claim { lease };
+    let started = Instant::now();
+    // A deadlock with another node (Galera) is a refusal: the next attempt tries again.
+    match (&claim).execute_cached(conn).await {
+        Err(failure) if failure.is_retryable() => Ok(None),
+        Err(failure) if failure.class == ErrorClass::LockTimeout => {
+            if is_table_locked(conn).await? {
+                return Ok(None);
+            }
+            let resource = request.semaphore.to_string();
+            Err(Wait::No.timed_out(started, resource, Some(failure.error)))
+        }
+        claimed => Ok(granted(grant, claimed?)),
+    }
+}
+
+fn lease_on<'a>(
+    request: &'a LeaseRequest<'a>,
+    found: &Candidates,
+    number: i32,
+    last: i64,
+) -> NewLease<'a> {
+    NewLease {
+        request,
+        holder: request.holder.map(str::as_bytes),
+        grant: Grant {
+            number,
+            fence: fence::next(last.max(found.fence), found.now_us, number),
+        },
+        last,
+    }
+}
+
+/// The grant, if the claim has changed its row.
+fn granted(grant: Grant, claimed: usize) -> Option<Grant> {
+    if claimed != 1 {
+        return None;
+    }
+    LAST_CLAIMED.set(grant.number);
+    Some(grant)
 }

@@ -25,11 +25,15 @@ impl Clock for Mysql {
     const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const GREATEST: &'static str = "GREATEST";
     const COMMITTED_AT_ONCE: Option<&'static str> = Some(COMMITTED_AT_ONCE);
+    const COUNTS_CHANGED_ROWS: bool = true;
     const BY_PRIMARY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
 }
 
 /// See [`Clock::COMMITTED_AT_ONCE`].
-const COMMITTED_AT_ONCE: &str = "@@autocommit";
+///
+/// MySQL does not report a transaction that the application has begun by its own SQL.
+const COMMITTED_AT_ONCE: &str =
+    "(/*!80000 @@autocommit *//*M!100100 @@autocommit AND NOT @@in_transaction */)";
 
 /// A digest that identifies the server and the database.
 const DATABASE: &str = "SHA2(CONCAT_WS('/', /*!80000 @@server_uuid, */ @@hostname, @@port, @@socket, @@datadir, \
@@ -73,19 +77,6 @@ statement! {
             " AND number > ", Integer = &self.above;
             " LIMIT 1000000 FOR UPDATE SKIP LOCKED) AS gone STRAIGHT_JOIN diesel_locks_slots AS slot \
              FORCE INDEX (PRIMARY) ON slot.name = gone.name AND slot.number = gone.number";
-        );
-    }
-}
-
-statement! {
-    Mysql;
-    /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
-    FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
-    |self, out| {
-        push!(out;
-            "SELECT number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
-            " AND expires_us <= "; {Mysql::NOW};
-            {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
         );
     }
 }

@@ -7,22 +7,28 @@ use std::time::Duration;
 
 use diesel::mysql::Mysql;
 
+use super::big_selects::big_select;
 use super::bytes::{Bytes, check_client_library};
 use super::execute::{self, MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
 use super::slot_batches::{parts, release_part, renew_part};
-use super::slot_claim::{claim, find_free_nowait, is_table_locked, lock_another, lock_one};
+use super::slot_claim::{
+    claim, claim_unless_blocked, find_free_nowait, grantable_nowait, is_table_locked, lock_another,
+    lock_one,
+};
 use super::slot_sql;
-use super::{active_isolation, autocommit, lists, session, sql, writers};
+use super::{active_isolation, autocommit, big_selects, lists, session, sql, writers};
 use crate::engine::literal;
 use crate::engine::retry::StatementError;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
+use crate::error::classify::ErrorClass;
 use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
+use crate::poll::caught;
 use crate::semaphore::backend::{
     AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    ReleaseKind, SemaphoreBackend, SemaphoreRow, lowest_grantable,
+    ReleaseKind, SemaphoreBackend, SemaphoreRow,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -30,6 +36,7 @@ use crate::{Error, Semaphore, Slot};
 
 slot_methods!(impl Link<Backend = Mysql>, execute, MysqlError);
 locking_slot_methods!(
+    Mysql,
     impl Link<Backend = Mysql>,
     [u8],
     Bytes,
@@ -98,12 +105,8 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     async fn grantable_slots(
         conn: &mut C,
         semaphore: &Semaphore,
-        _: bool,
-    ) -> Result<Vec<i32>, Error> {
-        let name = semaphore.name().as_bytes();
-        let slots: i64 = slot_sql::count(name).get_result(conn).await?;
-        let free: Vec<i32> = slot_sql::FreeAndUnlocked { name }.load(conn).await?;
-        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+    ) -> Result<Option<Vec<i32>>, Error> {
+        grantable_nowait(conn, semaphore).await
     }
 
     async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
@@ -124,6 +127,11 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         at_read_committed!(
             conn,
             match create_batch(conn, name, permits, block).await {
+                // MariaDB, where only the wait for a locked table fails so. On MySQL a time limit ends it, and also
+                // the search of a busy server.
+                Err(failure) if failure.class == ErrorClass::LockTimeout && !block => {
+                    Ok(BatchOutcome::TableLocked)
+                }
                 Err(failure) if failure.is_end_of_wait() && !block => Ok(BatchOutcome::Contended),
                 added => added,
             }
@@ -190,7 +198,8 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
     }
 
     async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
-        let rows = slot_sql::held_slots(name.as_bytes()).load(conn).await?;
+        let name = name.as_bytes();
+        let rows = big_select!(conn, slot_sql::held_slots(name).load(conn))?;
         held_rows(conn, rows).await
     }
 
@@ -242,13 +251,23 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
 
     async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
         autocommit::ensure(conn).await?;
-        force_release(conn, name.as_bytes()).await
+        let released = caught(async {
+            big_selects::permit(conn).await?;
+            force_release(conn, name.as_bytes()).await
+        });
+        let released = released.await;
+        big_selects::restore(conn, released).await
     }
 
     async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
         // With several writers, sessions on other nodes can add slots at the same time.
         writers::ensure_one(conn, true).await?;
-        purge(conn, age_us).await
+        let purged = caught(async {
+            big_selects::permit(conn).await?;
+            purge(conn, age_us).await
+        });
+        let purged = purged.await;
+        big_selects::restore(conn, purged).await
     }
 
     async fn release_batch(
@@ -308,7 +327,7 @@ async fn try_once(
         Ok(found) => found,
         Err(attempt) => return Ok(attempt),
     };
-    found.ensure_commits(context)?;
+    found.ensure_commits(conn, context).await?;
     if found.free.is_empty() {
         return Ok(found.refusal(request.semaphore, context));
     }
@@ -319,10 +338,14 @@ async fn try_once(
     {
         return Ok(AttemptOutcome::Granted(granted));
     }
-    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context).await?
-        && let Some(granted) = claim(conn, request, &found, number, last).await?
-    {
-        return Ok(AttemptOutcome::Granted(granted));
+    if let Some((number, last, _)) = lock_another(conn, request.semaphore, context).await? {
+        let granted = match claim(conn, request, &found, number, last).await? {
+            None => claim_unless_blocked(conn, request, &found, number, last).await?,
+            granted => granted,
+        };
+        if let Some(granted) = granted {
+            return Ok(AttemptOutcome::Granted(granted));
+        }
     }
     Ok(found.refusal(request.semaphore, context))
 }
@@ -332,7 +355,7 @@ async fn ensure_read_committed(
     conn: &mut impl Link<Backend = Mysql>,
     semaphore: &Semaphore,
 ) -> Result<(), Error> {
-    let resource = || semaphore.to_string();
+    let resource = || semaphore.slot_resource();
     match Unknown::of(active_isolation::entered(conn), resource)? {
         Some(unknown) => unknown.ask(conn, resource).await,
         None => Ok(()),

@@ -44,16 +44,34 @@ macro_rules! mark {
     };
 }
 
-/// READ COMMITTED for this transaction only. At this level InnoDB locks no gap beside the row, and the closure reads
-/// what the last holder committed.
-pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
+/// Error 1568 in a transaction that the application has begun by its own SQL, before anything has changed. So it is sent
+/// first.
+macro_rules! read_committed {
+    () => {
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+    };
+}
+
+/// READ COMMITTED for this transaction only: InnoDB locks no gap beside the row, and the closure reads what the last holder
+/// committed. START TRANSACTION, because MariaDB takes BEGIN for that of a block if `sql_mode` is ORACLE.
+pub(super) const BEGIN: &str = concat!(read_committed!(), "START TRANSACTION");
 
 /// [`BEGIN`] for a transaction in which a closure runs.
 pub(super) const BEGIN_MARKED: &str = concat!(
+    read_committed!(),
     no_autocommit!(),
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN",
+    "START TRANSACTION",
     mark!()
 );
+
+/// The beginning of [`BEGIN_MARKED`], and the rest of it.
+const READ_COMMITTED: &str = read_committed!();
+const BEGIN_MARKED_AT_LEVEL: &str = concat!(no_autocommit!(), "START TRANSACTION", mark!());
+
+/// Error 1568 in a transaction that the application has begun by its own SQL. Has no other effect: the next transaction
+/// would have the access mode of the session anyway. MariaDB has had the newer name of the variable only since 11.1.
+pub(super) const ASSERT_NO_TRANSACTION: &str = "SET /*!80000 @@transaction_read_only = @@SESSION.transaction_read_only */\
+     /*M!100100 @@tx_read_only = @@SESSION.tx_read_only */";
 
 /// RELEASE fails, and COMMIT is not run, if no transaction or another one is open.
 pub(super) const COMMIT: &str = concat!(
@@ -80,16 +98,16 @@ pub(super) const PROBE: &str = "diesel_locks_open";
 /// SET TRANSACTION applies to the next transaction only and is sent with its BEGIN: it does not change the session and
 /// takes no round trip.
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
-    let mut sql = no_autocommit!().to_owned();
-    if let Some(level) = transaction.isolation {
-        sql.push_str("SET TRANSACTION ISOLATION LEVEL ");
-        sql.push_str(level.sql());
-        sql.push_str("; ");
-    }
+    let mut sql = match transaction.isolation {
+        Some(level) => format!("SET TRANSACTION ISOLATION LEVEL {}", level.sql()),
+        None => ASSERT_NO_TRANSACTION.to_owned(),
+    };
+    sql.push_str("; ");
+    sql.push_str(no_autocommit!());
     sql.push_str(match transaction.access {
         Some(Access::ReadOnly) => "START TRANSACTION READ ONLY",
         Some(Access::ReadWrite) => "START TRANSACTION READ WRITE",
-        None => "BEGIN",
+        None => "START TRANSACTION",
     });
     sql.push_str(mark!());
     sql

@@ -7,9 +7,10 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Integer};
 
 use super::execute::Run;
+use super::sql::limits::{ANY_SIZE, ANY_SIZE_HINT};
 use super::sql::session_state::WRITER_UNKNOWN;
 use crate::Error;
-use crate::engine::raw_sql::statement;
+use crate::engine::raw_sql::{push, statement};
 use crate::link::Link;
 
 statement! {
@@ -46,8 +47,9 @@ statement! {
     /// The kind of cluster, 1 or 2 as in [`find`], otherwise 0. A number, because a broken client library loses texts.
     Replication {} -> BigInt,
     |self, out| {
-        out.push_sql(
-            "SELECT CASE \
+        push!(out;
+            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT};
+            "CASE \
              WHEN SUM(variable_name = 'wsrep_on' AND variable_value = 'ON') > 0 \
              AND SUM(variable_name = 'wsrep_provider' AND variable_value NOT IN ('', 'none')) > 0 \
              AND SUM(variable_name = 'pxc_strict_mode' AND variable_value = 'MASTER') = 0 THEN 1 \
@@ -56,7 +58,7 @@ statement! {
              FROM /*!80000 performance_schema.global_variables */\
              /*M!100100 information_schema.global_variables */ \
              WHERE variable_name IN ('wsrep_on', 'wsrep_provider', 'pxc_strict_mode', \
-             'group_replication_single_primary_mode')",
+             'group_replication_single_primary_mode')";
         );
     }
 }

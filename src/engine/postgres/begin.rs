@@ -1,6 +1,6 @@
-//! Begins transactions, with locks and a first query in the same message.
+//! Begins transactions, with locks in the same message.
 
-use std::marker::PhantomData;
+use std::thread;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
@@ -8,6 +8,7 @@ use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 
+use super::untracked::untracked;
 use super::{ids, is_wait_timeout, map_error, sql, try_outcome};
 use crate::error::classify::{ErrorClass, classify};
 use crate::link::Link;
@@ -16,59 +17,15 @@ use crate::object_lock::backend::LockOutcome;
 use crate::poll::caught;
 use crate::{Error, transaction::depth};
 
-/// What is sent with BEGIN and the locks.
-pub(super) trait Beginning<C> {
-    type Value;
-
-    fn send(
-        &self,
-        conn: &mut C,
-        batch: &str,
-    ) -> impl Future<Output = QueryResult<Self::Value>> + Send;
-}
-
-/// Nothing.
-pub(super) struct Alone;
-
-impl<C: Link<Backend = Pg>> Beginning<C> for Alone {
-    type Value = ();
-
-    async fn send(&self, conn: &mut C, batch: &str) -> QueryResult<()> {
-        conn.begin(batch).await
-    }
-}
-
-/// A query, whose rows or error is the value.
-pub(super) struct WithQuery<'a, Q, T>(pub(super) &'a Q, pub(super) PhantomData<fn() -> T>);
-
-impl<C, Q, T> Beginning<C> for WithQuery<'_, Q, T>
-where
-    C: Link<Backend = Pg>,
-    Q: Query + QueryFragment<Pg> + QueryId + Send + Sync,
-    Pg: QueryMetadata<Q::SqlType>,
-    T: FromSqlRow<Q::SqlType, Pg> + Send,
-{
-    type Value = QueryResult<Vec<T>>;
-
-    async fn send(&self, conn: &mut C, batch: &str) -> QueryResult<Self::Value> {
-        conn.begin_and_load(batch, self.0).await
-    }
-}
-
 /// Begins a transaction and waits for the locks. Restarts it after a deadlock: it has not run the closure yet.
-pub(super) async fn begin_and_acquire<C, B>(
-    conn: &mut C,
+pub(super) async fn begin_and_acquire(
+    conn: &mut impl Link<Backend = Pg>,
     request: &Request,
-    beginning: &B,
-) -> Result<B::Value, Error>
-where
-    C: Link<Backend = Pg>,
-    B: Beginning<C>,
-{
+) -> Result<(), Error> {
     loop {
         let time_is_up = request.is_expired();
-        match begin_by(conn, beginning, &sql::begin_and_acquire(request)).await {
-            Ok(value) => return Ok(value),
+        match begin(conn, &sql::begin_and_acquire(request)).await {
+            Ok(()) => return Ok(()),
             Err(error) if classify(&error) == ErrorClass::Deadlock => {}
             Err(error) if is_wait_timeout(request, &error) && !time_is_up => {}
             Err(error) => return Err(map_error(request, error)),
@@ -83,15 +40,16 @@ pub(super) async fn begin_and_try(
     request: &Request,
 ) -> Result<LockOutcome, Error> {
     let try_acquire = sql::try_acquire(ids(request), request.is_kept());
-    let trying = WithQuery(&try_acquire, PhantomData);
     loop {
-        let tried = match begin_by(conn, &trying, sql::BEGIN).await {
+        let tried = match begin_and_load(conn, &try_acquire).await {
             Ok(answers) => {
                 let outcome = try_outcome(request, answers);
-                if !matches!(outcome, Ok(LockOutcome::Acquired)) {
-                    conn.roll_back().await?;
+                if matches!(outcome, Ok(LockOutcome::Acquired)) {
+                    outcome
+                } else {
+                    let rolled_back = conn.roll_back().await;
+                    outcome.and_then(|outcome| rolled_back.map(|()| outcome))
                 }
-                outcome
             }
             Err(error) => Err(error),
         };
@@ -103,25 +61,43 @@ pub(super) async fn begin_and_try(
     }
 }
 
+/// Begins a transaction by a batch that starts with BEGIN.
 pub(super) async fn begin(conn: &mut impl Link<Backend = Pg>, batch: &str) -> QueryResult<()> {
-    begin_by(conn, &Alone, batch).await
+    let started = caught(conn.begin(batch)).await;
+    begun(conn, started).await
 }
 
-/// Sends a batch that starts with BEGIN. If a later statement of the batch fails, a transaction is open that Diesel
-/// does not know of, so this ends it. If that fails too, or the application's instrumentation panics, the connection is
-/// marked as broken.
-async fn begin_by<C, B>(conn: &mut C, beginning: &B, batch: &str) -> QueryResult<B::Value>
+/// Begins a transaction, and runs a query in it.
+async fn begin_and_load<C, Q, T>(conn: &mut C, query: &Q) -> QueryResult<QueryResult<Vec<T>>>
 where
     C: Link<Backend = Pg>,
-    B: Beginning<C>,
+    Q: Query + QueryFragment<Pg> + QueryId + Send + Sync,
+    Pg: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Pg> + Send,
 {
-    let started = caught(beginning.send(conn, batch)).await;
+    let started = caught(conn.begin_and_load(sql::BEGIN, query)).await;
+    begun(conn, started).await
+}
+
+/// If a statement of the batch after BEGIN has failed, a transaction is open that Diesel does not know of, so this ends it,
+/// unless it is the application's. If that fails too, or the application's instrumentation panics, the connection is marked
+/// as broken.
+async fn begun<T>(
+    conn: &mut impl Link<Backend = Pg>,
+    started: thread::Result<QueryResult<T>>,
+) -> QueryResult<T> {
     let started = depth::break_if_panicked(conn, started);
-    if started.is_err() {
-        let ended = caught(conn.batch("ROLLBACK")).await;
-        if depth::break_if_panicked(conn, ended).is_err() {
-            depth::mark_broken(conn);
-        }
+    let error = match started {
+        Ok(value) => return Ok(value),
+        Err(error) => untracked(error),
+    };
+    let error = match error {
+        Ok(untracked) => return Err(untracked.into()),
+        Err(error) => error,
+    };
+    let ended = caught(conn.batch("ROLLBACK")).await;
+    if depth::break_if_panicked(conn, ended).is_err() {
+        depth::mark_broken(conn);
     }
-    started
+    Err(error)
 }

@@ -5,17 +5,17 @@
 //! a waiter may contain the id.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 
-use super::sql;
+use super::{begin, is_own_lock_timeout, sql};
 use crate::engine::clock::Clock;
 use crate::engine::literal::read_from_postgres;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::retry::autocommit_retry;
-use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::object_lock::{HeldObjectLock, LockSession, LockWaiter, since};
 use crate::link::Link;
 use crate::schema::postgres::diesel_locks_objects::{self, dsl};
@@ -35,6 +35,7 @@ const FORGET_SESSIONS: &str = "SELECT pg_stat_clear_snapshot()";
 const HIDDEN: &str = "<insufficient privilege>";
 
 /// The time to wait for a locked table of objects.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 const SAVEPOINT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '20ms'";
 
 statement! {
@@ -144,11 +145,11 @@ pub(super) async fn held_locks(
     // The server shows the keys as numbers without a sign.
     let keys: HashSet<i32> = rows.iter().filter_map(|row| key(&row.lock)).collect();
     let ids = if keys.is_empty() {
-        HashMap::new()
+        Some(HashMap::new())
     } else {
         ids(conn, &keys.into_iter().collect::<Vec<_>>()).await?
     };
-    Ok(combine(&rows, &ids))
+    Ok(combine(&rows, ids.as_ref()))
 }
 
 fn key(lock: &Lock) -> Option<i32> {
@@ -156,35 +157,39 @@ fn key(lock: &Lock) -> Option<i32> {
     Some(i32::from_ne_bytes(key.to_ne_bytes()))
 }
 
-/// The ids of keys. Returns none while another session has locked the whole table. The savepoint is rolled back, so that
+/// The ids of keys that are committed. Returns `None` while another session has locked the whole table. The savepoint is rolled back, so that
 /// an open transaction keeps its `lock_timeout` and no lock on the table.
 async fn ids(
     conn: &mut impl Link<Backend = Pg>,
     keys: &[i32],
-) -> Result<HashMap<i32, String>, Error> {
+) -> Result<Option<HashMap<i32, String>>, Error> {
     let own_transaction = depth::depth(conn)? == 0;
     if own_transaction {
-        conn.begin_nested().await?;
+        begin(conn, sql::BEGIN).await?;
     }
+    let started = Instant::now();
     let read = match conn.batch(SAVEPOINT).await {
         Ok(()) => conn.load(ids_of(keys)).await,
         Err(error) => Err(error),
     };
+    let table_is_locked = read
+        .as_ref()
+        .is_err_and(|error| is_own_lock_timeout(error, started, LOCK_TIMEOUT));
     let ended = if own_transaction {
         conn.roll_back().await
     } else {
         conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await
     };
     match read {
-        Err(error) if classify(&error) == ErrorClass::LockTimeout => {
+        Err(_) if table_is_locked => {
             ended?;
-            Ok(HashMap::new())
+            Ok(None)
         }
         Err(error) => Err(error.into()),
         Ok(ids) => {
             ended?;
             let ids: Vec<(i32, String)> = ids;
-            Ok(ids.into_iter().collect())
+            Ok(Some(ids.into_iter().collect()))
         }
     }
 }
@@ -197,13 +202,18 @@ fn ids_of<'a>(keys: &'a [i32]) -> _ {
         .select((dsl::advisory_key, dsl::id))
 }
 
-fn combine(rows: &[ServerLock], ids: &HashMap<i32, String>) -> Vec<HeldObjectLock> {
+fn combine(rows: &[ServerLock], ids: Option<&HashMap<i32, String>>) -> Vec<HeldObjectLock> {
     let mut locks = Locks::default();
     // The kept locks.
     let mut of_key = HashMap::new();
     for row in rows.iter().filter(|row| row.lock.granted) {
         if let Some(key) = key(&row.lock) {
-            let position = locks.lock(row, ids.get(&key).cloned());
+            let id = ids.and_then(|ids| ids.get(&key)).cloned();
+            if id.is_none() && ids.is_some() {
+                let transaction = row.lock.transaction.clone();
+                *locks.uncommitted.entry(transaction).or_default() += 1;
+            }
+            let position = locks.lock(row, id);
             of_key.insert(key, position);
         }
     }
@@ -225,7 +235,7 @@ fn combine(rows: &[ServerLock], ids: &HashMap<i32, String>) -> Vec<HeldObjectLoc
             && row.may_wait_for_object()
             && let Some(holder) = of_number.get(&row.lock.number)
         {
-            let position = locks.lock(holder, row.requested());
+            let position = locks.waited_for(holder, row.requested());
             locks.held[position].waiters.push(row.waiter());
         }
     }
@@ -251,9 +261,28 @@ struct Locks {
     held: Vec<HeldObjectLock>,
     of_id: HashMap<(String, Option<String>), usize>,
     holders: HashSet<String>,
+    /// How many kept locks a transaction has whose rows are not committed.
+    uncommitted: HashMap<String, usize>,
 }
 
 impl Locks {
+    /// [`lock`](Self::lock) for a session that waits until the transaction has inserted or deleted the row of this id. It
+    /// may be the row of the transaction's only kept lock without an id.
+    fn waited_for(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
+        let transaction = holder.lock.transaction.clone();
+        let (unnamed, named) = ((transaction.clone(), None), (transaction, id));
+        if named.1.is_some()
+            && self.uncommitted.get(&named.0) == Some(&1)
+            && !self.of_id.contains_key(&named)
+            && let Some(position) = self.of_id.remove(&unnamed)
+        {
+            self.held[position].id.clone_from(&named.1);
+            self.of_id.insert(named, position);
+            return position;
+        }
+        self.lock(holder, named.1)
+    }
+
     /// The position of the transaction's lock on the object.
     fn lock(&mut self, holder: &ServerLock, id: Option<String>) -> usize {
         let transaction = holder.lock.transaction.clone();

@@ -1,8 +1,12 @@
 //! PostgreSQL's statements for slots.
 
+use std::time::{Duration, Instant};
+
 use diesel::pg::Pg;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, Text};
 
+use super::is_own_lock_timeout;
+use super::untracked::{assert_begun, begin_tracked};
 use crate::engine::clock::Clock;
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::{locking_slot_queries, slot_queries};
@@ -27,6 +31,17 @@ pub(super) fn lock_fence_floor_if_free() -> _ {
         .skip_locked()
 }
 
+/// Like `lock_fence_floor`, but fails when another session has locked it.
+#[diesel::dsl::auto_type]
+pub(super) fn lock_fence_floor_nowait() -> _ {
+    let fences: i32 = FENCE_ROW_ID;
+    diesel_locks_fences::table
+        .filter(diesel_locks_fences::id.eq(fences))
+        .select(diesel_locks_fences::fence)
+        .for_update()
+        .no_wait()
+}
+
 impl Clock for Pg {
     const NOW: &'static str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const GREATEST: &'static str = "greatest";
@@ -36,13 +51,17 @@ impl Clock for Pg {
 // The functions of the migration contain these numbers.
 const _: () = assert!(UNIT_US == 64 && NUMBER_BITS == 17 && FEW_SLOTS == 100);
 
-/// Begins a transaction, or a savepoint, whose statements wait for a locked table for a short time only.
-pub(super) const BEGIN_NOWAIT: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; SET LOCAL lock_timeout = '50ms'";
-pub(super) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
+/// How long each statement waits for a locked table: the `lock_timeout` in the texts below, and of the functions.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// [`ROLLBACK_TO_SAVEPOINT`](super::sql::ROLLBACK_TO_SAVEPOINT) ends it.
-pub(super) const SAVEPOINT: &str = "SAVEPOINT diesel_locks";
+/// Begins a transaction, or a savepoint, whose statements wait for a locked table for a short time only.
+pub(super) const BEGIN_NOWAIT: &str = concat!(
+    begin_tracked!(),
+    ", ISOLATION LEVEL READ COMMITTED; ",
+    assert_begun!(),
+    "; SET LOCAL lock_timeout = '50ms'"
+);
+pub(super) const SAVEPOINT_NOWAIT: &str = "SAVEPOINT diesel_locks; SET LOCAL lock_timeout = '50ms'";
 
 /// The slots to search.
 pub(super) struct SlotFilter<'a> {
@@ -83,8 +102,7 @@ extern "SQL" {
     ) -> BigInt;
 }
 
-/// Leases a free slot, or without a request locks one until the open transaction, or savepoint, ends. Fails when the table
-/// is locked.
+/// Leases a free slot, or without a request locks one until the open transaction, or savepoint, ends.
 pub(super) async fn acquire_slot(
     conn: &mut impl Link<Backend = Pg>,
     request: Option<&LeaseRequest<'_>>,
@@ -101,7 +119,11 @@ pub(super) async fn acquire_slot(
         request.map_or(0, |request| request.lease_us),
         request.map_or(0, |request| request.min_hold_us),
     ));
-    conn.get_result(acquire).await
+    let started = Instant::now();
+    match conn.get_result(acquire).await {
+        Err(error) if is_own_lock_timeout(&error, started, LOCK_TIMEOUT) => Ok(TABLE_LOCKED),
+        answer => answer,
+    }
 }
 
 /// Leases a free slot in the open transaction.
@@ -138,6 +160,9 @@ pub(super) enum Acquired {
     Refused { slots: i32, any_free: bool },
 }
 
+/// The answer of the function that handles a `lock_timeout`.
+const TABLE_LOCKED: i64 = -1;
+
 /// Reads the number that the functions return, as the migration describes it.
 pub(super) fn decode(answer: i64) -> Option<Acquired> {
     const FIRST_FENCE: i64 = 1 << NUMBER_BITS;
@@ -149,7 +174,7 @@ pub(super) fn decode(answer: i64) -> Option<Acquired> {
             number: i32::try_from(answer & (FIRST_FENCE - 1)).ok()?,
             fence: answer,
         },
-        -1 => Acquired::TableLocked,
+        TABLE_LOCKED => Acquired::TableLocked,
         -2 => Acquired::UnsuitableIsolation("repeatable read"),
         -3 => Acquired::UnsuitableIsolation("serializable"),
         ..=-4 => {
@@ -200,6 +225,16 @@ pub(super) fn free_and_unlocked<'a>(name: &'a str) -> _ {
         .select(slots::number)
         .for_share()
         .skip_locked()
+}
+
+/// A slot that is free, of any semaphore.
+#[diesel::dsl::auto_type]
+pub(super) fn any_free() -> _ {
+    let now: DbNow = DbNow {};
+    slots::table
+        .filter(slots::expires_us.le(now))
+        .limit(1_i64)
+        .select((slots::name, slots::number))
 }
 
 statement! {

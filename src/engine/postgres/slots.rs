@@ -2,17 +2,19 @@
 //! returns why there is none.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::pg::Pg;
 use diesel::{OptionalExtension, QueryResult};
 
+use super::protected::{
+    SLOTS, ensure_changed, ensure_floor_is_lockable, ensure_slot_is_lockable, ensure_visible,
+};
 use super::slot_sql::batch::{Asked, ReleaseBatch, ReleaseUnusedBatch, RenewBatch};
-use super::slot_sql::{self, Acquired};
-use super::{lists, sql, unsuitable_isolation};
+use super::slot_sql::{self, Acquired, LOCK_TIMEOUT};
+use super::{is_own_lock_timeout, lists, sql, unsuitable_isolation};
 use crate::engine::literal;
 use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
-use crate::error::classify::{ErrorClass, classify};
 use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
 use crate::semaphore::backend::{
@@ -26,7 +28,7 @@ use crate::{Error, Semaphore, Slot, backoff, transaction::depth};
 /// Runs `$work` in a transaction in which each statement sees what was committed before it.
 macro_rules! at_read_committed {
     ($conn:expr, $work:expr) => {
-        match $conn.begin(sql::BEGIN_READ_COMMITTED).await {
+        match super::begin($conn, sql::BEGIN).await {
             Ok(()) => {
                 let work = $work;
                 crate::link::end($conn, work).await.map_err(Error::from)
@@ -38,6 +40,7 @@ macro_rules! at_read_committed {
 
 slot_methods!(impl Link<Backend = Pg>, link, diesel::result::Error);
 locking_slot_methods!(
+    Pg,
     impl Link<Backend = Pg>,
     str,
     String,
@@ -59,6 +62,13 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         context: &AttemptContext,
     ) -> Result<AttemptOutcome, Error> {
         let row = lease(conn, request, context).await;
+        if let Err(Error::UntrackedTransaction { .. }) = &row {
+            let (name, token) = (request.semaphore.name(), &request.token);
+            let undo = <Self as SemaphoreBackend<C>>::release_unused_statement(name, token);
+            if let Err(error) = conn.batch(&undo).await {
+                tracing::debug!(%error, "the application's transaction has failed");
+            }
+        }
         outcome(row, request.semaphore, context)
     }
 
@@ -79,21 +89,18 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
     async fn grantable_slots(
         conn: &mut C,
         semaphore: &Semaphore,
-        in_transaction: bool,
-    ) -> Result<Vec<i32>, Error> {
-        // The savepoint's rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
-        if in_transaction {
-            conn.batch(slot_sql::SAVEPOINT).await?;
-        }
+    ) -> Result<Option<Vec<i32>>, Error> {
+        // The rollback unlocks the rows, which would otherwise stay locked until the transaction ends.
+        let begun = begin_nowait(conn).await?;
         let looked = look(conn, semaphore).await;
-        if in_transaction {
-            conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await?;
-        }
-        looked
+        end_nowait(conn, begun, looked).await
     }
 
     async fn resize_in_progress(conn: &mut C) -> Result<bool, Error> {
-        autocommit_retry!(conn, floor_is_locked(conn).await)
+        let begun = begin_nowait(conn).await?;
+        let locked = floor_is_locked(conn).await;
+        // The table is locked, for an unknown time.
+        Ok(end_nowait(conn, begun, locked).await? == Some(true))
     }
 
     async fn create_batch(
@@ -102,11 +109,31 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         block: bool,
     ) -> Result<BatchOutcome, Error> {
         let (name, permits) = (semaphore.name(), semaphore.permits_i32());
-        at_read_committed!(conn, create_batch(conn, name, permits, block).await)
+        let begin = if block {
+            sql::BEGIN
+        } else {
+            slot_sql::BEGIN_NOWAIT
+        };
+        super::begin(conn, begin).await?;
+        let since = Instant::now();
+        let added = match create_batch(conn, name, permits, block).await {
+            Err(error) if !block && is_own_lock_timeout(&error, since, LOCK_TIMEOUT) => {
+                conn.roll_back().await?;
+                return Ok(BatchOutcome::TableLocked);
+            }
+            added => link::end(conn, added).await?,
+        };
+        if added == BatchOutcome::Contended {
+            ensure_floor_is_lockable(conn).await?;
+        }
+        Ok(added)
     }
 
     async fn create_fence_floor(conn: &mut C) -> Result<(), Error> {
-        insert_fence_floor(conn).await
+        insert_fence_floor(conn).await?;
+        let floor: Vec<i64> = autocommit_retry!(conn, conn.load(slot_sql::fence_floor()).await)?;
+        assert_changed(floor.len(), FENCES_TABLE)?;
+        ensure_floor_is_lockable(conn).await
     }
 
     async fn raise_fence_floor(conn: &mut C, by: Duration) -> Result<RaiseOutcome, Error> {
@@ -115,7 +142,8 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
 
     async fn register(conn: &mut C, semaphore: &Semaphore) -> Result<(), Error> {
         let register = || slot_sql::register(semaphore.name(), semaphore.permits_i32());
-        autocommit_retry!(conn, conn.execute(register()).await)?;
+        let registered = autocommit_retry!(conn, conn.execute(register()).await)?;
+        assert_changed(registered, "diesel_locks_semaphores")?;
         Ok(())
     }
 
@@ -125,17 +153,19 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         lease_us: i64,
         expiry: Expiry,
     ) -> Result<usize, Error> {
-        autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)
+        let renewed = autocommit_retry!(conn, renew(conn, slot, lease_us, expiry).await)?;
+        ensure_changed(conn, slot, expiry, renewed).await
     }
 
     async fn release(conn: &mut C, slot: &Slot, expiry: Expiry) -> Result<usize, Error> {
         let own_transaction = depth::depth(conn)? == 0;
-        if own_transaction && expiry == Expiry::Unexpired {
+        let released = if own_transaction && expiry == Expiry::Unexpired {
             let release = || slot_sql::ReleaseAsync { key: key(slot) };
             autocommit_retry!(conn, conn.execute(release()).await)
         } else {
             autocommit_retry!(conn, release(conn, slot, expiry).await)
-        }
+        };
+        ensure_changed(conn, slot, expiry, released?).await
     }
 
     fn release_unused_statement(semaphore: &str, token: &[u8]) -> String {
@@ -146,29 +176,34 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
     }
 
     async fn release_unused(conn: &mut C, slot: &Slot) -> Result<usize, Error> {
-        autocommit_retry!(conn, release_unused(conn, slot).await)
+        let released = autocommit_retry!(conn, release_unused(conn, slot).await)?;
+        ensure_changed(conn, slot, Expiry::IncludeExpired, released).await
     }
 
     async fn pin(conn: &mut C, slot: &Slot) -> Result<bool, Error> {
         let pin = slot_sql::Pin { key: key(slot) };
         let pinned: Option<i32> = conn.get_result(pin).await.optional()?;
-        Ok(pinned.is_some())
+        let pinned = usize::from(pinned.is_some());
+        Ok(ensure_changed(conn, slot, Expiry::IncludeExpired, pinned).await? > 0)
     }
 
     async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
-        autocommit_retry!(conn, conn.load(slot_sql::held_slots(name)).await)
+        let rows: Vec<HeldRow> =
+            autocommit_retry!(conn, conn.load(slot_sql::held_slots(name)).await)?;
+        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
+        Ok(rows)
     }
 
     async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
-        let own_transaction = begin_nowait(conn).await?;
+        let begun = begin_nowait(conn).await?;
         let rows = conn.load(slot_sql::held_slots(name)).await;
-        end_nowait(conn, own_transaction, rows).await
+        end_nowait(conn, begun, rows).await
     }
 
     async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
-        let own_transaction = begin_nowait(conn).await?;
+        let begun = begin_nowait(conn).await?;
         let row = conn.get_result(slot_sql::first_slot(name)).await;
-        let row = end_nowait(conn, own_transaction, row.optional()).await?;
+        let row = end_nowait(conn, begun, row.optional()).await?;
         let row: Option<Option<SlotTimesRow>> = row;
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
@@ -177,14 +212,18 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request).await
+        let rows = lists::list_all_held(conn, request).await?;
+        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
+        Ok(rows)
     }
 
     async fn list_semaphores(
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request).await
+        let rows = lists::list_semaphores(conn, request).await?;
+        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
+        Ok(rows)
     }
 
     async fn now_us(conn: &mut C) -> Result<i64, Error> {
@@ -192,11 +231,25 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
     }
 
     async fn release_all(conn: &mut C, name: &str) -> Result<usize, Error> {
-        force_release(conn, name).await
+        let released = force_release(conn, name).await?;
+        if released == 0 {
+            let held: Vec<(i32, bool)> =
+                autocommit_retry!(conn, conn.load(slot_sql::held_numbers(name)).await)?;
+            let held = held
+                .into_iter()
+                .map(|(number, _)| (name.to_owned(), number));
+            ensure_slot_is_lockable(conn, held.collect()).await?;
+        }
+        Ok(released)
     }
 
     async fn purge_unused_slots(conn: &mut C, age_us: i64) -> Result<usize, Error> {
-        purge(conn, age_us).await
+        let purged = purge(conn, age_us).await?;
+        if purged == 0 {
+            let free = autocommit_retry!(conn, conn.load(slot_sql::any_free()).await)?;
+            ensure_slot_is_lockable(conn, free).await?;
+        }
+        Ok(purged)
     }
 
     async fn release_batch(
@@ -235,33 +288,43 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
     }
 }
 
-/// Begins a transaction or savepoint for a query that fails instead of waiting while another session has the table locked.
-/// The limit ends with it. Returns whether it is a transaction.
-async fn begin_nowait(conn: &mut impl Link<Backend = Pg>) -> Result<bool, Error> {
+/// What [`begin_nowait`] has begun.
+pub(super) struct Nowait {
+    own_transaction: bool,
+    since: Instant,
+}
+
+/// Begins a transaction or savepoint for queries that fail instead of waiting while another session has the table locked.
+/// The limit ends with it.
+pub(super) async fn begin_nowait(conn: &mut impl Link<Backend = Pg>) -> Result<Nowait, Error> {
     let own_transaction = depth::depth(conn)? == 0;
     if own_transaction {
         super::begin(conn, slot_sql::BEGIN_NOWAIT).await?;
     } else {
         conn.batch(slot_sql::SAVEPOINT_NOWAIT).await?;
     }
-    Ok(own_transaction)
+    Ok(Nowait {
+        own_transaction,
+        since: Instant::now(),
+    })
 }
 
 /// Rolls back what [`begin_nowait`] has begun. Returns `None` if another session has the table locked.
-async fn end_nowait<T>(
+pub(super) async fn end_nowait<T>(
     conn: &mut impl Link<Backend = Pg>,
-    own_transaction: bool,
+    begun: Nowait,
     rows: QueryResult<T>,
 ) -> Result<Option<T>, Error> {
-    let ended = if own_transaction {
+    // Before the rollback, which takes time too.
+    let table_is_locked = rows
+        .as_ref()
+        .is_err_and(|error| is_own_lock_timeout(error, begun.since, LOCK_TIMEOUT));
+    let ended = if begun.own_transaction {
         conn.roll_back().await
     } else {
         conn.batch(sql::ROLLBACK_TO_SAVEPOINT).await
     };
-    let rows = match rows {
-        Err(error) if classify(&error) == ErrorClass::LockTimeout => None,
-        rows => Some(rows?),
-    };
+    let rows = if table_is_locked { None } else { Some(rows?) };
     ended?;
     Ok(rows)
 }
@@ -286,20 +349,11 @@ async fn lease(
 }
 
 /// The slots that may be granted.
-async fn look(
-    conn: &mut impl Link<Backend = Pg>,
-    semaphore: &Semaphore,
-) -> Result<Vec<i32>, Error> {
+async fn look(conn: &mut impl Link<Backend = Pg>, semaphore: &Semaphore) -> QueryResult<Vec<i32>> {
     let name = semaphore.name();
-    let slots: i64 = autocommit_retry!(conn, conn.get_result(slot_sql::count(name)).await)?;
-    let free: Vec<i32> =
-        autocommit_retry!(conn, conn.load(slot_sql::free_and_unlocked(name)).await)?;
+    let slots: i64 = conn.get_result(slot_sql::count(name)).await?;
+    let free: Vec<i32> = conn.load(slot_sql::free_and_unlocked(name)).await?;
     Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
-}
-
-/// Whether the statement ended by the `lock_timeout` that `diesel_locks_acquire_slot` sets.
-fn is_lock_timeout(error: &Error) -> bool {
-    matches!(error, Error::StatementTimeout { source } if classify(source) == ErrorClass::LockTimeout)
 }
 
 thread_local! {
@@ -328,10 +382,7 @@ fn outcome(
     semaphore: &Semaphore,
     context: &AttemptContext,
 ) -> Result<AttemptOutcome, Error> {
-    let answer = match answer {
-        Err(error) if is_lock_timeout(&error) => return Ok(AttemptOutcome::TableLocked),
-        answer => answer?,
-    };
+    let answer = answer?;
     let acquired = slot_sql::decode(answer).ok_or_else(|| {
         diesel::result::Error::DeserializationError(
             format!("diesel_locks_acquire_slot returned {answer}").into(),
@@ -342,7 +393,7 @@ fn outcome(
         Acquired::Locked { number } => (number, 0),
         Acquired::TableLocked => return Ok(AttemptOutcome::TableLocked),
         Acquired::UnsuitableIsolation(level) => {
-            return Err(unsuitable_isolation(semaphore.to_string(), level));
+            return Err(unsuitable_isolation(semaphore.slot_resource(), level));
         }
         Acquired::Refused { slots, any_free } => {
             return Ok(classify_refusal(

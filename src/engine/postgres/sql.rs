@@ -1,17 +1,21 @@
 //! PostgreSQL's statements for transactions and object locks.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use diesel::dsl::{auto_type, case_when, delete as delete_from, select, sql};
 use diesel::expression::SqlLiteral;
+use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_types::{Array, BigInt, Bool, Integer, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text};
 
+use super::untracked::{assert_begun, begin_tracked};
 use crate::engine::literal;
+use crate::engine::raw_sql::statement;
 use crate::object_lock::acquire::Request;
 use crate::schema::postgres::diesel_locks_objects::{self, dsl};
 use crate::transaction::options::Access;
-use crate::{ObjectId, TransactionOptions, Wait};
+use crate::{IsolationLevel, ObjectId, TransactionOptions, Wait};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -34,16 +38,19 @@ const ADVISORY_CLASS: &str = "'diesel_locks_objects'::regclass::integer";
 
 /// The `statement_timeout` in milliseconds of the last attempt, when the time is up: far more than acquiring free locks
 /// takes. Without it the attempt could wait forever for a lock whose holders change faster than
-/// [`nowait_lock_timeout_ms`].
+/// [`nowait_lock_timeout`].
 fn grace_ms(ids: usize) -> i32 {
     200 + i32::try_from(ids / 5).unwrap_or(i32::MAX / 2)
 }
 
-/// The `lock_timeout` in milliseconds of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and
-/// less with many ids, because it counts for each.
-fn nowait_lock_timeout_ms(ids: usize) -> usize {
-    (200 / ids.max(1)).clamp(1, 10)
+/// The `lock_timeout` of the last attempt, when the time is up: as in `diesel_locks_try_acquire`, and less with many
+/// ids, because it counts for each.
+pub(super) fn nowait_lock_timeout(ids: usize) -> Duration {
+    Duration::from_millis((200 / ids.max(1)).clamp(1, 10) as u64)
 }
+
+/// How long before `transaction_timeout` a statement that waits is ended: enough to roll back.
+const BEFORE_TRANSACTION_TIMEOUT_MS: i32 = 20;
 
 /// Sent with BEGIN: a setting that ends with the transaction, by which [`COMMIT`] recognises it.
 macro_rules! mark {
@@ -61,10 +68,13 @@ macro_rules! assert_marked {
 
 /// READ COMMITTED whatever the session's default: at a higher level the closure would read from a snapshot taken before
 /// the wait.
-pub(super) const BEGIN: &str = concat!("BEGIN ISOLATION LEVEL READ COMMITTED; ", mark!());
-
-/// For transactions that run nothing of the application.
-pub(super) const BEGIN_READ_COMMITTED: &str = "BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED";
+pub(super) const BEGIN: &str = concat!(
+    begin_tracked!(),
+    ", ISOLATION LEVEL READ COMMITTED; ",
+    assert_begun!(),
+    "; ",
+    mark!()
+);
 
 /// COMMIT alone would report success after rolling back a transaction in which a statement has failed, and would commit
 /// a transaction that this crate has not started. In both cases the first statement fails, and COMMIT is not run.
@@ -90,20 +100,25 @@ pub(super) fn names_mark(message: &str) -> bool {
 }
 
 pub(super) fn begin(transaction: &TransactionOptions) -> String {
-    let mut sql = String::from("BEGIN");
+    let mut sql = String::from(if transaction.deferrable {
+        "BEGIN DEFERRABLE"
+    } else {
+        begin_tracked!()
+    });
     if let Some(level) = transaction.isolation {
-        sql.push_str(" ISOLATION LEVEL ");
+        sql.push_str(", ISOLATION LEVEL ");
         sql.push_str(level.sql());
     }
     match transaction.access {
-        Some(Access::ReadOnly) => sql.push_str(" READ ONLY"),
-        Some(Access::ReadWrite) => sql.push_str(" READ WRITE"),
+        Some(Access::ReadOnly) => sql.push_str(", READ ONLY"),
+        Some(Access::ReadWrite) => sql.push_str(", READ WRITE"),
         None => {}
     }
-    if transaction.deferrable {
-        sql.push_str(" DEFERRABLE");
-    }
     sql.push_str("; ");
+    if transaction.isolation == Some(IsolationLevel::ReadCommitted) {
+        sql.push_str(assert_begun!());
+        sql.push_str("; ");
+    }
     sql.push_str(mark!());
     sql
 }
@@ -160,9 +175,30 @@ pub(super) fn delete<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
     )
 }
 
+/// How many rows of [`delete`] there are.
+#[auto_type]
+pub(super) fn count<'a>(ids: &'a [String], keys: &'a [i32]) -> _ {
+    diesel_locks_objects::table
+        .filter(dsl::id.eq_any(ids))
+        .filter(dsl::advisory_key.eq_any(keys))
+        .count()
+}
+
 #[auto_type]
 pub(super) fn server_version() -> _ {
     select(version())
+}
+
+statement! {
+    Pg;
+    /// Raw, because the DSL does not have the view.
+    Prepared {} -> Nullable<Text>,
+    |self, out| {
+        out.push_sql(
+            "SELECT string_agg(quote_literal(gid), ', ' ORDER BY prepared) FROM pg_prepared_xacts \
+             WHERE database = current_database() AND owner = session_user",
+        );
+    }
 }
 
 #[auto_type]
@@ -197,10 +233,16 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
     let (limit, lock_limit) = match request.remaining_millis().unwrap_or(i32::MAX) {
         0 => (
             grace_ms(request.ids.len()),
-            nowait_lock_timeout_ms(request.ids.len()),
+            nowait_lock_timeout(request.ids.len()).as_millis(),
         ),
         left => (left, 0),
     };
+    // `transaction_timeout` (PostgreSQL 17, otherwise NULL) would close the connection.
+    let limit = format!(
+        "greatest(1, least({limit}, floor(1000 * extract(epoch FROM \
+         nullif(current_setting('transaction_timeout', true), '0')::interval + now() - clock_timestamp())) - \
+         {BEFORE_TRANSACTION_TIMEOUT_MS}))::integer::text"
+    );
     // The values are read before they are set: PostgreSQL evaluates a select list from left to right
     // (test `session_limits_are_restored_after_a_wait`).
     let _ = write!(
@@ -208,7 +250,7 @@ fn push_acquire_with_timeout(sql: &mut String, request: &Request) {
         "SELECT set_config('diesel_locks.statement_timeout', current_setting('statement_timeout'), true), \
          set_config('diesel_locks.lock_timeout', current_setting('lock_timeout'), true), \
          set_config('lock_timeout', '{lock_limit}', true), \
-         set_config('statement_timeout', '{limit}', true); "
+         set_config('statement_timeout', {limit}, true); "
     );
     push_acquire(sql, request);
     sql.push_str(

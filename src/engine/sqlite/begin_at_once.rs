@@ -31,14 +31,16 @@ pub(crate) fn begin_at_once(
     }
     conn.batch_execute(&set_busy_timeout(0))?;
     let begun = AnsiTransactionManager::begin_transaction_sql(conn, sql);
-    conn.batch_execute(&set_busy_timeout(millis))?;
-    match begun {
+    let restored = conn.batch_execute(&set_busy_timeout(millis));
+    let begun = match begun {
         Err(error) if classify(&error) == ErrorClass::Busy => {
             let limit = Duration::from_millis(millis.unsigned_abs().into());
-            Ok(Err(Busy { error, limit }))
+            Err(Busy { error, limit })
         }
-        begun => begun.map(Ok),
-    }
+        begun => Ok(begun?),
+    };
+    restored?;
+    Ok(begun)
 }
 
 fn busy_timeout(conn: &mut SqliteConnection) -> QueryResult<i32> {

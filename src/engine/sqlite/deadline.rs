@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::object_lock::acquire::Request;
+use crate::object_lock::backend::LockOutcome;
 use crate::{Error, Wait};
 
 /// How long to wait for other writers.
@@ -41,6 +42,14 @@ impl<'a> Deadline<'a> {
             || "the write lock of the database".to_owned(),
             Request::resource,
         )
+    }
+
+    /// An error if the lock is not acquired.
+    pub(super) fn require(&self, outcome: LockOutcome) -> Result<(), Error> {
+        match outcome {
+            LockOutcome::Acquired => Ok(()),
+            LockOutcome::Unavailable => Err(self.timed_out(None)),
+        }
     }
 
     pub(super) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {

@@ -12,11 +12,15 @@ use crate::sequence::backend::{DrawRequest, SequenceBackend};
 use crate::{Error, Sequence};
 
 upsert_and_return!(Sqlite);
-last_drawn!(sqlite, str);
+last_drawn!(sqlite);
 
 impl<C: Link<Backend = Sqlite>> SequenceBackend<C> for Sqlite {
     async fn draw(conn: &mut C, draw: &DrawRequest<'_>) -> Result<Option<i64>, Error> {
-        Ok(conn.get_result(Draw { draw }).await.optional()?)
+        let drawn: Option<i64> = conn.get_result(Draw { draw }).await.optional()?;
+        if drawn.is_none() {
+            assert_exhausted(draw, Self::last(conn, draw.sequence).await?)?;
+        }
+        Ok(drawn)
     }
 
     async fn last(conn: &mut C, sequence: &Sequence) -> Result<Option<i64>, Error> {

@@ -3,7 +3,7 @@
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite;
 
-use crate::engine::clock::{Clock, DbNowPlus};
+use crate::engine::clock::{Clock, DbHoldUntil, DbNowPlus};
 use crate::engine::raw_sql::{push, statement};
 use crate::engine::slot_queries::slot_queries;
 use crate::semaphore::backend::{Grant, LeaseRequest};
@@ -11,7 +11,9 @@ use crate::semaphore::backend::{Grant, LeaseRequest};
 slot_queries!(sqlite, Sqlite, str, Text);
 
 impl Clock for Sqlite {
-    const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    // Not by `unixepoch('subsec')`, which is NULL before SQLite 3.42.
+    const NOW: &'static str =
+        "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
     const GREATEST: &'static str = "MAX";
 }
 
@@ -96,7 +98,7 @@ pub(super) fn grant<'a>(request: &'a LeaseRequest<'a>, grant: &Grant) -> impl Ex
         slots::expires_us.eq(DbNowPlus {
             micros: request.lease_us,
         }),
-        slots::hold_until_us.eq(DbNowPlus {
+        slots::hold_until_us.eq(DbHoldUntil {
             micros: request.min_hold_us,
         }),
     ))
@@ -141,23 +143,23 @@ pub(super) fn register(name: &str, permits: i32) -> impl ExecutableQuery {
 fn push_asked<'b>(out: &mut AstPass<'_, 'b, Sqlite>, asked: &'b str) -> QueryResult<()> {
     push!(out;
         " FROM (SELECT value ->> 'name' AS name, value ->> 'number' AS number, \
-         unhex(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = asked;
+         upper(value ->> 'token') AS token, value ->> 'lease_us' AS lease_us FROM json_each(", Text = asked;
         ")) AS asked WHERE diesel_locks_slots.name = asked.name AND diesel_locks_slots.number = asked.number \
-         AND diesel_locks_slots.token = asked.token";
+         AND hex(diesel_locks_slots.token) = asked.token";
     );
     Ok(())
 }
 
 statement! {
     Sqlite;
-    /// Renews leases. Raw, because the DSL has no JSON tables.
+    /// Renews leases that have not expired. Raw, because the DSL has no JSON tables.
     RenewBatch<'a> { asked: &'a str } -> (Nullable<Binary>, BigInt),
     |self, out| {
         push!(out;
             "UPDATE diesel_locks_slots SET expires_us = MAX(hold_until_us, "; {Sqlite::NOW}; " + asked.lease_us)";
         );
         push_asked(&mut out, self.asked)?;
-        push!(out; " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW});
+        push!(out; " AND expires_us > "; {Sqlite::NOW}; " RETURNING diesel_locks_slots.token, expires_us - "; {Sqlite::NOW});
     }
 }
 

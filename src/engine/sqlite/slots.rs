@@ -9,7 +9,7 @@ use diesel::sqlite::Sqlite;
 use super::deadline::Deadline;
 use super::lists;
 use super::slot_sql;
-use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, sql};
+use super::{Acquisition, BUSY_STEP, acquire_write_lock, begin_write, end, sql};
 use crate::engine::literal;
 use crate::engine::slot_methods::slot_methods;
 use crate::inspect::list_options::ListRequest;
@@ -32,7 +32,7 @@ macro_rules! write {
         let own_transaction = begin_change($conn).await?;
         let work = $work.await;
         if own_transaction {
-            link::end($conn, work).await
+            end($conn, work).await
         } else {
             work
         }
@@ -80,7 +80,8 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
             };
             // The lease begins at this statement, after the wait for other writers.
             let since = Instant::now();
-            conn.execute(slot_sql::grant(request, &grant)).await?;
+            let granted = conn.execute(slot_sql::grant(request, &grant)).await?;
+            assert_changed(granted, SLOTS_TABLE)?;
             conn.execute(slot_sql::set_fence_floor(grant.fence)).await?;
             Ok(AttemptOutcome::LeasedSince(grant, since))
         })
@@ -114,11 +115,10 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
     async fn grantable_slots(
         conn: &mut C,
         semaphore: &Semaphore,
-        _: bool,
-    ) -> Result<Vec<i32>, Error> {
+    ) -> Result<Option<Vec<i32>>, Error> {
         let slots: i64 = conn.get_result(slot_sql::count(semaphore.name())).await?;
         let free: Vec<i32> = conn.load(slot_sql::free(semaphore.name())).await?;
-        Ok(lowest_grantable(free, slots, semaphore.permits_i32()))
+        Ok(Some(lowest_grantable(free, slots, semaphore.permits_i32())))
     }
 
     async fn resize_in_progress(_: &mut C) -> Result<bool, Error> {
@@ -138,7 +138,8 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
                 .await
                 .optional()?;
             for number in last.unwrap_or(0) + 1..=permits {
-                conn.execute(slot_sql::insert(name, number, fence)).await?;
+                let added = conn.execute(slot_sql::insert(name, number, fence)).await?;
+                assert_changed(added, SLOTS_TABLE)?;
             }
             Ok(BatchOutcome::Complete)
         })
@@ -351,8 +352,7 @@ async fn begin_change(conn: &mut impl Link<Backend = Sqlite>) -> Result<bool, Er
 async fn ensure_writer(conn: &mut impl Link<Backend = Sqlite>) -> Result<(), Error> {
     let deadline = write_deadline(conn).await?;
     let acquisition = Acquisition::Upgrade { step: BUSY_STEP };
-    acquire_write_lock(conn, &deadline, acquisition).await?;
-    Ok(())
+    deadline.require(acquire_write_lock(conn, &deadline, acquisition).await?)
 }
 
 async fn write_deadline(

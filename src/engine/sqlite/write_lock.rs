@@ -23,18 +23,21 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(8);
 
 /// Sends a batch that starts with BEGIN. If a later statement fails, a transaction is open that Diesel does not know
-/// of, so this ends it. A transaction that the application has started by its own SQL stays open.
+/// of, so this ends it. A transaction that the application has begun by its own SQL stays open.
 pub(super) async fn begin(conn: &mut impl Link<Backend = Sqlite>, batch: &str) -> QueryResult<()> {
     let started = caught(conn.begin(batch)).await;
-    let started = depth::break_if_panicked(conn, started);
-    if let Err(error) = &started
-        && classify(error) != ErrorClass::Busy
-        && !says(error, classify::sqlite::is_nested_begin)
-    {
+    let Err(error) = depth::break_if_panicked(conn, started) else {
+        return Ok(());
+    };
+    if says(&error, classify::sqlite::is_nested_begin) {
+        let source = Some(error);
+        return Err(Error::UntrackedTransaction { source }.into());
+    }
+    if classify(&error) != ErrorClass::Busy {
         // Fails if no transaction is open.
         let _ = conn.batch("ROLLBACK").await;
     }
-    started
+    Err(error)
 }
 
 /// Begins a transaction that holds the write lock. Polls, because SQLite has no queue and its busy handler sleeps up to
@@ -190,6 +193,9 @@ pub(super) async fn acquire_write_lock(
         depth::mark_broken(conn);
     }
     let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-    restored.unwrap_or_else(|panic| resume_unwind(panic))?;
-    result
+    let restored = restored.unwrap_or_else(|panic| resume_unwind(panic));
+    // The first error takes precedence.
+    let outcome = result?;
+    restored?;
+    Ok(outcome)
 }

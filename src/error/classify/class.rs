@@ -11,9 +11,15 @@ pub(crate) enum ErrorClass {
     Busy,
     LockNotAvailable,
     StatementTimeout,
+    /// PostgreSQL: a cancel request, or a `lock_timeout` that is reported as one.
+    CancelRequest,
+    /// PostgreSQL: `transaction_timeout` has ended the session.
+    TransactionTimeout,
     ReadOnly,
     MissingTables,
     InsufficientPrivilege(RequiredPrivilege),
+    /// Row-level security, a trigger or a rule protects a row of this table.
+    ProtectedRow(&'static str),
     PreparedStatementMismatch,
     TransactionAborted,
     OutcomeUnknown,

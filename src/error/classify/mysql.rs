@@ -2,13 +2,15 @@
 //!
 //! Diesel passes on the message but not the number, and the server translates messages (`lc_messages`). For its own
 //! statements the engine asks the server for the number. For those of a closure only the error is available, which is
-//! compared with the messages in [`translations`].
+//! compared with the messages in [`translations`]. That a table of this crate is missing, or a privilege on it, matters for its
+//! own statements only: the English texts save the question.
 
 mod translations;
 
 use translations::{
     CERTIFICATION_FAILED, DEADLOCK, DURING_COMMIT, LOCK_WAIT_TIMEOUT, NOT_READY, NOT_TO_WAIT,
-    RECORD_HAS_CHANGED, STATEMENT_TIMEOUT,
+    OPTION_PREVENTS_STATEMENT, READ_ONLY, RECORD_HAS_CHANGED, STATEMENT_TIMEOUT,
+    TRANSACTION_IN_PROGRESS,
 };
 
 use super::class::ErrorClass;
@@ -57,6 +59,8 @@ pub(super) fn classify(message: &str) -> Option<ErrorClass> {
         Some(ErrorClass::SerializationFailure)
     } else if message == NOT_READY {
         Some(ErrorClass::OutcomeUnknown)
+    } else if READ_ONLY.contains(&message) || is_prevented_by_read_only(message) {
+        Some(ErrorClass::ReadOnly)
     } else if let Some(class) = during_commit(message) {
         Some(class)
     } else if message
@@ -65,19 +69,41 @@ pub(super) fn classify(message: &str) -> Option<ErrorClass> {
         .is_some_and(|(_, table)| TABLES.contains(&table))
     {
         Some(ErrorClass::MissingTables)
-    } else if message.contains(" command denied to user ") {
+    } else if message.contains(" command denied to user ")
+        && [" for table ", " for column "]
+            .iter()
+            .any(|of| after_user(message).starts_with(of))
+    {
         denied(message)
     } else {
         None
     }
 }
 
-/// The table that the message names, and not the user, `'name'@'host'`, who may be called as it.
+/// Whether SET TRANSACTION failed because a transaction is open (error 1568).
+pub(crate) fn is_transaction_in_progress(message: &str) -> bool {
+    TRANSACTION_IN_PROGRESS.contains(&message)
+}
+
+/// The table that the message names, and not the user, who may be called as it.
 fn denied(message: &str) -> Option<ErrorClass> {
+    find_named_object(after_user(message), MYSQL_PRIVILEGES)
+}
+
+/// What the message says after `'name'@'host'`.
+fn after_user(message: &str) -> &str {
     let rest = message
         .split_once("'@'")
         .and_then(|(_, rest)| rest.split_once('\''));
-    find_named_object(rest.map_or(message, |(_, rest)| rest), MYSQL_PRIVILEGES)
+    rest.map_or(message, |(_, rest)| rest)
+}
+
+/// Whether the option that prevents the statement is one that makes the server read-only, such as `--super-read-only`.
+fn is_prevented_by_read_only(message: &str) -> bool {
+    OPTION_PREVENTS_STATEMENT
+        .iter()
+        .filter_map(|pattern| matched(pattern, message))
+        .any(|option| option.contains("read-only") || option.contains("read_only"))
 }
 
 /// What COMMIT failed with, by the storage engine's number: after 149, a deadlock, the transaction is gone.
@@ -110,6 +136,20 @@ mod tests {
             classify("Tiempo de espera de bloqueo excedido; intente rearrancar la transacción"),
             Some(ErrorClass::LockTimeout)
         );
+    }
+
+    /// COMMIT too fails so, after the server was set to read-only.
+    #[test]
+    fn a_server_that_is_read_only_is_known_by_its_option() {
+        let prevented = |option: &str| {
+            format!(
+                "The MySQL server is running with the {option} option so it cannot execute this statement"
+            )
+        };
+        let read_only = Some(ErrorClass::ReadOnly);
+        assert_eq!(classify(&prevented("--read-only")), read_only);
+        assert_eq!(classify(&prevented("--super-read-only")), read_only);
+        assert_eq!(classify(&prevented("--secure-file-priv")), None);
     }
 
     #[test]
@@ -180,6 +220,17 @@ mod tests {
         let message = "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.";
         assert_eq!(classify(message), Some(ErrorClass::LockNotAvailable));
         assert_eq!(class_of_errno(3572, message), ErrorClass::LockNotAvailable);
+    }
+
+    #[test]
+    fn a_transaction_in_progress_is_known_in_all_languages() {
+        assert!(is_transaction_in_progress(
+            "Transaction characteristics can't be changed while a transaction is in progress"
+        ));
+        assert!(is_transaction_in_progress("交易正在进行，无法更改事务特性"));
+        assert!(!is_transaction_in_progress(
+            "You are not allowed to execute this command in a transaction"
+        ));
     }
 
     #[test]

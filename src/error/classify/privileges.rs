@@ -5,7 +5,9 @@
     allow(dead_code, reason = "without a server there are no privileges")
 )]
 
-use super::class::{ErrorClass, RequiredPrivilege};
+#[cfg(feature = "_mysql")]
+use super::class::ErrorClass;
+use super::class::RequiredPrivilege;
 
 const fn required(object: &'static str, privileges: &'static str) -> RequiredPrivilege {
     RequiredPrivilege { object, privileges }
@@ -36,16 +38,21 @@ pub(super) const MYSQL_PRIVILEGES: &[RequiredPrivilege] = &[
 ];
 
 /// The one of the objects that a message names.
+#[cfg(feature = "_mysql")]
 pub(super) fn find_named_object(
     message: &str,
     required: &[RequiredPrivilege],
 ) -> Option<ErrorClass> {
+    named_object(message, required).map(ErrorClass::InsufficientPrivilege)
+}
+
+/// [`find_named_object`], as the object.
+pub(super) fn named_object(
+    message: &str,
+    required: &[RequiredPrivilege],
+) -> Option<RequiredPrivilege> {
     let named = |required: &&RequiredPrivilege| names(message, required.object);
-    required
-        .iter()
-        .find(named)
-        .copied()
-        .map(ErrorClass::InsufficientPrivilege)
+    required.iter().find(named).copied()
 }
 
 /// Whether the name is there as a whole, and not as that of a schema, before the dot.

@@ -33,6 +33,7 @@ macro_rules! wrapper_link {
             blocking_functions!();
 
             const KNOWS_SERVER_STATE: bool = <$conn as Link>::KNOWS_SERVER_STATE;
+            const TRANSACTION_CHECK: Option<&'static str> = <$conn as Link>::TRANSACTION_CHECK;
             const EXECUTES_WITHOUT_ROWS: bool = <$conn as Link>::EXECUTES_WITHOUT_ROWS;
 
             /// As `AnsiTransactionManager::begin_transaction_sql`, which this connection does not have.

@@ -9,13 +9,15 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
 use diesel::result::Error;
 
-use super::blocking_functions;
+use super::{alone, blocking_functions};
 use crate::link::Link;
 
 macro_rules! blocking_link {
-    ($conn:ty) => {
+    ($conn:ty, $corrects_status:expr) => {
         impl Link for $conn {
             blocking_functions!();
+
+            const CORRECTS_STATUS: bool = $corrects_status;
 
             const KNOWS_SERVER_STATE: bool = true;
 
@@ -25,10 +27,12 @@ macro_rules! blocking_link {
                 <Self as Link>::Backend: QueryMetadata<Q::SqlType>,
                 T: FromSqlRow<Q::SqlType, <Self as Link>::Backend> + Send,
             {
-                let query = query.as_query();
-                let mut rows = LoadConnection::<DefaultLoadingMode>::load(self, query)?;
-                let row = rows.next().ok_or(Error::NotFound)??;
-                T::build_from_row(&row).map_err(Error::DeserializationError)
+                alone(self, |conn| {
+                    let query = query.as_query();
+                    let mut rows = LoadConnection::<DefaultLoadingMode>::load(conn, query)?;
+                    let row = rows.next().ok_or(Error::NotFound)??;
+                    T::build_from_row(&row).map_err(Error::DeserializationError)
+                })
             }
 
             /// Diesel can't remove a single statement from the cache, and does not show the cache's size: this sets it to
@@ -46,11 +50,11 @@ macro_rules! blocking_link {
 }
 
 #[cfg(feature = "postgres")]
-blocking_link!(diesel::PgConnection);
+blocking_link!(diesel::PgConnection, true);
 #[cfg(feature = "mysql")]
-blocking_link!(diesel::MysqlConnection);
+blocking_link!(diesel::MysqlConnection, false);
 #[cfg(feature = "sqlite")]
-blocking_link!(diesel::SqliteConnection);
+blocking_link!(diesel::SqliteConnection, false);
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {

@@ -9,20 +9,20 @@ use diesel::dsl::select;
 use diesel::sql_types::BigInt;
 use diesel::{ConnectionError, IntoSql, QueryResult};
 use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncMysqlConnection, MysqlCancelToken,
-    SimpleAsyncConnection,
+    AnsiTransactionManager, AsyncConnection, AsyncConnectionCore, AsyncMysqlConnection,
+    MysqlCancelToken, SimpleAsyncConnection,
 };
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
-use super::client_server_link;
+use super::{client_server_link, rows};
 use crate::cancel::background;
 use crate::link::Link;
 
 impl Link for AsyncMysqlConnection {
     const EXECUTES_WITHOUT_ROWS: bool = true;
 
-    client_server_link!();
+    client_server_link!(AsyncConnectionCore::execute_returning_count, rows);
 
     /// The answers of the text protocol to one statement look like those to any other.
     async fn is_in_step(&mut self) -> bool {
@@ -31,7 +31,7 @@ impl Link for AsyncMysqlConnection {
         let Some(conn) = &mut check.0 else {
             return false;
         };
-        let answer: QueryResult<Vec<i64>> = conn.load(select(number.into_sql::<BigInt>())).await;
+        let answer: QueryResult<Vec<i64>> = rows(*conn, select(number.into_sql::<BigInt>())).await;
         check.0 = None;
         answer.is_ok_and(|answer| answer == [number])
     }

@@ -11,20 +11,23 @@ use diesel::connection::{TransactionDepthChange, TransactionManagerStatus};
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::pg::Pg;
-use diesel::query_builder::{Query, QueryFragment, QueryId};
-use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use diesel::query_builder::{AsQuery, Query, QueryFragment, QueryId};
+use diesel_async::{AsyncConnectionCore, AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::CancelToken;
 
 use super::{client_server_link, rows};
 use crate::cancel::{background, tls};
+use crate::engine::untracked::{ASSERT_NO_TRANSACTION, untracked};
 use crate::link::Link;
 
 mod closed;
 
 impl Link for AsyncPgConnection {
-    client_server_link!();
+    client_server_link!(execute, load);
+
+    const TRANSACTION_CHECK: Option<&'static str> = Some(ASSERT_NO_TRANSACTION);
 
     async fn begin_and_load<Q, T>(
         &mut self,
@@ -64,6 +67,51 @@ impl Link for AsyncPgConnection {
             None => background::end(cancel_blindly(self.cancel_token())),
         }
         self.status().set_in_error();
+    }
+}
+
+/// Runs a statement that changes rows. Outside of a transaction, a query is sent with it that fails in one that diesel-async
+/// does not count, and so has the statement fail.
+async fn execute<Q>(conn: &mut AsyncPgConnection, statement: Q) -> QueryResult<usize>
+where
+    Q: QueryFragment<Pg> + QueryId + Send,
+{
+    if counts_transactions(conn) {
+        return conn.execute_returning_count(statement).await;
+    }
+    let (mut checking, mut executing) = (&*conn, &*conn);
+    let check = checking.batch_execute(ASSERT_NO_TRANSACTION);
+    let (check, count) = join(check, executing.execute_returning_count(statement)).await;
+    tracked(check).and(count)
+}
+
+/// [`execute`] for a statement that returns rows.
+async fn load<Q, T>(conn: &mut AsyncPgConnection, query: Q) -> QueryResult<Vec<T>>
+where
+    Q: AsQuery<Query: QueryFragment<Pg> + QueryId + Send> + Send,
+    Pg: QueryMetadata<Q::SqlType>,
+    T: FromSqlRow<Q::SqlType, Pg> + Send,
+{
+    if counts_transactions(conn) {
+        return rows(conn, query).await;
+    }
+    let (mut checking, mut reading) = (&*conn, &*conn);
+    let check = checking.batch_execute(ASSERT_NO_TRANSACTION);
+    let (check, read) = join(check, rows(&mut reading, query)).await;
+    tracked(check).and(read)
+}
+
+fn counts_transactions(conn: &mut AsyncPgConnection) -> bool {
+    conn.status()
+        .transaction_depth()
+        .is_ok_and(|depth| depth.is_some())
+}
+
+/// Any other error of the check says nothing about the statement.
+fn tracked(check: QueryResult<()>) -> QueryResult<()> {
+    match check.map_err(untracked) {
+        Err(Ok(untracked)) => Err(untracked.into()),
+        _ => Ok(()),
     }
 }
 

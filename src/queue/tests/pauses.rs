@@ -79,9 +79,9 @@ fn next_waiter_without_a_connection_does_not_poll_while_a_first_query_runs() {
 #[test]
 fn waiters_of_an_exclusive_queue_do_not_query_beside_a_long_first_query() {
     let queues: &'static Test = Box::leak(Box::new(Queues::exclusive()));
-    let mut first = queues.join("slots", 1, |_| true);
+    let mut first = queues.join_target("slots", 0, 1);
     assert_eq!(first.wait(None), Turn::Query { notified: None });
-    let mut second = queues.join("slots", 1, |_| true);
+    let mut second = queues.join_target("slots", 0, 1);
     let started = Instant::now();
     let limit = Duration::from_millis(300);
     assert_eq!(

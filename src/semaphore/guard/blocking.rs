@@ -1,8 +1,8 @@
 //! The guard of a `SlotRenewer`.
 
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use super::callbacks::may_wait;
 use super::held::Held;
 use super::{DROP_TIMEOUT, Releasing};
 use crate::engine::HasBlockingEngine;
@@ -16,8 +16,8 @@ use crate::{Error, LeaseState, Slot};
 /// A guard is lost when its lease ends before a renewal is confirmed: the database was out of reach, the
 /// pool had no connection for too long, the process was paused, or the slot was released by force. A lost
 /// guard stays lost. The end of the lease is measured by the local monotonic clock, from the moment before the last
-/// confirmed statement was sent. When a guard is lost, [`is_held`](Self::is_held) returns false, callbacks of
-/// [`on_lost`](Self::on_lost) are called, and the receiver of [`lost_receiver`](Self::lost_receiver) receives.
+/// confirmed statement was sent. When a guard is lost, [`is_held`](Self::is_held) returns false, and callbacks of
+/// [`on_lost`](Self::on_lost) are called.
 ///
 /// A guard is lost before another holder is granted the slot, also while a renewal hangs, except:
 ///
@@ -33,7 +33,8 @@ use crate::{Error, LeaseState, Slot};
 ///
 /// # Drop
 ///
-/// The renewer's thread releases the slot. Dropping waits for it up to 200 ms, and never panics. If the
+/// The renewer's thread releases the slot. Dropping waits for it up to 200 ms, in a callback of [`on_lost`](Self::on_lost) not at
+/// all, and never panics. If the
 /// release fails, it is retried in the background until the lease ends, for a minute at most. A slot that is not released
 /// then is free when its lease ends. [`release`](Self::release) waits for the release itself, and returns the error.
 #[must_use = "dropping the guard releases the slot"]
@@ -91,23 +92,19 @@ impl SlotGuard {
     /// Calls `callback` when the guard is lost; immediately if it is lost already, never if it is released
     /// first.
     ///
-    /// The callback runs on the thread that notices the loss, which may be a caller of
-    /// [`is_held`](Self::is_held). Keep it short: it delays the callbacks of other guards, and may delay the
-    /// renewals of all guards of the renewer. Let it lock nothing that a caller of [`is_held`](Self::is_held) has locked. A panic in it is caught and logged.
+    /// A thread of this crate calls the callbacks of all guards of the process, one after the other. So a callback delays no
+    /// renewal, but it delays the callbacks of other guards: keep it short. If the guard is lost already, the caller of this method
+    /// calls it. A callback may drop the guard. A panic in it is caught and logged.
+    ///
+    /// To wait for the loss, let the callback send to a channel.
     #[doc(alias("HandleLostToken", "lost_lock", "expired"))]
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.held.on_lost(callback);
     }
 
-    /// Returns the receiver of a channel that gets one message when the guard is lost, and is closed when the guard is
-    /// released. Each call returns a channel of its own; that of a guard that is lost already has its message at once.
-    pub fn lost_receiver(&self) -> Receiver<()> {
-        let (sender, receiver) = channel();
-        self.on_lost(move || {
-            // The receiver may have been dropped.
-            let _ = sender.send(());
-        });
-        receiver
+    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once.
+    pub(in crate::semaphore) fn signal_loss(&self, signal: impl FnOnce() + Send + 'static) {
+        self.held.signal_loss(signal);
     }
 
     /// Releases the slot with a connection of the pool, and returns whether its lease had ended, as
@@ -130,7 +127,9 @@ impl SlotGuard {
 /// retry until the lease ends, for a minute at most.
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        if let Some(released) = self.held.end() {
+        if let Some(released) = self.held.end()
+            && may_wait()
+        {
             let _ = released.recv_timeout(DROP_TIMEOUT);
         }
     }

@@ -70,6 +70,11 @@ impl Held {
         self.state.on_lost(Box::new(callback));
     }
 
+    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once.
+    pub(super) fn signal_loss(&self, signal: impl FnOnce() + Send + 'static) {
+        self.state.signal_loss(Box::new(signal));
+    }
+
     /// The text of the guard with this name, for programmers.
     pub(super) fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)

@@ -53,7 +53,7 @@ pub struct AsyncSlotGuard {
 impl AsyncSlotGuard {
     pub(in crate::semaphore) fn new(held: Held) -> Self {
         let (sender, ended) = watch::channel(());
-        held.on_lost(move || drop(sender));
+        held.signal_loss(move || drop(sender));
         Self { held, ended }
     }
 
@@ -88,11 +88,16 @@ impl AsyncSlotGuard {
     /// }
     /// # async fn collate() -> Result<(), Error> { Ok(()) }
     /// ```
-    #[doc(alias("HandleLostToken", "lost_receiver", "cancelled", "expired"))]
+    #[doc(alias("HandleLostToken", "cancelled", "expired"))]
     pub async fn lost(&self) {
         let mut ended = self.ended.clone();
         // Nothing is ever sent: it is an error when the sender is dropped.
         let _ = ended.changed().await;
+    }
+
+    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once.
+    pub(in crate::semaphore) fn signal_loss(&self, signal: impl FnOnce() + Send + 'static) {
+        self.held.signal_loss(signal);
     }
 
     /// Returns the fence, as [`Slot::fence`].
@@ -115,9 +120,9 @@ impl AsyncSlotGuard {
     /// Calls `callback` when the guard is lost; immediately if it is lost already, never if it is released
     /// first.
     ///
-    /// The callback runs on the thread that notices the loss, which may be a caller of
-    /// [`is_held`](Self::is_held), and mostly is outside a runtime. Keep it short: it delays the callbacks of other guards,
-    /// and may delay the renewals of all guards of the renewer. Let it lock nothing that a caller of [`is_held`](Self::is_held) has locked. Spawn nothing in it: `tokio::spawn` panics
+    /// A thread of this crate, outside a runtime, calls the callbacks of all guards of the process, one after the other. So a
+    /// callback delays no renewal, but it delays the callbacks of other guards: keep it short. If the guard is lost already, the caller
+    /// of this method calls it. A callback may drop the guard. Spawn nothing in it: `tokio::spawn` panics
     /// outside a runtime. A panic in it is caught and logged.
     pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
         self.held.on_lost(callback);

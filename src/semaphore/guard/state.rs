@@ -5,10 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ReleaseKind;
+use super::callbacks::{Callback, call, call_all};
 use crate::Slot;
 use crate::semaphore::events;
-
-type Callback = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -27,6 +26,9 @@ struct Inner {
     /// The end of the last confirmed lease.
     deadline: Instant,
     kind: ReleaseKind,
+    /// Those of this crate, which the thread that notices the loss calls,
+    signals: Vec<Callback>,
+    /// and those of the application, which another thread calls.
     callbacks: Vec<Callback>,
 }
 
@@ -42,6 +44,7 @@ impl State {
             phase: Phase::Held,
             deadline: slot.deadline,
             kind: ReleaseKind::Used,
+            signals: Vec::new(),
             callbacks: Vec::new(),
         }))
     }
@@ -101,6 +104,7 @@ impl State {
         let was_released = inner.phase == Phase::Released;
         let held = (inner.phase == Phase::Held).then(|| inner.acquired.elapsed());
         inner.phase = Phase::Released;
+        let signals = std::mem::take(&mut inner.signals);
         let callbacks = std::mem::take(&mut inner.callbacks);
         let (semaphore, number) = (std::mem::take(&mut inner.semaphore), inner.number);
         drop(inner);
@@ -108,7 +112,7 @@ impl State {
             events::record_released(&semaphore, Some(number), held);
         }
         // Dropping what they have captured may panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(callbacks)));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop((signals, callbacks))));
         (!was_released).then_some(kind)
     }
 
@@ -129,11 +133,21 @@ impl State {
         deadline.saturating_duration_since(Instant::now())
     }
 
+    /// Has a callback of the application called when the guard is lost; at once, by this thread, if it is lost already.
     pub(super) fn on_lost(&self, callback: Callback) {
+        self.add(callback, |inner| &mut inner.callbacks);
+    }
+
+    /// [`on_lost`](Self::on_lost) of this crate: the callback returns at once, and the thread that notices the loss calls it.
+    pub(super) fn signal_loss(&self, signal: Callback) {
+        self.add(signal, |inner| &mut inner.signals);
+    }
+
+    fn add(&self, callback: Callback, list: impl FnOnce(&mut Inner) -> &mut Vec<Callback>) {
         self.is_held();
         let mut inner = self.lock();
         match inner.phase {
-            Phase::Held => inner.callbacks.push(callback),
+            Phase::Held => list(&mut inner).push(callback),
             Phase::Lost => {
                 drop(inner);
                 call(callback);
@@ -146,18 +160,14 @@ impl State {
 /// Callbacks are called without the lock: they may call the guard.
 fn mark_lost(mut inner: MutexGuard<'_, Inner>) {
     inner.phase = Phase::Lost;
+    let signals = std::mem::take(&mut inner.signals);
     let callbacks = std::mem::take(&mut inner.callbacks);
     let (semaphore, number) = (inner.semaphore.clone(), inner.number);
     let held = inner.acquired.elapsed();
     drop(inner);
     events::record_lost(&semaphore, number, held);
-    callbacks.into_iter().for_each(call);
-}
-
-fn call(callback: Callback) {
-    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
-        tracing::warn!("a callback of a lost slot panicked");
-    }
+    signals.into_iter().for_each(call);
+    call_all(callbacks);
 }
 
 #[cfg(test)]

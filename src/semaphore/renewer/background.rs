@@ -8,6 +8,7 @@ use super::shared::{Inner, Shared};
 use crate::engine::HasEngine;
 use crate::lender::Lender;
 use crate::poll::caught;
+use crate::semaphore::guard::callbacks::never_wait;
 use crate::timer::{Event, Polled, Timer};
 
 /// The pause of the loop after a panic.
@@ -36,6 +37,11 @@ pub(super) fn start<L: Lender>(shared: &Arc<Shared<L>>, apart: bool) {
 }
 
 async fn run<L: Lender>(mut running: Running<L>) {
+    let has_thread = !LockTimer::<L>::MAY_STALL;
+    if has_thread {
+        // What the application runs on it may drop a guard.
+        never_wait();
+    }
     // Hooks of the pool and the application's instrumentation run in it, and may panic.
     while caught(renew_and_release(&running.shared)).await.is_err() {
         tracing::error!("panic while slots were renewed or released; retrying");

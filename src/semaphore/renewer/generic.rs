@@ -13,6 +13,7 @@ use crate::engine::HasEngine;
 use crate::lender::Lender;
 use crate::limits::{LONGEST_POLL_INTERVAL, SHORTEST_POLL_INTERVAL};
 use crate::pooled::Borrowed;
+use crate::semaphore::guard::callbacks::may_wait;
 use crate::semaphore::guard::held::Held;
 use crate::semaphore::guard::state::State;
 use crate::semaphore::guard::{DROP_TIMEOUT, ReleaseKind};
@@ -78,6 +79,7 @@ impl<L> Renewer<L> {
             return Ok(());
         }
         Err(Error::InvalidInterval {
+            subject: "poll interval",
             requested: self.pace.interval,
             shortest,
             longest,
@@ -199,7 +201,7 @@ impl<L: Lender> Renewer<L> {
 /// Waits for a release in the background, for a short time, if the connections block. It is retried after that too.
 pub(in crate::semaphore) fn await_release<L: Lender>(released: &Receiver<()>) {
     let blocks = !<L::Connection as HasEngine>::LockTimer::MAY_STALL;
-    if blocks {
+    if blocks && may_wait() {
         let _ = released.recv_timeout(DROP_TIMEOUT);
     }
 }

@@ -38,7 +38,8 @@ use crate::{AsyncPool, Error, LeaseOptions, Semaphore, Wait};
 /// longer than a third of the lease: use `spawn_blocking`.
 ///
 /// Leases are measured by the clocks of the database and the system, not by tokio's. In a test that pauses tokio's clock
-/// (`tokio::time::pause`), slots are still renewed in time. But tokio advances that clock while all tasks wait for the network,
+/// (`tokio::time::pause`), slots are still renewed in time, except while `spawn_blocking` runs: then tokio does not advance its
+/// clock, and no renewal begins. And tokio advances it while all tasks wait for the network,
 /// so that the time-outs of a pool pass at once: do not pause it in a test with a database server.
 ///
 /// # Dropped futures

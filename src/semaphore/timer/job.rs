@@ -58,6 +58,7 @@ impl TimerJob {
     pub(super) fn ticks(&self) -> Result<Ticks, Error> {
         if !(SHORTEST_PERIOD..=LONGEST_LEASE).contains(&self.period) {
             return Err(Error::InvalidInterval {
+                subject: "period",
                 requested: self.period,
                 shortest: SHORTEST_PERIOD,
                 longest: LONGEST_LEASE,

@@ -41,6 +41,33 @@ pub(crate) async fn guard_is_renewed_until_it_is_dropped<E: Engine, K: Kind>() {
     assert_eq!(called.load(Ordering::SeqCst), 0, "released is not lost");
 }
 
+/// The callback runs until the test ends it.
+pub(crate) async fn callback_of_a_lost_guard_delays_no_renewal<E: Engine, K: Kind>() {
+    let test = Fixture::<E, K>::new().await;
+    let other = Semaphore::new("other", 2);
+    let guard = test.guard(&ONE, &renewed()).await;
+    let lost = [
+        test.guard(&other, &renewed()).await,
+        test.guard(&other, &renewed()).await,
+    ];
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    lost[0].on_lost(move || {
+        let _ = ended.recv();
+    });
+    let released = other.clone();
+    let released = test
+        .watch
+        .with(move |conn| conn.force_release_all(&released));
+    assert_eq!(released.await.expect("a count"), 2);
+    for guard in &lost {
+        timeout(LONG, guard.lost()).await.expect("it is noticed");
+    }
+    test.until_renewed(&ONE).await;
+    test.until_renewed(&ONE).await;
+    assert!(guard.is_held());
+    drop(end);
+}
+
 pub(crate) async fn guard_is_lost_when_its_slot_is_released_by_force<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
     let guard = test.guard(&ONE, &LeaseOptions::new(LEASE)).await;

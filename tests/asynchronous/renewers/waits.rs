@@ -29,6 +29,9 @@ async fn result_of<T>(task: JoinHandle<T>) -> T {
 pub(crate) async fn waits_end_by_limit_stop_and_release<E: Engine, K: Kind>() {
     let test = Fixture::<E, K>::new().await;
     let renewer = &test.renewer;
+    let (lease, wait) = (one_hour(), Wait::Forever);
+    let size = size_of_val(&renewer.acquire(&ONE, &lease, wait));
+    assert!(size < 2048, "a future of {size} bytes");
     let guard = test.guard(&ONE, &one_hour()).await;
     let refused = renewer.try_acquire(&ONE, &one_hour()).await;
     assert!(refused.expect("an answer").is_none());

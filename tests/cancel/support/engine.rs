@@ -175,19 +175,6 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// The value of an expression, by a prepared statement.
     fn number(conn: &mut Self::Conn, expression: String) -> BoxFuture<'_, QueryResult<i64>>;
 
-    /// Acquires the lock, reads a row and calls this.
-    fn lock_and_read(
-        conn: &mut Self::Conn,
-        request: LockRequest,
-        then: Then<Self::Conn>,
-    ) -> BoxFuture<'_, Result<(), diesel_locks::Error>>;
-
-    /// Acquires the lock and reads a row whose conversion panics.
-    fn lock_and_panic_in_row<'c>(
-        conn: &'c mut Self::Conn,
-        id: &'static str,
-    ) -> BoxFuture<'c, Result<(), diesel_locks::Error>>;
-
     /// The server's number of the session; `None` without a server.
     fn session(conn: &mut Self::Conn) -> BoxFuture<'_, Option<i64>>;
 
@@ -321,45 +308,6 @@ macro_rules! connections {
             })
         }
 
-        fn lock_and_read(
-            conn: &mut Self::Conn,
-            request: diesel_locks::LockRequest,
-            then: $crate::support::engine::Then<Self::Conn>,
-        ) -> $crate::support::engine::BoxFuture<'_, Result<(), diesel_locks::Error>> {
-            use diesel_locks::prelude::AsyncObjectLockExt;
-
-            Box::pin(async move {
-                let query =
-                    diesel::dsl::select(diesel::dsl::sql::<diesel::sql_types::Text>("'a row'"));
-                let work = async move |conn: &mut $conn,
-                                       rows: Vec<String>|
-                            -> Result<(), diesel_locks::Error> {
-                    assert_eq!(rows, ["a row"]);
-                    then(conn).await
-                };
-                conn.with_object_lock_and_rows(request, query, work).await
-            })
-        }
-
-        fn lock_and_panic_in_row<'c>(
-            conn: &'c mut Self::Conn,
-            id: &'static str,
-        ) -> $crate::support::engine::BoxFuture<'c, Result<(), diesel_locks::Error>> {
-            use diesel_locks::prelude::AsyncObjectLockExt;
-            use $crate::support::engine::PanicsInRow;
-
-            Box::pin(async move {
-                let query =
-                    diesel::dsl::select(diesel::dsl::sql::<diesel::sql_types::Text>("'a row'"));
-                let work = async |_: &mut $conn,
-                                  rows: Vec<PanicsInRow>|
-                       -> Result<(), diesel_locks::Error> {
-                    panic!("not reached: {} rows", rows.len())
-                };
-                conn.with_object_lock_and_rows(id, query, work).await
-            })
-        }
-
         fn blocking_number(conn: &mut Self::Blocking, expression: &str) -> i64 {
             let sql = format!("SELECT CAST(({expression}) AS {}) AS number", Self::NUMBER);
             let row = diesel::RunQueryDsl::get_result(diesel::sql_query(&sql), conn);
@@ -395,21 +343,6 @@ pub(crate) fn counting<C: AsyncConnection + 'static>(
 pub(crate) struct Number {
     #[diesel(sql_type = diesel::sql_types::BigInt)]
     pub(crate) number: i64,
-}
-
-/// A row that the application can't read.
-pub(crate) struct PanicsInRow;
-
-impl<DB> diesel::deserialize::Queryable<diesel::sql_types::Text, DB> for PanicsInRow
-where
-    DB: diesel::backend::Backend,
-    String: diesel::deserialize::FromSql<diesel::sql_types::Text, DB>,
-{
-    type Row = String;
-
-    fn build(_: String) -> diesel::deserialize::Result<Self> {
-        panic!("as planned")
-    }
 }
 
 /// What each database has besides the crate's tables.

@@ -1,5 +1,6 @@
 //! `?` makes the error of the function from several types, and the closure names none.
 //~ type annotations needed
+//~ not: AcquireError
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;

@@ -1,10 +1,14 @@
 //! Errors that say what is wrong and what to do.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, Retention};
 
+use crate::behaviour::slots::{acquire, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::threads::{begin, roll_back};
+use crate::support::threads::{Holder, begin, roll_back};
 
 pub(crate) fn lock_object_needs_a_transaction<B: Backend>() {
     let database = B::new();
@@ -24,6 +28,42 @@ pub(crate) fn lock_object_needs_a_transaction<B: Backend>() {
             method: "try_lock_object"
         }
     ));
+}
+
+pub(crate) fn refusals_name_what_was_requested<B: Backend>() {
+    let database = Arc::new(B::new());
+    let holder = Holder::acquire(&database, "a\"b");
+    let mut conn = database.connect();
+    for (ids, named) in [
+        (vec!["a\"b"], r#"the object lock "a\"b""#),
+        (vec!["a\"b", "c"], r#"the object locks "a\"b", "c""#),
+    ] {
+        let now = LockRequest::all(ids.clone()).wait(Wait::No);
+        let limit = Duration::from_millis(100);
+        let soon = LockRequest::all(ids).wait(Wait::AtMost(limit));
+        let [refused, late] = [now, soon].map(|request| {
+            conn.with_object_locks(request, |_| Ok::<_, Error>(()))
+                .expect_err("held")
+                .to_string()
+        });
+        assert_eq!(refused, format!("{named}: not acquired, already held"));
+        assert!(
+            late.starts_with(&format!("{named}: not acquired within ")),
+            "{late}"
+        );
+        assert!(late.ends_with(" ms (limit 100 ms)"), "{late}");
+    }
+    holder.release();
+
+    let slot = acquire::<B>(&mut conn, &single_slot());
+    let refused = conn
+        .acquire_slot(&single_slot(), one_hour(), Wait::No)
+        .expect_err("held");
+    assert_eq!(
+        refused.to_string(),
+        r#"a slot of the semaphore "one" (1 permit): not acquired, already held"#
+    );
+    conn.release_slot(slot).expect("held");
 }
 
 pub(crate) fn a_missing_table_names_migrate<B: Backend>() {
@@ -74,10 +114,7 @@ pub(crate) fn read_only_connection_is_a_typed_error<B: Backend>() {
 pub(crate) fn a_stale_transaction_is_refused<B: Backend>() {
     let database = B::new();
     for retention in [Retention::Transient, Retention::Kept] {
-        for wait in [
-            Wait::Forever,
-            Wait::AtMost(std::time::Duration::from_secs(1)),
-        ] {
+        for wait in [Wait::Forever, Wait::AtMost(Duration::from_secs(1))] {
             let mut conn = database.stale_transaction();
             let lock = LockRequest::new("a").retention(retention).wait(wait);
             let errors = [

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::support::Backend;
 use crate::support::backend::fresh_name;
-use crate::support::threads::{Holder, LONG};
+use crate::support::threads::{Holder, LONG, loss_of};
 
 /// Collects events of every thread. One for the whole run: subscribers that come and go while other
 /// tests use the same places in the code miss events.
@@ -144,7 +144,7 @@ pub(crate) fn tracing_records_a_lost_slot<B: Backend>() {
     let renewer = SlotRenewer::new(database.pool(2));
     let guard = renewer.try_acquire(&semaphore, &lease);
     let guard = guard.expect("an answer").expect("free");
-    let lost = guard.lost_receiver();
+    let lost = loss_of(&guard);
     conn.force_release_all(&name).expect("released");
     lost.recv_timeout(LONG)
         .expect("the next renewal notices it");

@@ -66,6 +66,10 @@ pub(crate) fn wait_goes_on_without_a_connection<B: Backend>() {
     pool_waits::wait_goes_on_without_a_connection::<B, ObjectLock>();
 }
 
+pub(crate) fn free_lock_is_acquired_while_an_attempt_does_not_return<B: Backend>() {
+    pool_waits::free_is_acquired_while_an_attempt_does_not_return::<B, ObjectLock>();
+}
+
 pub(crate) fn error_and_panic_on_a_pool_roll_back_and_release<B: Backend>() {
     pool_waits::error_and_panic_roll_back_and_release::<B, ObjectLock>();
 }

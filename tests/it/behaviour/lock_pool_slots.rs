@@ -24,7 +24,7 @@ impl Waited for TransactionSlot {
     }
 
     fn name(&self) -> String {
-        format!("{} (1 permit)", self.0.name())
+        format!("{:?} (1 permit)", self.0.name())
     }
 
     fn database<B: Backend>(&self) -> Arc<B> {
@@ -66,6 +66,10 @@ pub(crate) fn slot_wait_for_a_connection_of_the_pool_ends<B: Backend>() {
 
 pub(crate) fn slot_wait_goes_on_without_a_connection<B: Backend>() {
     pool_waits::wait_goes_on_without_a_connection::<B, TransactionSlot>();
+}
+
+pub(crate) fn free_slot_is_acquired_while_an_attempt_does_not_return<B: Backend>() {
+    pool_waits::free_is_acquired_while_an_attempt_does_not_return::<B, TransactionSlot>();
 }
 
 pub(crate) fn slot_on_a_pool_is_released_after_an_error_and_a_panic<B: Backend>() {

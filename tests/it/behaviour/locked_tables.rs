@@ -1,13 +1,17 @@
 //! Tries and waits while another session has locked the tables: called by the tests of the servers, which lock tables by
 //! different statements.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer, StopToken};
+use diesel_locks::{Error, LockOutcome, SlotRenewer, StopToken};
 
 use crate::support::Backend;
-use crate::support::threads::{result_of, spawn};
+use crate::support::threads::{LONG, result_of, spawn};
 
 /// Waits for the locks of a request, whose limit is `limit`, and then tries them, in a transaction if `inside` is set. The
 /// wait times out, not before its limit, and the try is refused. Returns how long the wait took.
@@ -41,6 +45,7 @@ pub(crate) fn lock_waits_and_tries_end<B: Backend>(
         spawn(move || {
             let result = if inside {
                 B::in_transaction(&mut conn, |conn| conn.try_lock_object(&lock))
+                    .map(LockOutcome::is_acquired)
             } else {
                 let done = conn.try_with_object_lock(&lock, |_| Ok::<_, Error>(()));
                 done.map(|done| done.is_some())
@@ -61,7 +66,6 @@ pub(crate) fn slot_tries_and_waits_end<B: Backend>(
     limit: Duration,
     inside: bool,
 ) -> Vec<Duration> {
-    let lease = || LeaseOptions::new(Duration::from_secs(60));
     let started = Instant::now();
     let limits = B::session_limits(conn);
     let mut ended = Vec::new();
@@ -147,5 +151,130 @@ pub(crate) fn long_slot_waits_end<B: Backend>(database: &B, mut set_locked: impl
         result_of(&standby).expect("stopped");
         set_locked(false);
         conn.release_slot(slot).expect("ours");
+    }
+}
+
+/// What a request for a slot meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Situation {
+    /// The semaphore has no slots yet.
+    New,
+    /// There are more slots than permits, and one that may be granted.
+    FewerPermits,
+    /// A session has locked the only slot. Locks on the table wait for that session.
+    Locked,
+}
+
+type Request<B> = fn(&mut <B as Backend>::Conn, &Semaphore) -> Result<(), Error>;
+
+fn requests<B: Backend>() -> [Request<B>; 4] {
+    const LIMIT: Wait = Wait::AtMost(Duration::from_millis(50));
+    [
+        |conn, semaphore| conn.try_acquire_slot(semaphore, lease()).map(drop),
+        |conn, semaphore| conn.acquire_slot(semaphore, lease(), LIMIT).map(drop),
+        |conn, semaphore| conn.try_with_slot(semaphore, |_| Ok(())).map(drop),
+        |conn, semaphore| conn.with_slot(semaphore, LIMIT, |_| Ok(())),
+    ]
+}
+
+/// Another session requests a lock on a table before a statement of a request for a slot: of each request, in each
+/// situation, before each statement in turn. It holds the lock, or waits for it and keeps the lock once it has it, until
+/// the request has ended.
+///
+/// `lock`: the statement of that session. `is_requested`: counts the sessions that hold or wait for a lock on the table.
+pub(crate) fn slot_requests_end_whenever_a_table_is_locked<B: Backend>(
+    table: &'static str,
+    lock: &'static str,
+    unlock: &'static str,
+    is_requested: &'static str,
+) {
+    let database = Arc::new(B::new());
+    for (position, request) in requests::<B>().into_iter().enumerate() {
+        for (situation, inside) in [
+            (Situation::New, false),
+            (Situation::FewerPermits, false),
+            (Situation::FewerPermits, true),
+            (Situation::Locked, false),
+            (Situation::Locked, true),
+        ] {
+            for statement in 1..=10 {
+                let name = format!("{table} {position} {situation:?} {inside} {statement}");
+                let mut owner = database.connect();
+                let semaphore = in_situation::<B>(&mut owner, situation, &name);
+                let mut conn = database.connect();
+                let ((ask, asked), (end, ended)) = (channel::<()>(), channel::<()>());
+                let mut locker = database.connect();
+                let locking = spawn(move || {
+                    // The request may have ended before this statement.
+                    if asked.recv().is_ok() {
+                        B::sql(&mut locker, lock);
+                        ended.recv_timeout(LONG).expect("the request ends");
+                        B::sql(&mut locker, unlock);
+                    }
+                });
+                let statements = Arc::new(AtomicU32::new(0));
+                let (count, mut watch) = (Arc::clone(&statements), database.connect());
+                conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+                    let InstrumentationEvent::StartQuery { .. } = event else {
+                        return;
+                    };
+                    if count.fetch_add(1, Ordering::Relaxed) + 1 == statement {
+                        ask.send(()).expect("the thread waits for it");
+                        let started = Instant::now();
+                        while B::number(&mut watch, is_requested) == 0 {
+                            assert!(started.elapsed() < LONG, "the table is not locked");
+                        }
+                    }
+                });
+                let done = spawn(move || {
+                    if inside {
+                        B::in_transaction(&mut conn, |conn| request(conn, &semaphore))
+                    } else {
+                        request(&mut conn, &semaphore)
+                    }
+                });
+                let done = done.recv_timeout(LONG);
+                let done = done.unwrap_or_else(|_| panic!("it does not end: {name}"));
+                if let Err(error) = done {
+                    assert!(error.is_timeout(), "{name}: {error:?}");
+                }
+                if situation == Situation::Locked {
+                    B::sql(&mut owner, "ROLLBACK");
+                }
+                // If it was not asked, its end of the channel is gone.
+                let _ = end.send(());
+                result_of(&locking);
+                if statements.load(Ordering::Relaxed) < statement {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn lease() -> LeaseOptions {
+    LeaseOptions::new(Duration::from_secs(60))
+}
+
+fn in_situation<B: Backend>(owner: &mut B::Conn, situation: Situation, name: &str) -> Semaphore {
+    match situation {
+        Situation::New => Semaphore::new(name, 1),
+        Situation::FewerPermits => {
+            let many = Semaphore::new(name, 4);
+            owner.register_semaphores([&many]).expect("registered");
+            let slot = owner.try_acquire_slot(&many, lease());
+            assert!(slot.expect("an answer").is_some(), "it is free");
+            Semaphore::new(name, 2)
+        }
+        Situation::Locked => {
+            let semaphore = Semaphore::new(name, 1);
+            owner.register_semaphores([&semaphore]).expect("registered");
+            B::sql(owner, "BEGIN");
+            let locked = format!(
+                "SELECT count(*) FROM (SELECT number FROM diesel_locks_slots WHERE name = '{name}' FOR UPDATE) AS one"
+            );
+            assert_eq!(B::number(owner, &locked), 1);
+            semaphore
+        }
     }
 }

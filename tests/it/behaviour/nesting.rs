@@ -25,7 +25,7 @@ pub(crate) fn lock_is_reentrant<B: Backend>() {
                 ] {
                     conn.lock_object(of(again).wait(wait))?;
                 }
-                assert!(conn.try_lock_object(of(again))?);
+                assert!(conn.try_lock_object(of(again))?.is_acquired());
                 conn.with_object_lock(of(again), |_| Ok::<_, Error>(()))?;
                 assert_eq!(
                     conn.try_with_object_lock(of(again), |_| Ok::<_, Error>(5))?,

@@ -1,9 +1,9 @@
 //! Waiting on a `LockPool`, for a lock or for a slot of a transaction: what both have in common.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
@@ -239,6 +239,44 @@ pub(super) fn wait_goes_on_without_a_connection<B: Backend, W: Waited>() {
     drop(borrowed);
     holder.release();
     waits.join().expect("no panic").expect("it comes free");
+}
+
+/// One connection stops before its next statement, until the test ends.
+pub(super) fn free_is_acquired_while_an_attempt_does_not_return<B: Backend, W: Waited>() {
+    const REQUESTS: usize = 8;
+    let waited = W::new();
+    let database = waited.database::<B>();
+    let (stops, stopped) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().expect("no panic");
+    let (has_stopped, stop, waits) = (Arc::clone(&stopped), Arc::clone(&stops), Arc::clone(&gate));
+    let pool = B::pool_with(&database.url(), 4, LONG, move |conn| {
+        let (stopped, stops, gate) = (
+            Arc::clone(&has_stopped),
+            Arc::clone(&stop),
+            Arc::clone(&waits),
+        );
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            let begins = matches!(event, InstrumentationEvent::StartQuery { .. });
+            if begins && stops.swap(false, Ordering::SeqCst) {
+                stopped.store(true, Ordering::SeqCst);
+                drop(gate.read().expect("no panic"));
+            }
+        });
+    });
+    let locks = LockPool::new(pool);
+    let runs = Runs::new(1);
+    stops.store(true, Ordering::SeqCst);
+    let stalled = waiter::<B>(&waited, &locks, WAIT, &runs);
+    until(|| stopped.load(Ordering::SeqCst));
+    let limit = Wait::AtMost(Duration::from_millis(500));
+    for request in 0..REQUESTS {
+        let outcome = result_of(&waiter::<B>(&waited, &locks, limit, &runs));
+        outcome.unwrap_or_else(|error| panic!("request {request}: {error:?}"));
+    }
+    drop(closed);
+    result_of(&stalled).expect("it is free");
+    assert_eq!(runs.ended(), REQUESTS + 1);
 }
 
 pub(super) fn error_and_panic_roll_back_and_release<B: Backend, W: Waited>() {

@@ -101,7 +101,7 @@ pub(crate) fn locking_an_object_keeps_the_last_inserted_id<B: Backend>() {
                 let tried = keeps_id::<B, _>(conn, "try_lock_object", |conn| {
                     conn.try_lock_object(known.clone().wait(Wait::No))
                 });
-                assert!(tried?);
+                assert!(tried?.is_acquired());
                 Ok(())
             })
             .expect("free");

@@ -120,3 +120,40 @@ pub(crate) fn a_missing_table_of_sequences_names_migrate<B: Backend>() {
         assert!(error.is_missing_tables(), "{error:?}");
     }
 }
+
+/// With nothing to create it needs no privilege. Otherwise the error says what is missing.
+pub(crate) fn migrate_writes_only_what_is_missing<B: Backend>() {
+    let migrated = B::new();
+    let mut conn = B::read_only_to(&migrated.url());
+    let ran = diesel_locks::migrate(&mut conn).expect("nothing to create");
+    assert!(ran.is_empty(), "{ran:?}");
+
+    let empty = B::empty();
+    let mut conn = B::read_only_to(&empty.url());
+    let error = diesel_locks::migrate(&mut conn).expect_err("a read-only session");
+    assert!(error.is_read_only(), "{error:?}");
+    let ran = diesel_locks::migrate(&mut empty.connect()).expect("migrate");
+    assert_eq!(ran.len(), MIGRATIONS);
+}
+
+/// Also without the records, as for a user who may not read them.
+pub(crate) fn migrate_names_what_tables_of_another_version_lack<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    B::sql(
+        &mut conn,
+        "ALTER TABLE diesel_locks_sequences RENAME COLUMN last TO final",
+    );
+    let error = diesel_locks::migrate(&mut conn).expect_err("another column");
+    let Error::DifferentTables { missing } = error else {
+        panic!("{error:?}");
+    };
+    let column = missing.to_ascii_lowercase();
+    assert_eq!(column, "diesel_locks_sequences.last bigint");
+    B::sql(&mut conn, "DROP TABLE diesel_locks_sequences");
+    let error = diesel_locks::migrate(&mut conn).expect_err("no table");
+    assert!(
+        error.to_string().contains("diesel_locks_sequences.name"),
+        "{error}"
+    );
+}

@@ -282,9 +282,9 @@ pub(crate) fn failed_try_leaves_the_transaction_usable<B: Backend>() {
         let mut conn = database.connect();
         let before = B::counter(&mut conn, 1);
         B::in_transaction(&mut conn, |conn| {
-            assert!(!conn.try_lock_object(&wanted)?);
+            assert!(!conn.try_lock_object(&wanted)?.is_acquired());
             holder.release();
-            assert!(conn.try_lock_object(&wanted)?);
+            assert!(conn.try_lock_object(&wanted)?.is_acquired());
             B::count_up(conn, 1);
             Ok(())
         })

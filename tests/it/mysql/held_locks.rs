@@ -154,3 +154,30 @@ fn locks_are_shown_with_any_quotes_of_the_session() {
     holder.release();
     result_of(&waiting).expect("the lock");
 }
+
+/// `sql_select_limit` cuts off results, and a small `max_join_size` refuses joins.
+#[test]
+fn limits_of_rows_do_not_shorten_the_list_of_locks() {
+    let _alone = alone();
+    let database = Arc::new(Mysql::new());
+    let mut conn = database.connect();
+    Mysql::sql(
+        &mut conn,
+        "SET SESSION sql_select_limit = 1, SESSION max_join_size = 1",
+    );
+    let holders = ["a", "b"].map(|id| Holder::acquire(&database, id));
+    let waiters = ["a", "a", "b", "b"].map(|id| {
+        let mut conn = database.connect();
+        spawn(move || conn.with_object_lock(id, |_| Ok::<_, Error>(())))
+    });
+    database.await_waiting(4);
+    pause();
+    let locks = conn.held_object_locks(9).expect("a list");
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    for holder in holders {
+        holder.release();
+    }
+    for waiter in waiters {
+        result_of(&waiter).expect("free");
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use diesel::migration::CREATE_MIGRATIONS_TABLE;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
@@ -13,6 +14,7 @@ use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::failing_proxy::{connect_failing, connect_killing};
 use crate::support::mysql::{Mysql, words};
+use crate::support::threads::Holder;
 
 /// `KILL QUERY` ends the statement that sets a limit back, or that releases a named lock, once or always: the
 /// session is as before and holds nothing, or a pool discards the connection.
@@ -66,6 +68,33 @@ fn a_killed_statement_leaves_neither_limit_nor_named_lock() {
                 })
                 .expect("nothing of the lock is left");
         }
+    }
+}
+
+/// The statement that restores the session fails for ever, after an error: that error is returned.
+#[test]
+fn error_of_restoring_the_session_does_not_hide_the_first() {
+    let database = Arc::new(Mysql::new());
+    for (text, retention) in [
+        ("@diesel_locks_limit = NULL", Retention::Kept),
+        ("DO RELEASE_LOCK", Retention::Transient),
+    ] {
+        let left = Arc::new(AtomicUsize::new(0));
+        let mut conn = connect_failing(&database, text, &left);
+        let wait = Wait::AtMost(Duration::from_millis(100));
+        let lock = LockRequest::new("a").retention(retention).wait(wait);
+        // Prepares the statements.
+        Mysql::in_transaction(&mut conn, |conn| conn.lock_object(&lock)).expect("free");
+        let holder = Holder::acquire(&database, "a");
+        let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+        Mysql::sql(&mut conn, level);
+        left.store(usize::MAX, Ordering::SeqCst);
+        let locked = conn.transaction(|conn| conn.lock_object(&lock));
+        let error = locked.expect_err("held");
+        let timed_out = matches!(error, Error::LockTimeout { .. });
+        assert!(timed_out, "{text}, {retention:?}: {error:?}");
+        assert!(conn.is_broken(), "a pool discards it");
+        holder.release();
     }
 }
 
@@ -178,6 +207,8 @@ fn migrate_resumes_after_a_kill_at_any_statement() {
     for ran in 0..=up.len() {
         let database = Mysql::empty();
         let mut conn = database.connect();
+        // `migrate` creates it first. Without it, complete tables leave nothing to do.
+        Mysql::sql(&mut conn, CREATE_MIGRATIONS_TABLE);
         for statement in &up[..ran] {
             Mysql::sql(&mut conn, statement);
         }

@@ -1,10 +1,15 @@
-//! Settings of a session that change what its statements do.
+//! Settings of a session or a connection that change what its statements do.
 
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
+use diesel_async::AsyncMysqlConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention, SlotRenewer};
+use diesel_locks::{
+    Error, InspectExt, LeaseState, ListOptions, Retention, SlotRenewer, TransactionOptions,
+};
+use mysql_async::{Conn, Opts, OptsBuilder};
+use tokio::runtime::Builder;
 
 use crate::behaviour::slots::{one_hour, single_slot};
 use crate::subprocess::RENEWED_LEASE;
@@ -12,9 +17,14 @@ use crate::support::Backend;
 use crate::support::mysql::Mysql;
 use crate::support::threads::LONG;
 
+/// The search for the rows of a new semaphore begins a transaction of the session.
 fn refused<T>(result: Result<T, Error>) {
     let error = result.err().expect("an error");
-    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    let refused = matches!(
+        error,
+        Error::Unsupported { .. } | Error::UntrackedTransaction { .. }
+    );
+    assert!(refused, "{error:?}");
     assert!(error.to_string().contains("autocommit"), "{error}");
 }
 
@@ -80,14 +90,15 @@ fn batches_without_autocommit_change_nothing() {
     let _held = slot.expect("the lease has expired");
 }
 
-/// `sql_safe_updates` refuses joins without a key, and `sql_select_limit` cuts off results.
+/// `sql_safe_updates` refuses joins without a key, `sql_select_limit` cuts off results, and `max_join_size` refuses queries
+/// that read many rows.
 #[test]
-fn safe_updates_and_a_limit_of_rows_change_nothing() {
+fn safe_updates_and_limits_of_rows_change_nothing() {
     let database = Mysql::new();
     let set = |conn: &mut MysqlConnection| {
         Mysql::sql(
             conn,
-            "SET SESSION sql_safe_updates = 1, SESSION sql_select_limit = 1",
+            "SET SESSION sql_safe_updates = 1, SESSION sql_select_limit = 1, SESSION max_join_size = 5",
         );
     };
     let mut conn = database.connect();
@@ -118,7 +129,11 @@ fn safe_updates_and_a_limit_of_rows_change_nothing() {
             .expect("free");
     }
     assert_eq!(conn.purge_object_locks().expect("purge"), 3);
-    while conn.purge_slots(Duration::ZERO).expect("purge") > 0 {}
+    let all = ListOptions::new();
+    assert_eq!(conn.semaphores(&all).expect("a list").len(), 2);
+    assert_eq!(conn.all_held_slots(&all).expect("a list"), []);
+    assert_eq!(conn.sequences(&all).expect("a list"), []);
+    assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 203);
 
     let renewer = SlotRenewer::new(Mysql::pool_of(&database.url(), 2, set));
     let short = LeaseOptions::new(RENEWED_LEASE / 2);
@@ -133,5 +148,148 @@ fn safe_updates_and_a_limit_of_rows_change_nothing() {
     }
     for guard in guards {
         guard.release().expect("ours");
+    }
+}
+
+/// A connection that the application has opened itself counts the rows that an UPDATE has changed, and not those that it has
+/// found, unless `CLIENT_FOUND_ROWS` is set.
+#[test]
+fn what_changes_no_row_is_not_lost() {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let database = Mysql::new();
+        let options = Opts::from_url(&database.url()).expect("a URL");
+        let options = OptsBuilder::from_opts(options).client_found_rows(false);
+        let conn = Conn::new(options).await.expect("a connection");
+        let mut conn = AsyncMysqlConnection::try_from(conn).await.expect("ours");
+        let minute = Duration::from_secs(60);
+        let lease = LeaseOptions::new(minute).hold_at_least(minute);
+        for semaphore in [single_slot(), Semaphore::new("many", 200)] {
+            let slot = conn.try_acquire_slot(&semaphore, lease.clone()).await;
+            let mut slot = slot.expect("an answer").expect("free");
+            // The slot is held until the end of its minimum hold time, so that its expiry stays as it is.
+            for _ in 0..3 {
+                let renewed = conn.renew_slot(&mut slot, Duration::from_secs(1)).await;
+                assert_eq!(renewed.expect("ours"), LeaseState::Unexpired);
+            }
+            let released = conn.release_slot(slot).await;
+            assert_eq!(released.expect("ours"), LeaseState::Unexpired);
+            let released = conn.force_release_all(semaphore.name()).await;
+            assert_eq!(released.expect("an answer"), 1);
+            for _ in 0..2 {
+                let registered = conn.register_semaphores([&semaphore]).await;
+                registered.expect("registered");
+            }
+            let held = conn.with_slot(&semaphore, Wait::No, async |_| Ok::<_, Error>(()));
+            held.await.expect("free");
+        }
+        for retention in [Retention::Kept, Retention::Transient] {
+            for _ in 0..2 {
+                let lock = LockRequest::new("a").retention(retention);
+                let held = conn.with_object_lock(lock, async |_| Ok::<_, Error>(()));
+                held.await.expect("free");
+            }
+        }
+        for expected in 1..3 {
+            let drawn = conn.run_transaction(TransactionOptions::new(), async |conn| {
+                conn.next_number(&Sequence::new("invoices")).await
+            });
+            assert_eq!(Box::pin(drawn).await.expect("drawn"), expected);
+        }
+    });
+}
+
+const MODES_OF_BOTH: [&str; 15] = [
+    "",
+    "ALLOW_INVALID_DATES",
+    "ANSI",
+    "HIGH_NOT_PRECEDENCE",
+    "NO_AUTO_VALUE_ON_ZERO",
+    "NO_BACKSLASH_ESCAPES",
+    "NO_DIR_IN_CREATE",
+    "NO_UNSIGNED_SUBTRACTION",
+    "NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,STRICT_ALL_TABLES",
+    "PAD_CHAR_TO_FULL_LENGTH",
+    "ANSI_QUOTES",
+    "IGNORE_SPACE",
+    "PIPES_AS_CONCAT",
+    "REAL_AS_FLOAT",
+    "TRADITIONAL,ONLY_FULL_GROUP_BY",
+];
+const MODES_OF_MARIADB: [&str; 8] = [
+    "EMPTY_STRING_IS_NULL",
+    "ORACLE",
+    "ORACLE,EMPTY_STRING_IS_NULL",
+    "SIMULTANEOUS_ASSIGNMENT",
+    "TIME_ROUND_FRACTIONAL",
+    "MSSQL",
+    "DB2,POSTGRESQL",
+    "MAXDB,MYSQL40",
+];
+const MODES_OF_MYSQL: [&str; 1] = ["TIME_TRUNCATE_FRACTIONAL"];
+
+/// Every mode of the session (`sql_mode`).
+#[test]
+fn sql_modes_change_nothing() {
+    let database = Mysql::new();
+    let mariadb = Mysql::number(&mut database.connect(), "SELECT VERSION() LIKE '%MariaDB%'");
+    let own = if mariadb == 1 {
+        MODES_OF_MARIADB.as_slice()
+    } else {
+        MODES_OF_MYSQL.as_slice()
+    };
+    for mode in MODES_OF_BOTH.iter().chain(own) {
+        let mut conn = database.connect();
+        Mysql::sql(&mut conn, &format!("SET SESSION sql_mode = '{mode}'"));
+        every_primitive(&mut conn, mode);
+    }
+}
+
+fn every_primitive(conn: &mut MysqlConnection, mode: &str) {
+    // Characters that mean something in SQL.
+    let id = format!("a\\'\"` {mode} ");
+    for retention in [Retention::Kept, Retention::Transient] {
+        let several = LockRequest::all([id.as_str(), "b"]).retention(retention);
+        for wait in [Wait::No, Wait::AtMost(LONG), Wait::Forever] {
+            conn.with_object_lock(several.clone().wait(wait), |conn| {
+                conn.lock_object(LockRequest::new("c").retention(retention))
+            })
+            .unwrap_or_else(|error| panic!("{mode}: {error}"));
+        }
+    }
+    assert_eq!(conn.purge_object_locks().expect("purged"), 3, "{mode}");
+    for permits in [1, 200] {
+        let semaphore = Semaphore::new(id.clone() + &permits.to_string(), permits);
+        conn.register_semaphores([&semaphore]).expect(mode);
+        let lease = one_hour().holder("a holder ");
+        let slot = conn.try_acquire_slot(&semaphore, lease).expect(mode);
+        let mut slot = slot.expect("free");
+        let held = conn.held_slots(&semaphore).expect(mode);
+        assert_eq!(held.len(), 1, "{mode}");
+        assert_eq!(held[0].holder.as_deref(), Some("a holder "), "{mode}");
+        conn.renew_slot(&mut slot, Duration::from_secs(60))
+            .expect(mode);
+        conn.release_slot(slot).expect(mode);
+        conn.with_slot(&semaphore, Wait::No, |_| Ok::<_, Error>(()))
+            .expect(mode);
+    }
+    for sequence in [
+        Sequence::new(id.as_str()),
+        Sequence::new(id.as_str()).for_key("a key"),
+    ] {
+        assert_eq!(conn.last_number(&sequence).expect(mode), None, "{mode}");
+        for expected in 1..4 {
+            let drawn = conn
+                .run_transaction(TransactionOptions::new(), |conn| {
+                    conn.next_number(&sequence)
+                })
+                .unwrap_or_else(|error| panic!("{mode}: {error}"));
+            assert_eq!(drawn, expected, "{mode}");
+            assert_eq!(
+                conn.last_number(&sequence).expect(mode),
+                Some(expected),
+                "{mode}"
+            );
+        }
     }
 }

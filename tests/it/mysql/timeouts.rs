@@ -326,7 +326,7 @@ fn transaction_that_ended_with_a_refused_try_is_not_continued() {
                 let tried = conn.try_with_object_lock(lock, |_| Ok::<_, Error>(()));
                 tried?.is_some()
             } else {
-                conn.try_lock_object(lock)?
+                conn.try_lock_object(lock)?.is_acquired()
             };
             Mysql::count_up(conn, 1);
             Ok::<_, Error>(acquired)

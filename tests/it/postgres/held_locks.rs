@@ -66,6 +66,24 @@ fn transaction_that_has_made_a_kept_row_is_shown_without_the_id() {
     assert_eq!(conn.held_object_locks(9).expect("locks"), []);
 }
 
+/// Its row is not committed, and its waiter waits for the transaction.
+#[test]
+fn first_kept_lock_of_an_id_is_listed_once() {
+    let database = Arc::new(Postgres::new());
+    let mut conn = database.connect();
+    let holder = Holder::acquire(&database, kept("new"));
+    let waiting = {
+        let mut conn = database.connect();
+        spawn(move || conn.with_object_lock(kept("new"), |_| Ok::<_, Error>(())))
+    };
+    database.await_waiting(1);
+    let locks = conn.held_object_locks(9).expect("locks");
+    assert_eq!(ids(&locks), [Some("new")], "{locks:?}");
+    assert_eq!(locks[0].waiters.len(), 1, "{locks:?}");
+    holder.release();
+    result_of(&waiting).expect("free");
+}
+
 /// It has the locks of a transaction, although no session has it.
 #[test]
 fn prepared_transaction_is_shown_without_a_session() {

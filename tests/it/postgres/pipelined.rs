@@ -1,26 +1,15 @@
 //! Round trips of locks on asynchronous connections.
 
-use std::time::Duration;
-
-use diesel::QueryDsl;
 use diesel_async::{
-    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
+    AnsiTransactionManager, AsyncConnection, AsyncPgConnection, TransactionManager,
 };
 use diesel_locks::prelude::*;
-use diesel_locks::schema::postgres::diesel_locks_objects as objects;
 use diesel_locks::{Error, Retention};
 use tokio::runtime::Builder;
 
 use crate::support::Backend;
 use crate::support::postgres::Postgres;
 use crate::support::proxy::CountingProxy;
-
-/// A query that is prepared once.
-macro_rules! rows {
-    () => {
-        objects::table.count()
-    };
-}
 
 /// Runs on one thread, so that what is sent at the same time is in one message.
 fn run(test: impl Future<Output = ()>) {
@@ -35,42 +24,7 @@ async fn connect() -> (Postgres, CountingProxy, AsyncPgConnection) {
     (database, proxy, conn.expect("a connection"))
 }
 
-#[test]
-fn lock_and_first_query_take_two_round_trips_with_commit() {
-    run(async {
-        let (_database, proxy, mut conn) = connect().await;
-        // The first time prepares the query.
-        let known = rows!().get_result::<i64>(&mut conn).await;
-        known.expect("a number");
-        for retention in [Retention::Transient, Retention::Kept] {
-            for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
-                for lock in [LockRequest::new("a"), LockRequest::all(["a", "b", "c"])] {
-                    let lock = lock.wait(wait).retention(retention);
-                    let work = async |_: &mut AsyncPgConnection, rows: Vec<i64>| {
-                        assert_eq!(rows.len(), 1);
-                        Ok::<_, Error>(())
-                    };
-                    let pipelined = conn.with_object_lock_and_rows(lock.clone(), rows!(), work);
-                    let pipelined = proxy
-                        .count_async(async { pipelined.await.expect("free") })
-                        .await;
-                    assert_eq!(pipelined, 2, "{lock:?}");
-
-                    let work = async |conn: &mut AsyncPgConnection| -> Result<i64, Error> {
-                        Ok(rows!().get_result(conn).await?)
-                    };
-                    let locked = conn.with_object_lock(lock.clone(), work);
-                    let locked = proxy
-                        .count_async(async { locked.await.expect("free") })
-                        .await;
-                    assert_eq!(locked, 3, "{lock:?}");
-                }
-            }
-        }
-    });
-}
-
-/// BEGIN and the lock, and COMMIT. A query of the application is sent after the answer of a lock that does not wait.
+/// BEGIN and the lock, and COMMIT.
 #[test]
 fn lock_without_wait_takes_two_round_trips_with_commit() {
     run(async {
@@ -78,21 +32,15 @@ fn lock_without_wait_takes_two_round_trips_with_commit() {
         for retention in [Retention::Transient, Retention::Kept] {
             for lock in [LockRequest::new("a"), LockRequest::all(["a", "b", "c"])] {
                 let lock = lock.retention(retention);
-                let (mut locked, mut with_query) = (0, 0);
+                let mut locked = 0;
                 // The first time prepares the statements.
                 for _ in 0..2 {
                     let work = async |_: &mut AsyncPgConnection| Ok::<_, Error>(());
                     let tried = conn.try_with_object_lock(lock.clone(), work);
                     let tried = async { assert_eq!(tried.await.expect("no error"), Some(())) };
                     locked = proxy.count_async(tried).await;
-
-                    let work = async |_: &mut AsyncPgConnection, _: Vec<i64>| Ok::<_, Error>(());
-                    let lock = lock.clone().wait(Wait::No);
-                    let tried = conn.with_object_lock_and_rows(lock, rows!(), work);
-                    let tried = async { tried.await.expect("free") };
-                    with_query = proxy.count_async(tried).await;
                 }
-                assert_eq!((locked, with_query), (2, 3), "{lock:?}");
+                assert_eq!(locked, 2, "{lock:?}");
             }
         }
     });

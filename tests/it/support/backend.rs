@@ -200,6 +200,26 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// Whether each method in a transaction of this crate that the database has given up fails. If not, COMMIT fails.
     const METHODS_NOTICE_ABORTS: bool = true;
 
+    /// The same after COMMIT or ROLLBACK as text.
+    const METHODS_NOTICE_ENDS: bool = true;
+
+    /// Statements by which an application begins a transaction that Diesel does not count.
+    const UNTRACKED: &'static [&'static str] = &["BEGIN"];
+
+    /// Whether such a transaction can continue after a method has refused to run in it.
+    const UNTRACKED_SURVIVES: bool = true;
+
+    /// Reverts the statements after the transaction.
+    fn end_untracked(conn: &mut Self::Conn) {
+        let _ = conn;
+    }
+
+    /// Whether leases are refused in such a transaction.
+    fn sees_untracked_leases(conn: &mut Self::Conn) -> bool {
+        let _ = conn;
+        true
+    }
+
     /// Has the database give up the transaction that is open, and ignores the error. `other` is another
     /// connection; counters from 2 on are free.
     fn abort_transaction(conn: &mut Self::Conn, other: Self::Conn);
@@ -255,8 +275,12 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
     /// A database with the crate's tables, `counters(id, n)` with ids 0 to 9, and `drawn(place, number)` for
     /// numbers of sequences, which takes each twice if need be.
     fn new() -> Self {
-        let database = Self::empty();
-        let mut conn = database.connect();
+        Self::empty().with_tables()
+    }
+
+    /// What [`new`](Self::new) makes in a database that is empty.
+    fn with_tables(self) -> Self {
+        let mut conn = self.connect();
         diesel_locks::migrate(&mut conn).expect("migrate");
         Self::sql(
             &mut conn,
@@ -269,7 +293,7 @@ pub(crate) trait Backend: Sized + Send + Sync + 'static {
         for id in 0..10 {
             Self::sql(&mut conn, &format!("INSERT INTO counters VALUES ({id}, 0)"));
         }
-        database
+        self
     }
 
     fn pool(&self, size: u32) -> Pool<ConnectionManager<Self::Conn>> {

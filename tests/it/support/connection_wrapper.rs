@@ -40,6 +40,9 @@ where
 
     const NAME: &'static str = B::NAME;
     const ONE_WRITER: bool = B::ONE_WRITER;
+    const METHODS_NOTICE_ENDS: bool = B::METHODS_NOTICE_ENDS;
+    const UNTRACKED: &'static [&'static str] = B::UNTRACKED;
+    const UNTRACKED_SURVIVES: bool = B::UNTRACKED_SURVIVES;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = B::SAVEPOINT_FREES_TRANSIENT;
     const SAVEPOINT_FREES_KEPT: Option<bool> = B::SAVEPOINT_FREES_KEPT;
     const SHARED: &'static str = B::SHARED;
@@ -75,6 +78,14 @@ where
 
     fn try_sql(conn: &mut W, sql: &str) -> Result<(), Error> {
         B::try_sql(conn.inner(), sql)
+    }
+
+    fn end_untracked(conn: &mut W) {
+        B::end_untracked(conn.inner());
+    }
+
+    fn sees_untracked_leases(conn: &mut W) -> bool {
+        B::sees_untracked_leases(conn.inner())
     }
 
     fn try_number(conn: &mut W, sql: &str) -> Result<i64, Error> {

@@ -94,6 +94,17 @@ impl<C: EngineConnection<Backend = diesel::mysql::Mysql>> Backend for MysqlOn<C>
     const COUNTING_LOCKS_FREE_SLOTS: bool = true;
     const LOST_SLOTS_STAY_LOCKED: bool = true;
     const METHODS_NOTICE_ABORTS: bool = C::NOTICES_DEADLOCKS;
+    const METHODS_NOTICE_ENDS: bool = false;
+    const UNTRACKED: &'static [&'static str] =
+        &["BEGIN", "SET autocommit = 0", "SET autocommit = 0; BEGIN"];
+
+    fn end_untracked(conn: &mut C) {
+        Self::sql(conn, "SET autocommit = 1");
+    }
+
+    fn sees_untracked_leases(conn: &mut C) -> bool {
+        Self::number(conn, "SELECT VERSION() LIKE '%MariaDB%'") == 1
+    }
     const NOW_US: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const LAST_INSERTED_ID: &'static str = "LAST_INSERT_ID()";
 

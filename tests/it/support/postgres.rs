@@ -83,6 +83,7 @@ impl<C: EngineConnection<Backend = Pg>> Backend for PostgresOn<C> {
 
     const NAME: &'static str = "postgres";
     const ONE_WRITER: bool = false;
+    const UNTRACKED_SURVIVES: bool = false;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(true);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(true);
     const SHARED: &'static str = "FOR SHARE";

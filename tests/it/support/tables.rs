@@ -1,6 +1,7 @@
 //! What stands in the crate's tables, row by row, read without the crate.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -52,6 +53,21 @@ impl Tables {
 pub(crate) fn us(duration: Duration) -> i64 {
     let us = duration.as_nanos().div_ceil(1000);
     i64::try_from(us).expect("within the limits")
+}
+
+/// Whether `expires_us` is the expiry after a renewal of the slot `before` to a time within `ends`. A slot that is to be held
+/// for longer does not expire earlier.
+pub(crate) fn is_renewal<B: Backend>(
+    before: &SlotRow,
+    ends: RangeInclusive<i64>,
+    expires_us: i64,
+) -> bool {
+    let ends = before.hold_until_us.max(*ends.start())..=before.hold_until_us.max(*ends.end());
+    // MySQL and MariaDB move an expiry that is there already.
+    let is_moved = B::ENGINE == "mysql"
+        && ends.contains(&before.expires_us)
+        && expires_us == before.expires_us + 1;
+    ends.contains(&expires_us) || is_moved
 }
 
 /// Removes all rows. The fences continue to grow.

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, TransactionManager};
+use diesel_locks::SlotGuard;
 use diesel_locks::prelude::*;
 
 use super::Backend;
@@ -14,6 +15,15 @@ use super::Backend;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// No transaction is retried for longer, however many conflict.
 pub(crate) const LONGEST_RETRIES: Duration = Duration::from_secs(300);
+
+/// Receives when the guard is lost, and is disconnected when it is released.
+pub(crate) fn loss_of(guard: &SlotGuard) -> Receiver<()> {
+    let (lost, is_lost) = channel();
+    guard.on_lost(move || {
+        let _ = lost.send(());
+    });
+    is_lost
+}
 
 pub(crate) fn begin<C: Connection>(conn: &mut C) {
     C::TransactionManager::begin_transaction(conn).expect("begin");

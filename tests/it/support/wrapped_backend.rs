@@ -57,6 +57,9 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
     const NAME: &'static str = W::NAME;
     const ENGINE: &'static str = W::Inner::ENGINE;
     const ONE_WRITER: bool = W::Inner::ONE_WRITER;
+    const METHODS_NOTICE_ENDS: bool = W::Inner::METHODS_NOTICE_ENDS;
+    const UNTRACKED: &'static [&'static str] = W::Inner::UNTRACKED;
+    const UNTRACKED_SURVIVES: bool = W::Inner::UNTRACKED_SURVIVES;
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = W::Inner::SAVEPOINT_FREES_TRANSIENT;
     const SAVEPOINT_FREES_KEPT: Option<bool> = W::Inner::SAVEPOINT_FREES_KEPT;
     const SHARED: &'static str = W::Inner::SHARED;
@@ -105,6 +108,14 @@ impl<W: Wrapper> Backend for WrappedBackend<W> {
 
     fn try_sql(conn: &mut Self::Conn, sql: &str) -> Result<(), Error> {
         W::Inner::try_sql(conn, sql)
+    }
+
+    fn end_untracked(conn: &mut Self::Conn) {
+        W::Inner::end_untracked(conn);
+    }
+
+    fn sees_untracked_leases(conn: &mut Self::Conn) -> bool {
+        W::Inner::sees_untracked_leases(conn)
     }
 
     fn try_number(conn: &mut Self::Conn, sql: &str) -> Result<i64, Error> {

@@ -58,6 +58,8 @@ macro_rules! core_tests {
                 duplicate_ids_are_locked_once,
                 no_ids_lock_nothing,
                 failed_try_of_several_releases_the_free_ones,
+                refused_try_of_several_in_a_transaction_locks_none,
+                timed_out_wait_for_several_in_a_transaction_locks_none_or_says_so,
             },
             ids::{
                 ids_are_compared_as_bytes,
@@ -109,6 +111,8 @@ macro_rules! core_tests {
                     guard_release_returns_the_lease_state,
                     force_released_slot_is_noticed_by_its_guard,
                     guard_that_is_not_renewed_in_time_stays_lost,
+                    callback_of_a_lost_guard_delays_no_renewal,
+                    guards_dropped_in_their_callbacks_delay_no_other_callback,
                     guard_survives_a_cut_connection,
                     pool_without_checks_recovers_from_cut_connections,
                     dropped_guard_is_released_when_its_row_is_unlocked,
@@ -132,6 +136,7 @@ macro_rules! core_tests {
                 releasing_twice_or_with_a_forged_token_changes_nothing,
                 force_release_all_releases_every_slot,
                 remaining_leases_use_the_database_clock,
+                clock_that_was_set_back_does_not_delay_the_release,
                 a_long_transaction_does_not_shorten_the_lease,
                 short_lease_expires,
                 unusable_leases_are_refused,
@@ -141,6 +146,7 @@ macro_rules! core_tests {
                 queues::{
                     query_rate_does_not_grow_with_waiters,
                     waiters_of_another_database_do_not_block,
+                    pools_of_two_databases_do_not_delay_each_other,
                 },
                 permits::{
                     more_permits_are_more_slots_while_a_transaction_holds_one,
@@ -218,6 +224,7 @@ macro_rules! core_tests {
                     statements_after_the_end_of_a_transaction_are_not_committed,
                     closure_that_has_committed_is_not_retried,
                     methods_in_an_aborted_transaction_have_no_effect,
+                    methods_after_the_end_of_the_transaction_have_no_effect,
                 },
                 depth::{
                     a_panic_in_a_nested_transaction_rolls_back_all,
@@ -243,6 +250,11 @@ macro_rules! core_tests {
                     zero_attempts_are_rejected,
                     lock_timeouts_are_retried_on_request,
                     retry_is_recorded_by_tracing,
+                },
+                untracked::{
+                    untracked_transaction_is_refused_and_not_ended,
+                    untracked_transaction_without_a_query_is_refused,
+                    leases_in_an_untracked_transaction_are_refused,
                 },
                 upgrades::{
                     shared_readers_that_update_deadlock,

@@ -25,14 +25,6 @@ impl PoolKind {
         }
     }
 
-    /// The client that uses `with_object_lock_and_rows`.
-    pub(crate) fn rows(self) -> Client {
-        match self {
-            Self::Deadpool => Client::DeadpoolRows,
-            Self::Bb8 => Client::Bb8Rows,
-        }
-    }
-
     /// The client that uses a lock pool.
     pub(crate) fn lock_pool(self) -> Client {
         match self {
@@ -56,12 +48,8 @@ pub(crate) trait AsyncConnections<C>: Send + Sync {
 
 /// What is done in a transaction that holds a lock or a slot.
 pub(crate) trait Section<C>: Send + Sync {
-    /// Runs it, with the ids and numbers of the counters if they were read with the lock.
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut C,
-        read: Option<Vec<(i32, i64)>>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    /// Runs it.
+    fn run<'a>(&'a self, conn: &'a mut C) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
 /// A lock pool.
@@ -101,7 +89,7 @@ impl<P: AsyncPool> AsyncLocks<P::Connection> for AsyncLockPool<P> {
         section: &'a dyn Section<P::Connection>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn, None).await;
+            let work = async move |conn: &mut P::Connection| section.run(conn).await;
             self.with_object_lock(request, work).await
         })
     }
@@ -113,7 +101,7 @@ impl<P: AsyncPool> AsyncLocks<P::Connection> for AsyncLockPool<P> {
         section: &'a dyn Section<P::Connection>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn, None).await;
+            let work = async move |conn: &mut P::Connection| section.run(conn).await;
             self.with_slot(semaphore, wait, work).await
         })
     }
@@ -124,7 +112,7 @@ impl<P: AsyncPool> AsyncLocks<P::Connection> for AsyncLockPool<P> {
         section: &'a dyn Section<P::Connection>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let work = async move |conn: &mut P::Connection| section.run(conn, None).await;
+            let work = async move |conn: &mut P::Connection| section.run(conn).await;
             self.try_with_slot(semaphore, work).await?;
             Ok(())
         })

@@ -10,15 +10,13 @@ use diesel::{ConnectionResult, MysqlConnection, PgConnection, QueryResult, Sqlit
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
-use diesel_locks::LockRequest;
 use diesel_locks::prelude::{
     AsyncObjectLockExt, AsyncSemaphoreExt, AsyncSequenceExt, AsyncTransactionExt,
 };
 use torture_history::{Op, workload_spec};
 
-use crate::async_pools::{AsyncConnections, PoolKind, Section, implement_pools, open_pool};
-use crate::store::{Store, key, torture_counters};
-use crate::worker::Failure;
+use crate::async_pools::{AsyncConnections, PoolKind, implement_pools, open_pool};
+use crate::store::{Store, key};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -41,14 +39,6 @@ pub(crate) trait AsyncStore:
         pool: PoolKind,
         size: u32,
     ) -> anyhow::Result<Arc<dyn AsyncConnections<Self>>>;
-
-    /// Locks objects by `with_object_lock_and_rows`, which reads the counters.
-    fn with_counters<'a>(
-        &'a mut self,
-        request: LockRequest,
-        counters: &'a [u32],
-        section: &'a dyn Section<Self>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
 
     /// Runs a statement, and returns the number of rows that it has changed.
     fn send(&mut self, sql: String) -> impl Future<Output = QueryResult<usize>> + Send;
@@ -156,17 +146,6 @@ async fn establish<C: AsyncStore, S: Store>(url: String) -> ConnectionResult<C> 
     Ok(conn)
 }
 
-/// A query for some counters. It is the same text for any number of them up to three, so that it is prepared once.
-macro_rules! of_counters {
-    ($counters:expr) => {{
-        let nth = |index: usize| key($counters[index.min($counters.len() - 1)]);
-        let id = torture_counters::id;
-        let is_wanted = id.eq(nth(0)).or(id.eq(nth(1))).or(id.eq(nth(2)));
-        let query = torture_counters::table.filter(is_wanted);
-        query.select((id, torture_counters::n))
-    }};
-}
-
 macro_rules! async_store {
     ($connection:ty, $blocking:ty, $url:expr) => {
         impl AsyncStore for $connection {
@@ -185,21 +164,6 @@ macro_rules! async_store {
                     Box::new(|url| Box::pin(establish::<Self, $blocking>(url.to_owned())));
                 let manager = AsyncDieselConnectionManager::new_with_config(Self::url(url), config);
                 open_pool!(manager, pool, size)
-            }
-
-            fn with_counters<'a>(
-                &'a mut self,
-                request: LockRequest,
-                counters: &'a [u32],
-                section: &'a dyn Section<Self>,
-            ) -> BoxFuture<'a, Result<(), Failure>> {
-                Box::pin(async move {
-                    let work = async move |conn: &mut Self, rows: Vec<(i32, i64)>| {
-                        section.run(conn, Some(rows)).await
-                    };
-                    self.with_object_lock_and_rows(request, of_counters!(counters), work)
-                        .await
-                })
             }
 
             async fn send(&mut self, sql: String) -> QueryResult<usize> {

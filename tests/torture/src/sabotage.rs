@@ -27,4 +27,12 @@ pub(crate) enum Sabotage {
     NoRollbackOnDrop,
     /// Fences grow within each slot, and not from slot to slot, as if the clock had jumped backwards between them.
     FencePerSlot,
+    /// Slots of transactions are of another semaphore than the leases of the same name.
+    SlotIgnoresLeases,
+    /// A slot is pinned in a transaction of its own, before the one that relies on it.
+    UnlockedPin,
+    /// Guards that have lost their slots do not report it.
+    SilentGuard,
+    /// Slots are released as another process does, so that nobody in this one learns of it.
+    NoHandOver,
 }

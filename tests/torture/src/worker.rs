@@ -4,6 +4,7 @@ mod contending_session;
 mod context;
 mod errors;
 mod failed_statement;
+mod guards;
 mod ignored_faults;
 mod leases;
 mod locks;
@@ -182,6 +183,8 @@ impl<C: Store> WorkerContext<C> {
                 wait,
             } => leases::without_guard(self, operation, workload, semaphore, *lease_ms, *wait),
             Task::Pinned { lease_ms } => leases::pinned(self, operation, workload, *lease_ms),
+            Task::Revoked { lease_ms } => guards::revoked(self, operation, *lease_ms),
+            Task::HandOver => guards::hand_over(self, operation, workload),
             Task::Slot { wait } => slots::use_slot(self, operation, workload, *wait),
             Task::Pass { sequence } => sequences::issue(self, operation, workload, *sequence),
             Task::Transfer { from, to } => {

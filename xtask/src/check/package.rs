@@ -65,7 +65,11 @@ fn problems(unpacked: &Path) -> Result<Vec<String>> {
     {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         for (number, line) in text.lines().enumerate() {
-            if line.replace("forbid(unsafe_code)", "").contains("unsafe") {
+            let allowed = ["forbid(unsafe_code)", "unsafe_to_cache_prepared"];
+            let rest = allowed
+                .iter()
+                .fold(line.to_owned(), |rest, name| rest.replace(name, ""));
+            if rest.contains("unsafe") {
                 let file = file.strip_prefix(unpacked).unwrap_or(file);
                 problems.push(format!("'unsafe' in {}:{}", file.display(), number + 1));
             }

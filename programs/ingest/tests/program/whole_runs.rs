@@ -108,13 +108,19 @@ fn broken_files_are_rejected_by_name_and_the_others_stored() {
         fs::write(directory.path().join(name), text).expect("a file");
     }
     let run = completed(&input(directory.path()));
-    assert_right(&run);
-    assert_eq!(run.number("documents"), 11);
-    assert_eq!(run.number("stored"), 5);
-    assert_eq!(run.number("rejected"), 5);
+    assert_eq!(run.code, Some(3), "{run:?}");
+    run.assert_numbers(&[
+        ("documents", 11),
+        ("stored", 5),
+        ("rejected", 5),
+        ("missing", 0),
+        ("stale", 0),
+        ("duplicates", 0),
+        ("errors", 0),
+    ]);
     for (name, reason) in [
-        ("cut.xml", "well-formed"),
-        ("text.xml", "not XML"),
+        ("cut.xml", "not well-formed XML, line 1, column 31: "),
+        ("text.xml", "not well-formed XML, line 1, column 1: "),
         ("bare.xml", "no child <c:ID>"),
         ("long.xml", "255"),
         ("when.xml", "xs:date"),
@@ -130,7 +136,7 @@ fn a_run_of_which_nothing_could_be_read_fails() {
     let directory = TempDir::new().expect("a directory");
     fs::write(directory.path().join("bare.xml"), "<r/>").expect("a file");
     let run = completed(&input(directory.path()));
-    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.code, Some(3), "{run:?}");
     assert_eq!(run.number("rejected"), 1);
 }
 

@@ -1,7 +1,6 @@
 //! Why locks were not acquired.
 
 use crate::Error;
-use crate::engine::mysql::execute::MysqlError;
 
 /// Why the locks were not acquired.
 pub(in crate::engine::mysql) enum AcquireError {
@@ -12,17 +11,14 @@ pub(in crate::engine::mysql) enum AcquireError {
     },
     /// A kept row is missing: restart the transaction and take the named lock first.
     NoRow,
+    /// A limit of the server (`innodb_lock_wait_timeout`) ended a wait without limit in a transaction that holds something.
+    LimitOfServer(Error),
     Failed(Error),
 }
 
-impl From<Error> for AcquireError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<MysqlError> for AcquireError {
-    fn from(failure: MysqlError) -> Self {
-        Self::Failed(failure.into())
+// Without `From`: in an error about the type of an application's error (E0283) the compiler would list this type.
+impl AcquireError {
+    pub(super) fn failed(error: impl Into<Error>) -> Self {
+        Self::Failed(error.into())
     }
 }

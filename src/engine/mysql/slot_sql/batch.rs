@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Integer, Text};
 
 use super::{COMMITTED_AT_ONCE, push_released, push_released_unused};
 use crate::engine::clock::Clock;
-use crate::engine::mysql::sql::limits::EVERY_ROW;
+use crate::engine::mysql::sql::limits::{ANY_SIZE, ANY_SIZE_HINT, EVERY_ROW};
 use crate::engine::mysql::sql::safe_updates::{ANY_JOIN, ANY_JOIN_HINT};
 use crate::engine::raw_sql::{push, statement};
 
@@ -41,12 +41,13 @@ fn push_update<'b>(out: &mut AstPass<'_, 'b, Mysql>, leases: &'b Leases<'_>) -> 
 
 statement! {
     Mysql;
-    /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither JSON tables
-    /// nor locks in a subquery.
+    /// Renews leases that have not expired, except those whose row another session has locked. Raw, because the DSL has
+    /// neither JSON tables nor locks in a subquery.
     RenewBatch<'a> { leases: Leases<'a> } -> Integer,
     |self, out| {
         push_update(&mut out, &self.leases)?;
-        push!(out; " SET slot.expires_us = GREATEST(slot.hold_until_us, "; {Mysql::NOW}; " + mine.lease_us)");
+        push!(out; " SET slot.expires_us = GREATEST(slot.hold_until_us, "; {Mysql::NOW};
+            " + mine.lease_us) WHERE slot.expires_us > "; {Mysql::NOW});
     }
 }
 
@@ -78,7 +79,7 @@ statement! {
     OwnedLeases<'a> { asked: &'a str } -> (BigInt, BigInt, BigInt),
     |self, out| {
         push!(out;
-            "SELECT asked.place, slot.expires_us - "; {Mysql::NOW}; ", "; {COMMITTED_AT_ONCE};
+            {ANY_SIZE}; "SELECT "; {ANY_SIZE_HINT}; "asked.place, slot.expires_us - "; {Mysql::NOW}; ", "; {COMMITTED_AT_ONCE};
             " FROM JSON_TABLE(", Text = self.asked; {ASKED}; {EVERY_ROW};
         );
     }

@@ -28,7 +28,8 @@ fn push_lease<'b>(out: &mut AstPass<'_, 'b, Mysql>, lease: &'b NewLease<'_>) -> 
         ", fence = ", BigInt = &lease.grant.fence;
         ", acquired_us = "; {Mysql::NOW};
         ", expires_us = "; {Mysql::NOW}; " + ", BigInt = &lease.request.lease_us;
-        ", hold_until_us = "; {Mysql::NOW}; " + ", BigInt = &lease.request.min_hold_us;
+        ", hold_until_us = CASE WHEN ", BigInt = &lease.request.min_hold_us; " > 0 THEN "; {Mysql::NOW};
+        " ELSE 0 END + ", BigInt = &lease.request.min_hold_us;
     );
     Ok(())
 }

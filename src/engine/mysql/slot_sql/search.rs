@@ -1,18 +1,17 @@
 //! Searches for free slots without locks.
 
+use diesel::QueryResult;
 use diesel::mysql::Mysql;
-use diesel::prelude::*;
 use diesel::query_builder::AstPass;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use super::COMMITTED_AT_ONCE;
 use super::locked_tables::{AS_AN_UPDATE, AS_AN_UPDATE_ON_MYSQL, UNLESS_TABLE_LOCKED};
-use crate::engine::clock::{Clock, DbNow};
+use crate::engine::clock::Clock;
 use crate::engine::mysql::sql::limits::{EVERY_ROW, LIMIT_HINT, LONG_LIMIT_HINT};
 use crate::engine::mysql::sql::session_state::WRITER_UNKNOWN;
 use crate::engine::raw_sql::{push, statement};
 use crate::limits::FEW_SLOTS;
-use crate::schema::mysql::diesel_locks_slots as slots;
 
 /// The last slot's number, the time, and the number and fence of a free slot. In the row with the last slot's number,
 /// the third column is NULL and the fourth is the largest fence.
@@ -47,15 +46,26 @@ fn push_flags(out: &mut AstPass<'_, '_, Mysql>) {
 /// The floor of all fences: no deleted slot had a larger fence.
 const FLOOR: &str = "IFNULL((SELECT fence FROM diesel_locks_fences WHERE id = 1), 0)";
 
-/// Pushes the largest fence of a semaphore with many slots.
+/// When the lease of a slot above the first hundred ends, NULL for the others: the expression of an index (MySQL), the
+/// column of that index (MariaDB).
+const UPPER_EXPIRES: &str =
+    "/*!80013 (CASE WHEN number > 100 THEN expires_us END) *//*M!100100 upper_expires_us */";
+
+/// The fence of a slot above the first hundred, as [`UPPER_EXPIRES`].
+const UPPER_FENCE: &str =
+    "/*!80013 (CASE WHEN number > 100 THEN fence END) *//*M!100100 upper_fence */";
+
+/// Pushes the largest fence of a semaphore with many slots. Not by MAX, for which MySQL reads the whole index if that is on
+/// an expression.
 fn last_of_many<'b>(out: &mut AstPass<'_, 'b, Mysql>, name: &'b [u8]) -> QueryResult<()> {
     const { assert!(FEW_SLOTS == 100) };
     push!(out;
         "GREATEST("; {FLOOR};
         ", IFNULL((SELECT MAX(fence) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = name;
-        " AND number <= 100), 0), IFNULL((SELECT MAX(upper_fence) FROM diesel_locks_slots \
-         FORCE INDEX (diesel_locks_slots_fences) WHERE name = ", Binary = name;
-        "), 0))";
+        " AND number <= 100), 0), IFNULL((SELECT "; {UPPER_FENCE};
+        " FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_fences) WHERE name = ", Binary = name;
+        " ORDER BY "; {UPPER_FENCE};
+        " DESC LIMIT 1), 0))";
     );
     Ok(())
 }
@@ -101,8 +111,10 @@ fn scan_expiry_index<'b>(
         " LIMIT 8) UNION ALL (SELECT NULL, "; {Mysql::NOW};
         ", number, fence, /*M!100100 1 + */ 0 FROM diesel_locks_slots FORCE INDEX (diesel_locks_slots_expiry) \
          WHERE name = ", Binary = name;
-        " AND upper_expires_us <= "; {Mysql::NOW};
-        " ORDER BY upper_expires_us LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
+        " AND "; {UPPER_EXPIRES};
+        " <= "; {Mysql::NOW};
+        " ORDER BY "; {UPPER_EXPIRES};
+        " LIMIT 8) UNION ALL (SELECT MAX(number), "; {Mysql::NOW}; ", NULL, ";
     );
     last_of_many(out, name)?;
     out.push_sql(", ");
@@ -156,20 +168,44 @@ statement! {
     }
 }
 
-/// Searches for a free slot among certain slots.
-#[diesel::dsl::auto_type]
-pub(in crate::engine::mysql) fn look_among<'a>(name: &'a [u8], open: &'a [i32]) -> _ {
-    let now: DbNow = DbNow {};
-    slots::table
-        .filter(slots::name.eq(name))
-        .filter(slots::number.eq_any(open))
-        .filter(slots::expires_us.le(now))
-        .order(slots::number)
-        .limit(1_i64)
-        .select((
-            slots::number.nullable(),
-            now,
-            slots::number.nullable(),
-            slots::fence.nullable(),
-        ))
+statement! {
+    Mysql;
+    /// Finds the first free slot among those whose numbers are in a JSON array: the time, its number and its fence.
+    FreeAmong<'a> { name: &'a [u8], open: &'a str } -> (BigInt, Integer, BigInt),
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT}; {Mysql::NOW};
+            ", slot.number, slot.fence FROM JSON_TABLE(", Text = self.open;
+            ", '$[*]' COLUMNS (number INTEGER PATH '$')) AS open \
+             STRAIGHT_JOIN diesel_locks_slots AS slot FORCE INDEX (PRIMARY) ON slot.name = ", Binary = self.name;
+            " AND slot.number = open.number WHERE slot.expires_us <= "; {Mysql::NOW};
+            " ORDER BY slot.number LIMIT 1";
+        );
+    }
+}
+
+statement! {
+    Mysql;
+    /// The number of slots. Raw, because the DSL has no prefixes and hints.
+    CountSlots<'a> { name: &'a [u8] } -> BigInt,
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+            "COUNT(*) FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+        );
+    }
+}
+
+statement! {
+    Mysql;
+    /// The slots that are free and not locked. Raw, because MariaDB has no FOR SHARE.
+    FreeAndUnlocked<'a> { name: &'a [u8] } -> Integer,
+    |self, out| {
+        push!(out;
+            {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
+            "number FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
+            " AND expires_us <= "; {Mysql::NOW};
+            {EVERY_ROW}; " /*!80000 FOR SHARE *//*M!100100 LOCK IN SHARE MODE */ SKIP LOCKED";
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::limits::LIMIT_HINT;
 use super::object_lock::{NAMED_LOCK, NAMED_LOCK_END};
 use super::session_state::WRITER_UNKNOWN;
-use super::{BEGIN_MARKED, ROLLBACK};
+use super::{BEGIN_MARKED_AT_LEVEL, READ_COMMITTED, ROLLBACK};
 use crate::engine::literal;
 use crate::object_lock::acquire::Request;
 use crate::{ObjectId, Wait};
@@ -15,9 +15,10 @@ use crate::{ObjectId, Wait};
 pub(in crate::engine::mysql) const LOCK_BATCH: usize = 100;
 
 /// BEGIN and transient locks on free objects in one message, which takes one round trip like BEGIN alone. It fails when
-/// an object is not free; [`undo`] reverts what it has done until then.
+/// an object is not free; [`undo`] reverts what it has done until then. In a transaction that Diesel does not know of its
+/// first statement fails, and nothing is to be reverted.
 pub(in crate::engine::mysql) fn begin_and_acquire(request: &Request) -> String {
-    let mut sql = String::new();
+    let mut sql = READ_COMMITTED.to_owned();
     if is_limited(request) {
         // More time than the message takes; a wait may exceed its limit by it.
         sql.push_str(
@@ -25,7 +26,7 @@ pub(in crate::engine::mysql) fn begin_and_acquire(request: &Request) -> String {
              @diesel_locks_limit = @@SESSION.max_execution_time, SESSION max_execution_time = 20 */; ",
         );
     }
-    sql.push_str(BEGIN_MARKED);
+    sql.push_str(BEGIN_MARKED_AT_LEVEL);
     push_acquire_free(&mut sql, &request.ids, "");
     push_restore_limit(&mut sql, request);
     sql

@@ -6,11 +6,20 @@ use diesel::sql_types::Integer;
 use crate::engine::raw_sql::{push, statement};
 
 /// Limits a SELECT to 200 ms on MySQL, where it would otherwise wait without limit for a table that another session has
-/// locked. A comment on MariaDB.
-pub(in crate::engine::mysql) const LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(200) */ ";
+/// locked. With the effect of [`ANY_SIZE_HINT`]. A comment on MariaDB.
+pub(in crate::engine::mysql) const LIMIT_HINT: &str =
+    "/*+ MAX_EXECUTION_TIME(200) SET_VAR(sql_big_selects = 1) */ ";
 
 /// A longer limit, for a search that [`LIMIT_HINT`] has ended although the table was not locked.
-pub(in crate::engine::mysql) const LONG_LIMIT_HINT: &str = "/*+ MAX_EXECUTION_TIME(5000) */ ";
+pub(in crate::engine::mysql) const LONG_LIMIT_HINT: &str =
+    "/*+ MAX_EXECUTION_TIME(5000) SET_VAR(sql_big_selects = 1) */ ";
+
+/// A statement prefix: on MariaDB the statement may read more rows than `max_join_size` of the session.
+pub(in crate::engine::mysql) const ANY_SIZE: &str =
+    "/*M!100100 SET STATEMENT sql_big_selects = 1 FOR */ ";
+
+/// A hint for MySQL with the effect of [`ANY_SIZE`], after the first word of the statement. A comment on MariaDB.
+pub(in crate::engine::mysql) const ANY_SIZE_HINT: &str = "/*+ SET_VAR(sql_big_selects = 1) */ ";
 
 /// At the end of a SELECT: a limit that no result exceeds. A SELECT without one has that of the session
 /// (`sql_select_limit`).

@@ -3,6 +3,7 @@
 use diesel::dsl::{auto_type, delete as delete_from, insert_into};
 use diesel::mysql::Mysql;
 use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable};
 
 use super::limits::LIMIT_HINT;
@@ -10,6 +11,7 @@ use super::safe_updates::{ANY_JOIN, ANY_JOIN_HINT};
 use super::session_state::{
     IN_TRANSACTION, ISOLATION_LEVEL, InTransaction, SessionLevel, WRITER_UNKNOWN, WriterUnknown,
 };
+use crate::ObjectId;
 use crate::engine::raw_sql::{push, statement};
 use crate::schema::mysql::diesel_locks_objects::{self, dsl};
 
@@ -35,6 +37,39 @@ statement! {
             " FROM diesel_locks_objects WHERE id = ", Binary = self.id;
             " FOR UPDATE NOWAIT";
         );
+    }
+}
+
+/// Fails if another transaction holds one of the rows, uncommitted ones included, and waits for none. Locks nothing: at
+/// READ COMMITTED InnoDB releases at once what a statement has locked anew and its condition then excludes, and `kept` is
+/// never larger than 1. What the transaction held before stays locked. Raw, as `LockRowNow`. Not cached: the number of ids
+/// varies.
+pub(in crate::engine::mysql) struct Probe<'a> {
+    pub(in crate::engine::mysql) ids: &'a [ObjectId],
+}
+
+impl QueryId for Probe<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Probe<'_> {
+    type SqlType = BigInt;
+}
+
+impl QueryFragment<Mysql> for Probe<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Mysql>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        // Not by the optimizer's choice, which may be to read, and lock, the whole table.
+        push!(out;
+            "SELECT "; {LIMIT_HINT}; "COUNT(*) FROM diesel_locks_objects FORCE INDEX (PRIMARY) WHERE kept > 1 AND id IN (";
+        );
+        for (position, id) in self.ids.iter().enumerate() {
+            out.push_sql(if position == 0 { "" } else { ", " });
+            out.push_bind_param::<Binary, _>(id.as_str().as_bytes())?;
+        }
+        out.push_sql(") FOR UPDATE NOWAIT");
+        Ok(())
     }
 }
 

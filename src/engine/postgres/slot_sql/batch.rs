@@ -64,14 +64,15 @@ const NOT_RELEASED: &str = ") SELECT token FROM mine WHERE token NOT IN (SELECT 
 
 statement! {
     Pg;
-    /// Renews leases, except those whose row another session has locked. Raw, because the DSL has neither arrays as
-    /// tables nor locks in a subquery.
+    /// Renews leases that have not expired, except those whose row another session has locked. Raw, because the DSL has
+    /// neither arrays as tables nor locks in a subquery.
     RenewBatch<'a> { asked: Asked<'a> } -> (Binary, BigInt),
     |self, out| {
         push_locked(&mut out, &self.asked)?;
         push!(out;
             "renewed AS (UPDATE diesel_locks_slots SET expires_us = greatest(hold_until_us, "; {Pg::NOW};
-            " + locked.lease_us)"; {OF_LOCKED}; " RETURNING diesel_locks_slots.token, expires_us - "; {Pg::NOW};
+            " + locked.lease_us)"; {OF_LOCKED}; " AND expires_us > "; {Pg::NOW};
+            " RETURNING diesel_locks_slots.token, expires_us - "; {Pg::NOW};
             " AS remaining_us) SELECT token, remaining_us FROM renewed UNION ALL \
              SELECT token, expires_us - "; {Pg::NOW};
             " FROM mine WHERE token NOT IN (SELECT token FROM renewed)";

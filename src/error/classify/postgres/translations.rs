@@ -1,4 +1,4 @@
-//! Messages in all languages that PostgreSQL 15 to 18 speak; `%s` stands for any text.
+//! Messages in all languages of PostgreSQL 15, 17 and 18; `%s` stands for any text.
 
 pub(super) const DEADLOCK: &[&str] = &[
     "deadlock detected",
@@ -33,6 +33,11 @@ pub(super) const ABORTED: &[&str] = &[
     "поточна транзакція перервана, команди до кінця блока транзакції пропускаються",
     "当前事务已中止，事务块结束之前的命令将被忽略",
     "目前交易已中止，忽略指令直到交易區塊結尾",
+    "transaksi saat ini dibatalkan, perintah diabaikan sampai akhir blok transaksi",
+    "bieżąca transakcja została przerwana, polecenia ignorowane do końca bloku transakcji",
+    "transação atual foi interrompida, comandos ignorados até o fim do bloco de transação",
+    "geçerli transaction durduruldu, transaction blokunun sonuna kadar komutlar yok sayılacak",
+    "当前事务被终止, 事务块结束之前的查询被忽略",
 ];
 
 pub(super) const LOCK_TIMEOUT: &[&str] = &[
@@ -76,6 +81,41 @@ pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
     "由于语句执行超时，正在取消查询命令",
 ];
 
+pub(super) const CANCEL_REQUEST: &[&str] = &[
+    "canceling statement due to user request",
+    "storniere Anfrage wegen Benutzeraufforderung",
+    "cancelando la sentencia debido a una petición del usuario",
+    "annulation de la requête à la demande de l'utilisateur",
+    "annullamento dell'istruzione su richiesta dell'utente",
+    "ユーザーからの要求により文をキャンセルしています",
+    "사용자 요청에 의해 작업을 취소합니다.",
+    "выполнение оператора отменено по запросу пользователя",
+    "avbryter sats på användares begäran",
+    "виконання оператора скасовано по запиту користувача",
+    "由于用户请求，正在取消语句",
+    "因為使用者要求，正在取消陳述式",
+    "pembatalan perintah karena permintaan pengguna",
+    "anulowano polecenie na skutek żądania użytkownika",
+    "cancelando o comando devido a um pedido do usuário",
+    "kullanıcı isteği ile sorgu iptal edildi",
+    "由于用户请求而正在取消查询",
+];
+
+pub(super) const TRANSACTION_TIMEOUT: &[&str] = &[
+    "terminating connection due to transaction timeout",
+    "Verbindung wird abgebrochen wegen Zeitüberschreitung in Transaktion",
+    "terminando la conexión debido a que se agotó el tiempo de espera para transacciones",
+    "トランザクションタイムアウトのため接続を終了します",
+    "მიერთების შეწყვეტა ტრანზაქციის მოლოდინის ვადის ამოწურვის გამო",
+    "트랜잭션 시간(transaction_timeout) 초과로 연결을 끝냅니다",
+    "закрытие подключения из-за тайм-аута транзакции",
+    "terminerar anslutning på grund av transaktionstimeout",
+    "переривання з'єднання через тайм-аут транзакції",
+    "由于事务超时，正在终止连接",
+    "由於交易逾時，正在終止連線",
+];
+
+/// NOWAIT, of a row; of a table.
 pub(super) const LOCK_NOT_AVAILABLE: &[&str] = &[
     r#"could not obtain lock on row in relation "%s""#,
     "konnte Sperre für Zeile in Relation »%s« nicht setzen",
@@ -96,6 +136,26 @@ pub(super) const LOCK_NOT_AVAILABLE: &[&str] = &[
     r#"não foi possível obter bloqueio na linha da relação "%s""#,
     r#""%s" tablosundaki satır için lock alınamadı"#,
     r#"无法在关系 "%s"中的记录上获得锁"#,
+    r#"could not obtain lock on relation "%s""#,
+    "konnte Sperre für Relation »%s« nicht setzen",
+    "no se pudo bloquear un candado en la relación «%s»",
+    r#"lock della relazione "%s" fallito"#,
+    r#"リレーション"%s"のロックを取得できませんでした"#,
+    r#"ბლოკის მიღების შეცდომა ურთიერთობაზე %s""#,
+    r#"не удалось получить блокировку таблицы "%s""#,
+    r#"kunde inte ta lås på relationen "%s""#,
+    r#"не вдалося отримати блокування зв'язку "%s""#,
+    r#"无法获取关系 "%s" 上的锁"#,
+    r#"無法取得關聯 "%s" 的鎖定"#,
+    "no se pudo bloquear un “lock” en la relación «%s»",
+    "tidak mendapatkan 'lock' pada relasi« %s »",
+    r#"nie można nałożyć blokady na relację "%s""#,
+    r#"não foi possível obter bloqueio na relação "%s""#,
+    r#""%s" tablosu için kilit alınamadı"#,
+    r#"无法在关系 "%s" 上获得锁"#,
+    r#"無法取得關聯 "%s" 上的鎖定"#,
+    "tidak mendapatkan 'lock' pada relasi « %s »",
+    r#""%s" nesnesi için kilit alınamadı"#,
 ];
 
 pub(super) const UNLOGGED_IN_RECOVERY: &[&str] = &[
@@ -147,6 +207,16 @@ pub(super) const NOT_ON_A_STANDBY: &[&str] = &[
     "не можна встановити режим транзакції \"читання-запис\" під час відновлення",
     "恢复期间不能将事务设为读写模式",
     "復原中不能設定交易讀寫模式",
+    "tidak dapat menggunakan mode serialisasi dalam « Hot Standby »",
+    "nie można używać trybu",
+    "não é possível utilizar o modo serializável em um servidor em-espera ativo (hot standby)",
+    "hot standby'da serializable mode kullanılamaz",
+    "热备过程中无法使用可串行化模式",
+    "tidak dapat mengatur mode transaksi read-write selama pemulihan",
+    "nie można ustawić trybu zapisu i odczytu transakcji podczas odzyskiwania",
+    "não é possível definir o modo leitura-escrita da transação durante recuperação",
+    "kurtarma sırasında transaction okuma-yazma modu ayarlanamıyor",
+    "在恢复操作期间不能设置事务的读写模式",
 ];
 
 pub(super) const NO_RELATION: &[&str] = &[
@@ -298,4 +368,9 @@ pub(super) const LOCK_TABLE_FULL: &[&str] = &[
     "нестача спільної пам'яті",
     "共享内存不足",
     "共享記憶體用盡",
+    "kehabisan memori 'shared'",
+    "brak pamięci współdzielonej",
+    "sem memória compartilhada",
+    "shared memory yetersiz",
+    "共享内存用尽",
 ];

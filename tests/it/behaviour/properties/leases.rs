@@ -11,7 +11,7 @@ use super::{granted, one_hour, refused, refused_in_a_transaction, says, says_dur
 use crate::support::Backend;
 use crate::support::generators::durations_around;
 use crate::support::property::{CASES, Sessions, check_property_on};
-use crate::support::tables::{SlotRow, us};
+use crate::support::tables::{SlotRow, is_renewal, us};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(36_525 * 86_400);
@@ -81,7 +81,11 @@ pub(crate) fn property_lease_duration<B: Backend>() {
             prop_assert!(slot.remaining() <= asked);
             let leased = row::<B>(other);
             prop_assert_eq!(leased.expires_us - leased.acquired_us, us(asked));
-            prop_assert_eq!(leased.hold_until_us - leased.acquired_us, us(hold_at_least));
+            let hold_until_us = match us(hold_at_least) {
+                0 => 0,
+                held_us => leased.acquired_us + held_us,
+            };
+            prop_assert_eq!(leased.hold_until_us, hold_until_us);
 
             let before = B::now_us(other);
             let result = one.renew_slot(&mut slot, refreshed);
@@ -97,12 +101,8 @@ pub(crate) fn property_lease_duration<B: Backend>() {
                 prop_assert_eq!(state, LeaseState::Unexpired);
             }
             let now = row::<B>(other);
-            let end = |clock: i64| leased.hold_until_us.max(clock + us(refreshed));
-            prop_assert!(
-                (end(before)..=end(after)).contains(&now.expires_us),
-                "{:?}",
-                now
-            );
+            let ends = before + us(refreshed)..=after + us(refreshed);
+            prop_assert!(is_renewal::<B>(&leased, ends, now.expires_us), "{:?}", now);
             let same_but_the_end = SlotRow {
                 expires_us: now.expires_us,
                 ..leased

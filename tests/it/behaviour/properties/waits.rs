@@ -66,7 +66,7 @@ pub(crate) fn property_wait<B: Backend>() {
             let slot = one.acquire_slot(&one_slot, one_hour(), wait)?;
             if limit <= SHORT {
                 let attempt = || other.acquire_slot(&one_slot, one_hour(), wait);
-                times_out(attempt, limit, "one (1 permit)")?;
+                times_out(attempt, limit, "\"one\" (1 permit)")?;
                 one.with_object_lock("a", |_| {
                     times_out(|| other.with_object_lock(&lock, nothing), limit, "a")
                 })?;

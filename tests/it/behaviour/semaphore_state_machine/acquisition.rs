@@ -75,7 +75,11 @@ impl<B: Backend> System<B> {
             fence: slot.fence(),
             acquired_us: row.acquired_us,
             expires_us: row.acquired_us + us(lasts),
-            hold_until_us: row.acquired_us + us(hold_at_least),
+            hold_until_us: if hold_at_least.is_zero() {
+                0
+            } else {
+                row.acquired_us + us(hold_at_least)
+            },
         };
         assert_eq!(row, expected);
         self.model.write(on, key, row);

@@ -10,8 +10,7 @@ use super::model::{Key, NAMES, key_of};
 use super::steps::SESSIONS;
 use super::system::System;
 use crate::support::Backend;
-use crate::support::tables::SlotRow;
-use crate::support::tables::us;
+use crate::support::tables::{SlotRow, is_renewal, us};
 
 fn state(row: &SlotRow, now_us: i64) -> LeaseState {
     if row.expires_us > now_us {
@@ -84,11 +83,8 @@ impl<B: Backend> System<B> {
         };
         assert_eq!(result.expect("it is ours"), state(&row, before));
         let seen = B::slots(self.conn(on)).remove(&key).expect("its row");
-        let end = |clock: i64| row.hold_until_us.max(clock + us(lasts));
-        assert!(
-            (end(before)..=end(after)).contains(&seen.expires_us),
-            "{seen:?}"
-        );
+        let ends = before + us(lasts)..=after + us(lasts);
+        assert!(is_renewal::<B>(&row, ends, seen.expires_us), "{seen:?}");
         let expires_us = seen.expires_us;
         self.model.write(on, key, SlotRow { expires_us, ..row });
     }

@@ -1,8 +1,9 @@
 //! Slots that are renewed in the background.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
@@ -12,7 +13,7 @@ use diesel_locks::{Error, LeaseState, LockPool, SlotGuard, SlotRenewer};
 use super::{HOUR, acquire, is_full, one_hour, single_slot};
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
-use crate::support::threads::{LONG, begin, roll_back};
+use crate::support::threads::{LONG, begin, loss_of, roll_back};
 
 /// A renewer with a pool of its own.
 pub(crate) fn renewer<B: Backend>(database: &B, connections: u32) -> SlotRenewer<B::Conn> {
@@ -79,7 +80,7 @@ pub(crate) fn guard_is_renewed_until_it_is_dropped<B: Backend>() {
     }
     assert!(is_full::<B>(&mut conn, &single_slot()));
     assert!(guard.fence() > 0 && guard.remaining() <= RENEWED_LEASE);
-    let lost = guard.lost_receiver();
+    let lost = loss_of(&guard);
     drop(guard);
     await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
@@ -120,7 +121,7 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
     let renewer = renewer::<B>(&database, 2);
     let guard = guarded::<B>(&renewer, &single_slot(), &short());
     let called = Arc::new(AtomicUsize::new(0));
-    let lost = guard.lost_receiver();
+    let lost = loss_of(&guard);
     for _ in 0..2 {
         let called = Arc::clone(&called);
         guard.on_lost(move || {
@@ -140,8 +141,8 @@ pub(crate) fn force_released_slot_is_noticed_by_its_guard<B: Backend>() {
         assert!(started.elapsed() < LONG, "callbacks are called");
         std::thread::yield_now();
     }
-    // A receiver that is created afterwards receives at once.
-    assert_eq!(guard.lost_receiver().try_recv(), Ok(()));
+    // A callback of a guard that is lost is called at once.
+    assert_eq!(loss_of(&guard).try_recv(), Ok(()));
     drop(guard);
     assert_eq!(called.load(Ordering::SeqCst), 2, "once each");
     conn.release_slot(next)
@@ -159,10 +160,7 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
     let other = guarded::<B>(&renewer, &Semaphore::new("other", 1), &short());
     guard.on_lost(move || drop(other));
     let busy = pool.get().expect("the only connection");
-    guard
-        .lost_receiver()
-        .recv_timeout(LONG)
-        .expect("it is noticed");
+    loss_of(&guard).recv_timeout(LONG).expect("it is noticed");
     // Not before: the first lease counts from before it was sent.
     assert!(started.elapsed() < LONG && !guard.is_held());
     drop(busy);
@@ -182,6 +180,63 @@ pub(crate) fn guard_that_is_not_renewed_in_time_stays_lost<B: Backend>() {
         .expect("free")
         .release_slot(next)
         .expect("the next holder is not touched");
+}
+
+/// The callback runs until the test ends it.
+pub(crate) fn callback_of_a_lost_guard_delays_no_renewal<B: Backend>() {
+    let database = B::new();
+    let mut conn = database.connect();
+    let renewer = renewer::<B>(&database, 2);
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
+    let other = Semaphore::new("other", 1);
+    let lost = guarded::<B>(&renewer, &other, &renewed());
+    let (called, is_called) = channel();
+    let (end, ended) = channel::<()>();
+    lost.on_lost(move || {
+        called.send(()).expect("the test waits");
+        let _ = ended.recv();
+    });
+    conn.force_release_all(&other).expect("a count");
+    is_called.recv_timeout(LONG).expect("it is lost");
+    let (before, _) = times::<B>(&mut conn).expect("held");
+    let started = Instant::now();
+    while times::<B>(&mut conn).is_none_or(|(lasts, _)| lasts <= before) {
+        assert!(started.elapsed() < LONG, "it is not renewed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(guard.is_held());
+    drop(end);
+}
+
+/// The database is out of reach: the only connection is in use. A thread that drops a guard elsewhere waits for 200 ms.
+pub(crate) fn guards_dropped_in_their_callbacks_delay_no_other_callback<B: Backend>() {
+    const GUARDS: u32 = 40;
+    let database = B::new();
+    let pool = database.pool(1);
+    let renewer = SlotRenewer::new(pool.clone());
+    let many = Semaphore::new("many", GUARDS);
+    let lease = LeaseOptions::new(LEASE * 4);
+    let (called, calls) = channel();
+    for _ in 0..GUARDS {
+        let guard = Arc::new(Mutex::new(None));
+        let (own, called) = (Arc::clone(&guard), called.clone());
+        let held = guarded::<B>(&renewer, &many, &lease);
+        held.on_lost(move || {
+            drop(own.lock().expect("no panic").take());
+            called.send(Instant::now()).expect("the test waits");
+        });
+        *guard.lock().expect("no panic") = Some(held);
+    }
+    let busy = pool.get().expect("the only connection");
+    let next = || calls.recv_timeout(LONG).expect("each is called");
+    let first = next();
+    let mut last = first;
+    for _ in 1..GUARDS {
+        last = next();
+    }
+    let waits = Duration::from_millis(200) * GUARDS;
+    assert!(last - first < waits / 2, "{:?}", last - first);
+    drop(busy);
 }
 
 pub(crate) fn guard_survives_a_cut_connection<B: Backend>() {

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use diesel::Connection;
 use diesel::connection::InstrumentationEvent;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, LockPool};
 
 use super::{acquire, one_hour, single_slot};
 use crate::support::Backend;
-use crate::support::threads::LONG;
+use crate::support::backend::fresh_name;
+use crate::support::threads::{LONG, result_of, spawn, until};
 
 /// The first of them asks for all.
 pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
@@ -86,4 +88,30 @@ pub(crate) fn waiters_of_another_database_do_not_block<B: Backend>() {
     for waiter in waiters {
         waiter.join().expect("no panic");
     }
+}
+
+/// The waiters of one database stand in the queue when a request for a slot of the other one comes.
+pub(crate) fn pools_of_two_databases_do_not_delay_each_other<B: Backend>() {
+    const REQUESTS: usize = 5;
+    let semaphore = Semaphore::new(fresh_name(), 1);
+    let (full, free) = (Arc::new(B::new()), Arc::new(B::new()));
+    free.connect()
+        .register_semaphores([&semaphore])
+        .expect("register");
+    let mut conn = full.connect();
+    let held = acquire::<B>(&mut conn, &semaphore);
+    let locks = LockPool::new(full.pool(2));
+    let waiter = {
+        let (locks, semaphore) = (locks.clone(), semaphore.clone());
+        spawn(move || locks.with_slot(&semaphore, Wait::AtMost(LONG), |_| Ok::<_, Error>(())))
+    };
+    until(|| locks.waiting() == 1);
+    let other = LockPool::new(free.pool(2));
+    let limit = Wait::AtMost(Duration::from_millis(40));
+    for request in 0..REQUESTS {
+        let outcome = other.with_slot(&semaphore, limit, |_| Ok::<_, Error>(()));
+        outcome.unwrap_or_else(|error| panic!("request {request}: {error:?}"));
+    }
+    conn.release_slot(held).expect("ours");
+    result_of(&waiter).expect("it comes free");
 }

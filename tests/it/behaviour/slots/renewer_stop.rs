@@ -25,7 +25,7 @@ pub(crate) fn stop_ends_the_waits_of_a_renewer<B: Backend>() {
     for waiter in &waiters {
         let error = result_of(waiter).expect_err("stopped");
         assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
-        assert!(error.to_string().contains("one (1 permit)"), "{error}");
+        assert!(error.to_string().contains("\"one\" (1 permit)"), "{error}");
     }
     assert!(guard.is_held(), "guards are not affected");
     guard.release().expect("ours");

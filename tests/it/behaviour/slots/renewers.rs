@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::{Pool, R2D2Connection};
+use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
 use diesel_locks::{SlotGuard, SlotRenewer};
 
 use super::guards::{guarded, renewed, renewer};
-use super::{one_hour, single_slot};
+use super::{acquire, one_hour, single_slot};
 use crate::subprocess::{SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::stalling_proxy::StallingProxy;
-use crate::support::threads::LONG;
+use crate::support::threads::{LONG, loss_of};
 
 /// Returns when the lease of each slot has been extended.
 pub(crate) fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
@@ -59,7 +59,7 @@ pub(crate) fn release_guards_releases_those_of_one_renewer<B: Backend>() {
     assert_eq!(ours.release_guards(), 0);
     let clone = ours.clone();
     let guards = [&ours, &clone, &ours].map(|renewer| guarded::<B>(renewer, &many, &one_hour()));
-    let lost = guards[0].lost_receiver();
+    let lost = loss_of(&guards[0]);
     assert_eq!(ours.release_guards(), 3);
     assert!(!guards.iter().any(SlotGuard::is_held));
     assert!(lost.recv().is_err(), "released is not lost");
@@ -93,10 +93,7 @@ pub(crate) fn renewer_stops_when_it_and_its_guards_are_dropped<B: Backend>() {
 }
 
 /// Returns when this number of connections of the pool is idle.
-fn await_idle<C: R2D2Connection + 'static>(
-    pool: &Pool<diesel::r2d2::ConnectionManager<C>>,
-    idle: u32,
-) {
+fn await_idle<C: R2D2Connection + 'static>(pool: &Pool<ConnectionManager<C>>, idle: u32) {
     let started = Instant::now();
     while pool.state().idle_connections != idle {
         assert!(started.elapsed() < LONG, "not {idle}: {:?}", pool.state());
@@ -112,7 +109,7 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
     let pool = B::pool_to(&url, 2);
     let renewer = SlotRenewer::new(pool.clone());
     let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
-    let lost = guard.lost_receiver();
+    let lost = loss_of(&guard);
     server.stall();
     await_idle(&pool, 1);
     assert!(guard.is_held(), "the lease has not ended");
@@ -129,6 +126,50 @@ pub(crate) fn guard_is_lost_in_time_while_its_renewal_hangs<B: Backend>() {
         .expect("the next holder is not touched");
 }
 
+/// `conn` and `pool` are to the same database. Between the two calls no renewal of the pool reaches it, so one of them comes
+/// after the end of the lease.
+pub(crate) fn late_renewal_does_not_extend_the_lease_of_a_lost_guard<B: Backend>(
+    conn: &mut B::Conn,
+    pool: &Pool<ConnectionManager<B::Conn>>,
+    hold_back: impl FnOnce(),
+    let_through: impl FnOnce(),
+) {
+    let renewer = SlotRenewer::new(pool.clone());
+    let guard = guarded::<B>(&renewer, &single_slot(), &renewed());
+    let lost = loss_of(&guard);
+    hold_back();
+    await_idle(pool, 1);
+    lost.recv_timeout(LONG).expect("the guard is lost");
+    let started = Instant::now();
+    while !conn.held_slots(single_slot()).expect("rows").is_empty() {
+        assert!(started.elapsed() < LONG, "the lease does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(pool.state().idle_connections, 1, "none is held back");
+    let before = B::slots(conn);
+    let_through();
+    await_idle(pool, 2);
+    assert_eq!(B::slots(conn), before);
+    let error = guard.ensure_held().expect_err("it stays lost");
+    assert!(error.is_slot_lost(), "{error:?}");
+    let next = acquire::<B>(conn, &single_slot());
+    drop(guard);
+    conn.release_slot(next)
+        .expect("the next holder is not touched");
+}
+
+/// A server that stops to answer holds the renewal back.
+pub(crate) fn renewal_through_a_stalled_network_extends_no_ended_lease<B: Backend>() {
+    let database = B::new();
+    let (server, url) = StallingProxy::url(&database.url());
+    late_renewal_does_not_extend_the_lease_of_a_lost_guard::<B>(
+        &mut database.connect(),
+        &B::pool_to(&url, 2),
+        || server.stall(),
+        || server.resume(),
+    );
+}
+
 pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() {
     let databases = [B::new(), B::new()];
     let (server, url) = StallingProxy::url(&databases[0].url());
@@ -141,8 +182,7 @@ pub(crate) fn unresponsive_database_does_not_delay_other_renewers<B: Backend>() 
     let ours = guarded::<B>(&renewer, &single_slot(), &renewed());
     await_renewal::<B>(&mut databases[1].connect(), &single_slot());
     ours.release().expect("ours");
-    theirs
-        .lost_receiver()
+    loss_of(&theirs)
         .recv_timeout(LONG)
         .expect("it is not renewed");
     server.resume();

@@ -355,3 +355,65 @@ pub(crate) fn methods_in_an_aborted_transaction_have_no_effect<B: Backend>() {
     assert_eq!(B::tables(&mut database.connect()), before);
     assert_usable(&mut conn, &database);
 }
+
+/// COMMIT and ROLLBACK as text. On InnoDB what follows is another transaction, which is rolled back when the closure ends.
+pub(crate) fn methods_after_the_end_of_the_transaction_have_no_effect<B: Backend>() {
+    let (database, mut conn) = prepared::<B>();
+    let started = Sequence::new("started");
+    conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&started))
+        .expect("free");
+    let single = Semaphore::new("another", 1);
+    let slot = acquire::<B>(&mut conn, &single);
+    let before = B::tables(&mut database.connect());
+    for end in ["COMMIT", "ROLLBACK"] {
+        let mut check = |what: &str, call: &mut dyn FnMut(&mut B::Conn) -> Result<(), Error>| {
+            for nested in [false, true] {
+                let ended = |conn: &mut B::Conn| {
+                    conn.batch_execute(end).expect(end);
+                    let result = call(conn);
+                    if B::METHODS_NOTICE_ENDS {
+                        assert_aborted(result, (what, end));
+                    }
+                    Ok::<_, Error>(())
+                };
+                let result = if nested {
+                    conn.with_object_lock("outer", |conn| conn.with_object_lock("a", ended))
+                } else {
+                    conn.run_transaction(fresh_reads::<B>(), ended)
+                };
+                assert_aborted(result, (what, end));
+                assert_eq!(B::tables(&mut database.connect()), before, "{what}, {end}");
+            }
+        };
+        for (method, call) in methods::<B>() {
+            let mut call = call;
+            check(method, &mut call);
+        }
+        check("pin_slot", &mut |conn| conn.pin_slot(&slot));
+        check("renew_slot", &mut |conn| {
+            conn.renew_slot(&mut slot.clone(), Duration::from_secs(60))
+                .map(|_| ())
+        });
+        check("release_slot", &mut |conn| {
+            conn.release_slot(&slot).map(|_| ())
+        });
+        check("force_release_all", &mut |conn| {
+            conn.force_release_all("another").map(|_| ())
+        });
+        // Refused in any transaction.
+        let nested = |result| match result {
+            Err(Error::AlreadyInTransaction { reason, .. }) => Err(Error::TransactionAborted {
+                reason: reason.to_owned(),
+                source: None,
+            }),
+            result => result,
+        };
+        check("register_semaphores", &mut |conn| {
+            nested(conn.register_semaphores([Semaphore::new("registered", 1)]))
+        });
+        check("run_transaction", &mut |conn| {
+            nested(conn.run_transaction(TransactionOptions::new(), |_| Ok(())))
+        });
+    }
+    assert_usable(&mut conn, &database);
+}

@@ -191,7 +191,8 @@ pub(crate) fn locks_slots_and_numbers_work_in_run_transaction<B: Backend>() {
         .retry(RetryPolicy::max_attempts(3));
     conn.run_transaction(transaction, |conn| {
         conn.lock_object("a")?;
-        conn.with_object_lock("b", |conn| conn.try_lock_object("c"))?;
+        let tried = conn.with_object_lock("b", |conn| conn.try_lock_object("c"))?;
+        assert!(tried.is_acquired());
         assert!(
             other
                 .try_with_object_lock("a", |_| Ok::<_, Error>(()))?

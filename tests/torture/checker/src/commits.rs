@@ -82,8 +82,7 @@ fn judge(operation: &Operation<'_>, index: usize, there: usize) -> Option<Judged
         return Some(Judged::PartialCommit(index));
     }
     match operation.end?.outcome {
-        // A purge leaves nothing.
-        Outcome::Done if *operation.task == Task::Purge => None,
+        Outcome::Done if leaves_nothing(operation.task) => None,
         Outcome::Done => (there == 0).then_some(Judged::LostCommit(index)),
         Outcome::Refused | Outcome::RolledBack => (there > 0).then_some(Judged::GhostCommit(index)),
         Outcome::Failed { kind, .. } => {
@@ -202,8 +201,13 @@ fn places<'a>(operation: &Operation<'a>) -> Vec<Place<'a>> {
             })
             .collect()
         }
-        Task::Purge => Vec::new(),
+        Task::Purge | Task::Revoked { .. } | Task::HandOver => Vec::new(),
     }
+}
+
+/// Whether nothing of it remains in the database, even if it is done.
+fn leaves_nothing(task: &Task) -> bool {
+    matches!(task, Task::Purge | Task::Revoked { .. } | Task::HandOver)
 }
 
 /// What an operation has committed by statements of its own, or may have, whose transaction was gone: the row that it

@@ -34,9 +34,13 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
     let task = operation.task;
     let wait = task.wait_limit();
     match (kind, task) {
-        // A wait without an end has none, whatever the session's own limit; numbers and rows of the application's are
-        // not waited for by the crate.
+        // At top level, a wait without a limit ends with the lock, whatever the session's limit is. The crate does not wait
+        // for numbers and for rows of the application.
         (ErrorKind::TimedOut, _) if matches!(wait, Some(WaitLimit::AtMost(_))) => Expected::Always,
+        // They wait in an open transaction: the session's limit ends deadlocks that the server does not detect.
+        (ErrorKind::TimedOut, Task::IgnoreFault { .. } | Task::Panic { .. }) => {
+            Expected::WhenLimited
+        }
         // The application's own statements may wait for a row. What the crate waits for has its own limit, or none,
         // whatever the session's is; numbers are waited for as rows are, and a purge waits for nothing else.
         (
@@ -63,8 +67,7 @@ fn expected(operation: &Operation<'_>, kind: ErrorKind) -> Expected {
         // A guard takes no longer for a connection than for its slot, and a lock pool no longer than for its lock.
         (ErrorKind::Pool, _)
             if matches!(wait, Some(WaitLimit::AtMost(_)))
-                && (matches!(task, Task::Lease { renewed: true, .. })
-                    || operation.client.is_lock_pool()) =>
+                && (task.has_guard() || operation.client.is_lock_pool()) =>
         {
             Expected::Always
         }

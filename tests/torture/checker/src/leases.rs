@@ -53,10 +53,15 @@ pub(crate) fn check(run: &Run<'_>, evidence: &Evidence, limits: &Limits, finding
                 lost_renewed(operation)
             }
             Task::Lease { renewed: true, .. } => None,
-            Task::Lease { lease_ms, .. } | Task::Pinned { lease_ms } => {
+            Task::Lease { lease_ms, .. } => {
                 let lease = Duration::from_millis(*lease_ms);
                 lost_early(operation, lease.saturating_sub(step), &jumps)
                     .or_else(|| believed_late(operation, lease))
+            }
+            // Its transaction may be committed after the end of the lease.
+            Task::Pinned { lease_ms } => {
+                let lease = Duration::from_millis(*lease_ms);
+                lost_early(operation, lease.saturating_sub(step), &jumps)
             }
             _ => None,
         };
@@ -139,8 +144,7 @@ fn lost_early(
 /// A holder that counted beyond its lease, by its own clock.
 fn believed_late(operation: &Operation<'_>, lease: Duration) -> Option<&'static str> {
     let held_until = operation.end?.held_until?;
-    // Each entry of an pinned operation is an attempt at its transaction: the lease is that of the first.
-    let granted = operation.entered.first()?.at;
+    let granted = operation.entered()?.at;
     let renewed = operation.renewed.last().map(|renewed| renewed.at);
     let last = renewed.unwrap_or(granted).plus(lease);
     (held_until > last).then_some("it believed in its lease after the end of it")

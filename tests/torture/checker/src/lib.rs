@@ -23,6 +23,7 @@
 //! | `losses.rs` | transactions that were gone before their end, and locks that outlived a panic |
 //! | `counters.rs`, `order.rs`, `sequences.rs`, `contiguity.rs` | numbers that must be 1 to n, in the order of time |
 //! | `holders.rs`, `believed_holds.rs`, `capacity.rs`, `fences.rs` | who held what, when |
+//! | `guards.rs` | losses that guards did not report, and releases that the next waiter of the process learned of late |
 //! | `leases.rs`, `fault_windows.rs` | leases that were lost although no fault was near |
 //! | `residual_locks.rs`, `completion.rs`, `errors.rs` | locks that were left, operations that never ended, which errors are expected |
 //! | `liveness.rs`, `timeouts.rs` | whether anything was done at all, and waits of the wrong length |
@@ -45,6 +46,7 @@ mod evidence;
 mod fault_windows;
 mod fences;
 mod findings;
+mod guards;
 mod holders;
 mod intervals;
 mod leases;
@@ -91,6 +93,7 @@ pub fn check(histories: &Histories, evidence: &Evidence, limits: &Limits) -> Res
     fences::check_grants(&run, &mut findings);
     fences::check_writes(&run, evidence, &mut findings);
     leases::check(&run, evidence, limits, &mut findings);
+    guards::check(&run, &mut findings);
     residual_locks::check(evidence, &mut findings);
     completion::check(&run, limits, &mut findings);
     liveness::check(&run, limits, &mut findings);

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use torture_history::{
-    Client, ErrorKind, InjectedFault, Moment, Op, Outcome, Release, Row, SlotHeld, Task,
-    workload_spec,
+    Client, ErrorKind, GuardEvent, InjectedFault, Moment, Op, Outcome, Release, Row, SlotHeld,
+    Task, workload_spec,
 };
 
 /// It got what it had asked for.
@@ -64,6 +64,8 @@ pub(crate) struct Operation<'a> {
     /// Each time, in order.
     pub(crate) renewed: Vec<Renewed>,
     pub(crate) released: Option<Released<'a>>,
+    /// What happened to the slot of its guard, in order.
+    pub(crate) guard: Vec<(GuardEvent, Moment)>,
     /// Rows that the database took, where something goes wrong.
     pub(crate) wrote: Vec<Row>,
     /// Whether its transaction was gone before its closure returned.
@@ -75,6 +77,16 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// It asked for something.
+    pub(crate) fn requested(&mut self, refused: Option<ErrorKind>, at: Moment) {
+        let after_loss = self.lost;
+        self.requested.push(Requested {
+            refused,
+            after_loss,
+            at,
+        });
+    }
+
     /// The attempt that counts: the last. One that failed is followed by another, or by the end.
     pub(crate) fn entered(&self) -> Option<Entered> {
         self.entered.last().copied()
@@ -126,6 +138,12 @@ impl Operation<'_> {
         self.may_be_dropped() || matches!(self.task, Task::Panic { .. })
     }
 
+    /// When this happened to the slot of its guard.
+    pub(crate) fn guard(&self, event: GuardEvent) -> Option<Moment> {
+        let found = self.guard.iter().find(|(of, _)| *of == event);
+        found.map(|(_, at)| *at)
+    }
+
     /// The semaphore that it asks for a slot of.
     pub(crate) fn semaphore(&self) -> Option<workload_spec::Semaphore> {
         match self.task {
@@ -134,7 +152,10 @@ impl Operation<'_> {
                 .find(|leased| leased.name == semaphore),
             Task::Pinned { .. } => Some(workload_spec::PINNED),
             Task::Slot { .. } => Some(workload_spec::HELD_BY_TRANSACTIONS),
-            Task::Lock { .. }
+            // The first two have semaphores of their own.
+            Task::Revoked { .. }
+            | Task::HandOver
+            | Task::Lock { .. }
             | Task::Pass { .. }
             | Task::Transfer { .. }
             | Task::Purge
@@ -186,10 +207,22 @@ impl Operation<'_> {
         for requested in &self.requested {
             ensure!(requested.at >= self.began, "it asked before it began");
         }
-        let slots = matches!(self.task, Task::Lease { .. } | Task::Pinned { .. });
+        let slots =
+            self.task.has_guard() || matches!(self.task, Task::Lease { .. } | Task::Pinned { .. });
         ensure!(
             slots && !self.entered.is_empty() || self.renewed.is_empty() && self.released.is_none(),
             "it renewed or gave back what it had not leased"
+        );
+        let guard: &[_] = match self.task {
+            Task::Revoked { .. } => &[GuardEvent::Revoked, GuardEvent::LossReported],
+            Task::HandOver => &[GuardEvent::HandedOver],
+            _ => &[],
+        };
+        let events = self.guard.iter().map(|(event, _)| event);
+        ensure!(
+            !self.entered.is_empty() && events.eq(guard.iter().take(self.guard.len()))
+                || self.guard.is_empty(),
+            "this does not happen to its guard"
         );
         let without = self.entered.iter().any(|entered| entered.slot.is_none());
         ensure!(!slots || !without, "it leased a slot without a number");
@@ -206,7 +239,8 @@ impl Operation<'_> {
                 !enters || !self.entered.is_empty(),
                 "it is done and never entered"
             );
-            let transaction = enters && !matches!(self.task, Task::Lease { .. });
+            let transaction =
+                enters && !self.task.has_guard() && !matches!(self.task, Task::Lease { .. });
             let held = end.held_until >= self.entered().map(|entered| entered.at);
             ensure!(
                 !transaction || held,

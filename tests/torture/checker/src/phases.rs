@@ -112,7 +112,8 @@ fn milliseconds(time: Option<Duration>) -> f64 {
 
 /// Whether it takes as long as others keep it waiting, and not as long as it likes.
 fn waits(operation: &Operation<'_>) -> bool {
-    !matches!(operation.task, Task::Lease { .. } | Task::Pinned { .. })
+    let task = operation.task;
+    !task.has_guard() && !matches!(task, Task::Lease { .. } | Task::Pinned { .. })
 }
 
 /// Operations in the order of their beginnings.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use torture_history::{Client, Fault, FaultKind, Histories, Moment, Op, Record, Task};
 
 use crate::intervals::Intervals;
-use crate::operation::{End, Entered, Operation, Released, Renewed, Requested};
+use crate::operation::{End, Entered, Operation, Released, Renewed};
 
 /// A process of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -247,17 +247,18 @@ impl<'a> Reading<'a> {
                 at,
             } => {
                 let (is_held, at) = (*is_held, *at);
-                let operation = self.open(*op)?;
-                ensure!(
-                    operation.released.is_none(),
-                    "the slot was given back before"
-                );
-                operation.released = Some(Released {
+                let released = Released {
                     is_held,
                     release,
                     at,
-                });
+                };
+                let before = self.open(*op)?.released.replace(released);
+                ensure!(before.is_none(), "the slot was given back before");
                 at
+            }
+            Record::Guard { op, event, at } => {
+                self.open(*op)?.guard.push((*event, *at));
+                *at
             }
             Record::Wrote { op, row, at } => {
                 self.open(*op)?.wrote.push(*row);
@@ -271,13 +272,7 @@ impl<'a> Reading<'a> {
             }
             Record::Requested { op, refused, at } => {
                 let (refused, at) = (*refused, *at);
-                let operation = self.open(*op)?;
-                let after_loss = operation.lost;
-                operation.requested.push(Requested {
-                    refused,
-                    after_loss,
-                    at,
-                });
+                self.open(*op)?.requested(refused, at);
                 at
             }
             Record::Ended {
@@ -337,6 +332,7 @@ impl<'a> Reading<'a> {
             entered: Vec::new(),
             renewed: Vec::new(),
             released: None,
+            guard: Vec::new(),
             wrote: Vec::new(),
             lost: false,
             requested: Vec::new(),

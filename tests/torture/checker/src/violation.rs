@@ -13,7 +13,8 @@ pub enum Violation {
     LostCommits,
     /// A write that was refused, or has failed for certain, is there; or a write that no operation began.
     GhostCommits,
-    /// A transaction that had ended, or was aborted, was reported as committed, or was granted a lock or a number.
+    /// A transaction that had ended, or was aborted, was reported as committed, or was granted a lock or a number; or a
+    /// guard did not report the loss of its slot, or not in time.
     UnreportedLosses,
     /// Two held one object's lock at the same time, or one pinned slot.
     OverlappingHolders,
@@ -31,6 +32,8 @@ pub enum Violation {
     SequenceGaps,
     /// A number of a sequence was drawn twice, or is going to be.
     SequenceRepeats,
+    /// Slots that were released while the process waited for them were granted to it late, most of the time.
+    LateHandOvers,
     /// A row of a lock that is not kept, or the lock of a closure that has panicked.
     LeftLocks,
     /// A slot is still taken.
@@ -50,7 +53,7 @@ pub enum Violation {
 
 impl Violation {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LostUpdates,
         Self::LostCommits,
         Self::GhostCommits,
@@ -63,6 +66,7 @@ impl Violation {
         Self::LostLeases,
         Self::SequenceGaps,
         Self::SequenceRepeats,
+        Self::LateHandOvers,
         Self::LeftLocks,
         Self::LeftSlots,
         Self::Hung,
@@ -87,6 +91,7 @@ impl Violation {
             Self::LostLeases => "lost_leases",
             Self::SequenceGaps => "sequence_gaps",
             Self::SequenceRepeats => "sequence_repeats",
+            Self::LateHandOvers => "late_hand_overs",
             Self::LeftLocks => "left_locks",
             Self::LeftSlots => "left_slots",
             Self::Hung => "hung",

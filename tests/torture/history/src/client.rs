@@ -10,26 +10,20 @@ pub enum Client {
     R2d2,
     /// A connection of diesel-async, of a pool of deadpool.
     Deadpool,
-    /// A connection of deadpool, by `with_object_lock_and_rows`.
-    DeadpoolRows,
     /// `AsyncLockPool` with a pool of deadpool.
     DeadpoolLockPool,
     /// A connection of diesel-async, of a pool of bb8.
     Bb8,
-    /// A connection of bb8, by `with_object_lock_and_rows`.
-    Bb8Rows,
     /// `AsyncLockPool` with a pool of bb8.
     Bb8LockPool,
 }
 
 impl Client {
     /// Those of asynchronous threads.
-    pub const ASYNCHRONOUS: [Self; 6] = [
+    pub const ASYNCHRONOUS: [Self; 4] = [
         Self::Deadpool,
-        Self::DeadpoolRows,
         Self::DeadpoolLockPool,
         Self::Bb8,
-        Self::Bb8Rows,
         Self::Bb8LockPool,
     ];
 
@@ -43,10 +37,8 @@ impl Client {
         match self {
             Self::R2d2 => "r2d2",
             Self::Deadpool => "deadpool",
-            Self::DeadpoolRows => "deadpool, rows",
             Self::DeadpoolLockPool => "deadpool, lock pool",
             Self::Bb8 => "bb8",
-            Self::Bb8Rows => "bb8, rows",
             Self::Bb8LockPool => "bb8, lock pool",
         }
     }

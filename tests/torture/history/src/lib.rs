@@ -22,5 +22,5 @@ pub use fault::{Fault, FaultKind};
 pub use files::{Histories, Writer, read_all};
 pub use moment::Moment;
 pub use outcome::{ErrorKind, Outcome, Release};
-pub use record::{Op, Record, Row, SlotHeld};
+pub use record::{GuardEvent, Op, Record, Row, SlotHeld};
 pub use task::{InjectedFault, Request, Task, TransactionMethod, WaitLimit};

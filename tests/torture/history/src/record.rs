@@ -40,6 +40,17 @@ pub enum Row {
     Step(u32),
 }
 
+/// What happens to the slot of a guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardEvent {
+    /// Another connection released it by force.
+    Revoked,
+    /// The guard reported the loss, in every way that it has.
+    LossReported,
+    /// After its release it was granted to another thread of the process.
+    HandedOver,
+}
+
 /// A line of a worker's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
@@ -103,6 +114,15 @@ pub enum Record {
         is_held: bool,
         /// What became of the slot.
         release: Release,
+        /// When, after the answer.
+        at: Moment,
+    },
+    /// What happened to the slot of its guard.
+    Guard {
+        /// Which operation.
+        op: Op,
+        /// What.
+        event: GuardEvent,
         /// When, after the answer.
         at: Moment,
     },

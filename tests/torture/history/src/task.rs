@@ -86,6 +86,13 @@ pub enum Task {
         /// How long the lease is.
         lease_ms: u64,
     },
+    /// Lease a slot with a guard, release it by force on another connection, and wait for the guard to report the loss.
+    Revoked {
+        /// How long the lease is.
+        lease_ms: u64,
+    },
+    /// Lease a slot with a guard, and release it while the same process waits for it in another thread.
+    HandOver,
     /// Hold a slot for one transaction.
     Slot {
         /// How long the slot is waited for.
@@ -131,11 +138,13 @@ pub enum Task {
 
 impl Task {
     /// The names of all kinds.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 12] = [
         "lock",
         "renewed lease",
         "lease",
         "pinned",
+        "revoked",
+        "hand-over",
         "slot",
         "pass",
         "transfer",
@@ -148,13 +157,23 @@ impl Task {
     pub fn wait_limit(&self) -> Option<WaitLimit> {
         match self {
             Self::Lock { wait, .. } | Self::Lease { wait, .. } | Self::Slot { wait } => Some(*wait),
-            Self::Pinned { .. } => Some(WaitLimit::AtMost(workload_spec::PINNED_WAIT_MS)),
+            Self::Pinned { .. } | Self::Revoked { .. } | Self::HandOver => {
+                Some(WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS))
+            }
             Self::Pass { .. }
             | Self::Transfer { .. }
             | Self::Purge
             | Self::IgnoreFault { .. }
             | Self::Panic { .. } => None,
         }
+    }
+
+    /// Whether a guard holds its slot, which has connections of its own.
+    pub fn has_guard(&self) -> bool {
+        matches!(
+            self,
+            Self::Lease { renewed: true, .. } | Self::Revoked { .. } | Self::HandOver
+        )
     }
 
     /// In a word.
@@ -164,6 +183,8 @@ impl Task {
             Self::Lease { renewed: true, .. } => "renewed lease",
             Self::Lease { renewed: false, .. } => "lease",
             Self::Pinned { .. } => "pinned",
+            Self::Revoked { .. } => "revoked",
+            Self::HandOver => "hand-over",
             Self::Slot { .. } => "slot",
             Self::Pass { .. } => "pass",
             Self::Transfer { .. } => "transfer",

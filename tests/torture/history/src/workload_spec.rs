@@ -55,7 +55,7 @@ pub struct Semaphore {
 }
 
 /// Slots that are leased for writes at fenced resources: resource `base + number` for the slot `number`.
-pub const LEASED: [Semaphore; 2] = [
+pub const LEASED: [Semaphore; 3] = [
     Semaphore {
         name: "leader",
         permits: 1,
@@ -64,6 +64,7 @@ pub const LEASED: [Semaphore; 2] = [
         name: "collate",
         permits: 3,
     },
+    HELD_BY_TRANSACTIONS,
 ];
 
 /// The longest lease that is asked for, in milliseconds. The nemesis pauses workers for longer.
@@ -75,10 +76,14 @@ pub const PINNED: Semaphore = Semaphore {
     permits: 4,
 };
 
-/// How long a slot that is pinned is waited for, in milliseconds.
-pub const PINNED_WAIT_MS: u64 = 1000;
+/// How long a slot that is pinned, is to be revoked or handed over is waited for, in milliseconds.
+pub const SLOT_WAIT_MS: u64 = 1000;
 
-/// Slots that are held by transactions.
+/// How long a lease is that is to be handed over, and the longest time between two requests of the standby, in
+/// milliseconds: far longer than a hand-over takes.
+pub const HANDED_OVER_MS: u64 = 5000;
+
+/// Slots that are held by transactions, and leased.
 pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
     name: "gate",
     permits: 2,
@@ -86,7 +91,7 @@ pub const HELD_BY_TRANSACTIONS: Semaphore = Semaphore {
 
 /// All of them.
 pub fn semaphores() -> impl Iterator<Item = Semaphore> {
-    LEASED.into_iter().chain([PINNED, HELD_BY_TRANSACTIONS])
+    LEASED.into_iter().chain([PINNED])
 }
 
 /// The resource that the holder of a slot writes to.

@@ -281,6 +281,7 @@ fn kind_of(error: &Error) -> ErrorKind {
     match error {
         Error::Unavailable { .. } => ErrorKind::Held,
         Error::LockTimeout { .. } => ErrorKind::TimedOut,
+        Error::PartlyLocked { source, .. } => kind_of(source),
         Error::StatementTimeout { .. } => ErrorKind::StatementTimedOut,
         Error::Deadlock { .. } => ErrorKind::Deadlock,
         Error::SerializationFailure { .. } => ErrorKind::Serialization,

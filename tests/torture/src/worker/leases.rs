@@ -1,5 +1,6 @@
 //! Slots that are leased, with writes that a fence or the slot itself guards.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +14,7 @@ use super::operation::Operation;
 use super::requests::{semaphore, wait};
 use super::retry::retry_options;
 use super::workload::Workload;
+use crate::engine::Engine;
 use crate::sabotage::Sabotage;
 use crate::store::Store;
 
@@ -212,27 +214,37 @@ pub(crate) fn pinned<C: Store>(
 ) -> Result<Outcome, Failure> {
     let semaphore = Semaphore::new(workload_spec::PINNED.name, workload_spec::PINNED.permits);
     let lease = lease(context, lease_ms);
-    let wait_limit = WaitLimit::AtMost(workload_spec::PINNED_WAIT_MS);
+    let wait_limit = WaitLimit::AtMost(workload_spec::SLOT_WAIT_MS);
     let Some(slot) = acquired(context, &semaphore, lease, wait_limit)? else {
         return Ok(Outcome::Refused);
     };
     operation.entered(Some(held(context, &slot)))?;
-    let entered = Moment::now();
     if workload.percent(2) {
         workload.pause(lease_ms * 3 / 2);
     }
+    // Others wait for the slot when the lease has ended. SQLite's pin is the right to write, which all others want.
+    let outlives_lease = lease_ms < workload_spec::LONGEST_LEASE_MS
+        && context.job.engine != Engine::Sqlite
+        && workload.percent(10);
     let counter = workload_spec::PINNED_COUNTERS.start + slot.number() - 1;
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
+    let is_unlocked = context.job.sabotage == Some(Sabotage::UnlockedPin);
     let changed = conn.run_transaction(retry_options(), |conn| -> Result<(), Failure> {
-        conn.pin_slot(&slot)?;
+        if is_unlocked {
+            let mut other = context.pool.get().map_err(diesel_locks::Error::from)?;
+            other.run_transaction(retry_options(), |conn| conn.pin_slot(&slot))?;
+        } else {
+            conn.pin_slot(&slot)?;
+        }
         let n = conn.read_counter(counter)?;
+        if outlives_lease {
+            sleep(Duration::from_millis(lease_ms * 2));
+        }
         workload.pause(3);
         conn.write_counter(operation.op, counter, n + 1)?;
-        if !look(operation, &slot) {
-            // No other holder was granted it since: the slot is pinned.
-            operation.still_held(entered);
-        }
+        // No other holder is granted it before COMMIT: the slot is pinned.
+        operation.leaves();
         Ok(())
     });
     classify_result(conn, changed).context("writing")?;

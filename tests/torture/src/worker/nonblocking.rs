@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::runtime::{Builder, Runtime};
-use torture_history::Task;
 
 use super::context::WorkerContext;
 use super::workload::Workload;
@@ -95,12 +94,7 @@ fn serve_alone<C: Store>(
             break;
         }
         let task = workload.async_task();
-        let uses_rows = matches!(task, Task::Lock { .. }) && workload.percent(50);
-        let client = if uses_rows {
-            round.pool.rows()
-        } else {
-            round.pool.connection()
-        };
+        let client = round.pool.connection();
         let attempt = Attempt {
             context: Arc::clone(context),
             connections: Arc::clone(&connections),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diesel_locks::LeaseState;
-use torture_history::{ErrorKind, Moment, Op, Outcome, Record, Release, Row, SlotHeld, Writer};
+use torture_history::{
+    ErrorKind, GuardEvent, Moment, Op, Outcome, Record, Release, Row, SlotHeld, Writer,
+};
 
 use super::errors::{Failure, FailureExt};
 
@@ -93,6 +95,12 @@ impl Operation {
             release,
             at,
         })
+    }
+
+    /// This happened to the slot of its guard.
+    pub(crate) fn guard(&self, event: GuardEvent) -> Result<(), Failure> {
+        let (op, at) = (self.op, Moment::now());
+        self.history.write(&Record::Guard { op, event, at })
     }
 
     /// The database took this row.

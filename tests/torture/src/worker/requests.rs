@@ -18,6 +18,15 @@ pub(crate) fn wait(wait_limit: WaitLimit) -> Wait {
     }
 }
 
+/// The semaphore whose slots are held by transactions.
+pub(crate) fn held_by_transactions<C: Store>(context: &WorkerContext<C>) -> Semaphore {
+    let leased = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
+    if context.job.sabotage == Some(Sabotage::SlotIgnoresLeases) {
+        return Semaphore::new("not leased", leased.permits());
+    }
+    leased
+}
+
 /// A semaphore of the workload, with the permits that the workers assume.
 pub(crate) fn semaphore<C: Store>(context: &WorkerContext<C>, name: &str) -> Semaphore {
     let leased = workload_spec::semaphores().find(|semaphore| semaphore.name == name);

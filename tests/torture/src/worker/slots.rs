@@ -5,7 +5,7 @@ use torture_history::{Outcome, WaitLimit, workload_spec};
 use super::context::WorkerContext;
 use super::errors::{Failure, classify_result};
 use super::operation::Operation;
-use super::requests::{semaphore, wait};
+use super::requests::{held_by_transactions, wait};
 use super::workload::Workload;
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ pub(crate) fn use_slot<C: Store>(
     wait_limit: WaitLimit,
 ) -> Result<Outcome, Failure> {
     let gate = workload_spec::HELD_BY_TRANSACTIONS;
-    let semaphore = semaphore(context, gate.name);
+    let semaphore = held_by_transactions(context);
     let mut conn = context.pool.get().map_err(diesel_locks::Error::from)?;
     let conn = &mut *conn;
     let mut section = |conn: &mut C| -> Result<(), Failure> {

@@ -79,15 +79,17 @@ impl Workload {
 
     pub(crate) fn task(&mut self) -> Task {
         match self.0.random_range(0..100) {
-            0..22 => self.lock(),
-            22..26 => Task::Purge,
-            26..36 => self.renewed_lease(),
-            36..50 => self.lease(),
-            50..60 => Task::Pinned {
-                lease_ms: *[300, workload_spec::LONGEST_LEASE_MS]
-                    .choose(&mut self.0)
-                    .unwrap_or(&300),
+            0..20 => self.lock(),
+            20..24 => Task::Purge,
+            24..33 => self.renewed_lease(),
+            33..46 => self.lease(),
+            46..56 => Task::Pinned {
+                lease_ms: self.one_of(&[300, workload_spec::LONGEST_LEASE_MS]),
             },
+            56..58 => Task::Revoked {
+                lease_ms: self.one_of(&[300, workload_spec::LONGEST_LEASE_MS]),
+            },
+            58..60 => Task::HandOver,
             60..70 => Task::Slot { wait: self.wait() },
             70..82 => Task::Pass {
                 sequence: self.0.random_range(0..workload_spec::SEQUENCES),

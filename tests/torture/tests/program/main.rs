@@ -330,6 +330,21 @@ macro_rules! tests_on {
             }
 
             #[test]
+            fn transactions_whose_slots_ignore_leases_are_found() {
+                is_found(VARIABLE, "slot-ignores-leases", &["over_capacity"]);
+            }
+
+            #[test]
+            fn a_guard_that_does_not_report_its_loss_is_found() {
+                is_found(VARIABLE, "silent-guard", &["unreported_losses"]);
+            }
+
+            #[test]
+            fn releases_that_are_not_handed_over_are_found() {
+                is_found(VARIABLE, "no-hand-over", &["late_hand_overs"]);
+            }
+
+            #[test]
             fn without_sabotage_nothing_is_found() {
                 nothing_is_found(VARIABLE, $faults);
             }
@@ -341,6 +356,20 @@ macro_rules! tests_on {
         }
     };
 }
+
+/// Not on SQLite, whose pin is the lock of all writers.
+macro_rules! unlocked_pin_is_found {
+    ($name:ident, $variable:literal) => {
+        #[test]
+        fn $name() {
+            let kinds = ["lost_updates", "overlapping_holders"];
+            is_found(Some($variable), "unlocked-pin", &kinds);
+        }
+    };
+}
+
+unlocked_pin_is_found!(postgres_unlocked_pin_is_found, "PG_DATABASE_URL");
+unlocked_pin_is_found!(mysql_unlocked_pin_is_found, "MYSQL_DATABASE_URL");
 
 // SQLite's lock is the write lock: a write after the panic, or the drop, shows whether it is held.
 tests_on!(

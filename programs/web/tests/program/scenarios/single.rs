@@ -41,7 +41,10 @@ pub(crate) fn the_wait_for_a_lock_ends<C: ObjectLockExt + Connection>(url: &str)
     let too_many = send_document(instance.address, "other", 1).answer();
     too_many.assert_problem(503, "1 requests use the database");
     let answer = waiter.answer();
-    answer.assert_problem(409, "Document:held: not acquired within 1");
+    answer.assert_problem(
+        409,
+        "the object lock \"Document:held\": not acquired within 1",
+    );
     assert_eq!(answer.header("retry-after"), Some("1"));
     holder.release();
 }

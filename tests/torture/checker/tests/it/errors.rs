@@ -1,9 +1,12 @@
 //! Which errors are expected.
 
 use torture_checker::Violation::UnexpectedErrors;
-use torture_history::{Client, ErrorKind, FaultKind, Outcome, Release, Task, WaitLimit};
+use torture_history::{
+    Client, ErrorKind, FaultKind, InjectedFault, Outcome, Release, Task, TransactionMethod,
+    WaitLimit,
+};
 
-use crate::history_builder::{HistoryBuilder, failed};
+use crate::history_builder::{HistoryBuilder, failed, ignoring_fault, panicking};
 
 const KINDS: [ErrorKind; 10] = [
     ErrorKind::Held,
@@ -221,6 +224,25 @@ fn statement_timeouts() {
     for task in [Task::Pass { sequence: 1 }, Task::Transfer { from, to }] {
         assert_eq!(limited(&task), [StatementTimedOut, Deadlock, Serialization]);
     }
+}
+
+#[test]
+fn wait_without_a_limit_ends_in_an_open_transaction_only() {
+    let tasks = [
+        ignoring_fault(TransactionMethod::Transaction, InjectedFault::Duplicate),
+        panicking(),
+    ];
+    let ends = |task: &Task, is_limited: bool| {
+        let prepare = |builder: &mut HistoryBuilder| {
+            builder.limits.statements_are_limited = is_limited;
+        };
+        expected(task, prepare).contains(&ErrorKind::TimedOut)
+    };
+    for task in tasks {
+        assert!(ends(&task, true), "{task:?}");
+        assert!(!ends(&task, false), "{task:?}");
+    }
+    assert!(!ends(&lock(WaitLimit::Forever), true));
 }
 
 #[test]

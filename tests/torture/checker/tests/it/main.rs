@@ -5,6 +5,7 @@ mod completion;
 mod engines;
 mod errors;
 mod fences;
+mod guards;
 mod history_builder;
 mod holding;
 mod independence;

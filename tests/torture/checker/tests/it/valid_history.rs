@@ -44,6 +44,8 @@ pub(crate) fn valid_history() -> HistoryBuilder {
     builder.panics(3, 210);
     let purge = builder.begin(1, Task::Purge, 215);
     builder.end(purge, Outcome::Done, None, 216);
+    builder.revoked(1, [220, 221, 222], Some(230));
+    builder.hand_over(2, [220, 221, 222], Some(223));
     let refused = builder.begin(2, leasing("leader"), 220);
     builder.end(refused, Outcome::Refused, None, 221);
     let late = Task::Slot {
@@ -59,7 +61,7 @@ fn a_history_of_all_tasks_has_no_violations() {
     let builder = valid_history();
     builder.assert_no_violations();
     let verdict = builder.verdict().unwrap();
-    assert_eq!(verdict.operations, 32);
+    assert_eq!(verdict.operations, 34);
     assert_eq!(verdict.total(), 0);
 }
 

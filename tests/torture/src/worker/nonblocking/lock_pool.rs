@@ -1,6 +1,6 @@
 //! The tasks with a lock pool: they wait without a connection.
 
-use torture_history::{Outcome, Task, WaitLimit, workload_spec};
+use torture_history::{Outcome, Task, WaitLimit};
 
 use super::sections::{Counting, Visiting};
 use super::tasks::{Plan, done_or_refused, lock_request};
@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::worker::context::WorkerContext;
 use crate::worker::errors::Failure;
 use crate::worker::operation::Operation;
-use crate::worker::requests::{semaphore, wait};
+use crate::worker::requests::{held_by_transactions, wait};
 
 /// The connections of the pool. A lock pool leaves one of them to others.
 pub(super) const CONNECTIONS: u32 = 4;
@@ -43,7 +43,7 @@ pub(super) async fn attempt<C: Store>(
             locks.with_object_lock(lock, &counting).await?;
         }
         Task::Slot { wait: wait_limit } => {
-            let semaphore = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
+            let semaphore = held_by_transactions(context);
             let visiting = Visiting { operation, plan };
             if *wait_limit == WaitLimit::No {
                 locks.try_with_slot(&semaphore, &visiting).await?;

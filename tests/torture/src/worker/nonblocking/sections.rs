@@ -5,7 +5,6 @@ use tokio::time::sleep;
 use super::tasks::Plan;
 use crate::async_pools::Section;
 use crate::async_store::{AsyncStore, BoxFuture};
-use crate::store::key;
 use crate::worker::errors::Failure;
 use crate::worker::operation::Operation;
 
@@ -17,17 +16,10 @@ pub(super) struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    pub(super) async fn count<A: AsyncStore>(
-        &self,
-        conn: &mut A,
-        read: Option<Vec<(i32, i64)>>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn count<A: AsyncStore>(&self, conn: &mut A) -> Result<(), Failure> {
         self.operation.entered(None)?;
         for &counter in self.counters {
-            let n = match &read {
-                Some(rows) => number_of(counter, rows)?,
-                None => conn.read_counter(counter).await?,
-            };
+            let n = conn.read_counter(counter).await?;
             sleep(self.plan.pause).await;
             conn.write_counter(self.operation.op, counter, n + 1)
                 .await?;
@@ -37,19 +29,9 @@ impl Counting<'_> {
     }
 }
 
-fn number_of(counter: u32, rows: &[(i32, i64)]) -> Result<i64, Failure> {
-    let row = rows.iter().find(|row| row.0 == key(counter));
-    row.map(|row| row.1)
-        .ok_or_else(|| anyhow::anyhow!("the query has not returned counter {counter}: {rows:?}"))
-}
-
 impl<A: AsyncStore> Section<A> for Counting<'_> {
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut A,
-        read: Option<Vec<(i32, i64)>>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.count(conn, read))
+    fn run<'a>(&'a self, conn: &'a mut A) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.count(conn))
     }
 }
 
@@ -71,11 +53,7 @@ impl Visiting<'_> {
 }
 
 impl<A: AsyncStore> Section<A> for Visiting<'_> {
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut A,
-        _: Option<Vec<(i32, i64)>>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn run<'a>(&'a self, conn: &'a mut A) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(self.visit(conn))
     }
 }

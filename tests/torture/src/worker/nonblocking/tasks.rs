@@ -16,7 +16,7 @@ use crate::worker::errors::{Failure, FailureExt, Fenced, IntentionalRollback};
 use crate::worker::leases;
 use crate::worker::locks;
 use crate::worker::operation::Operation;
-use crate::worker::requests::{semaphore, wait};
+use crate::worker::requests::{held_by_transactions, semaphore, wait};
 use crate::worker::retry::retry_options;
 use crate::worker::workload::Workload;
 
@@ -27,8 +27,6 @@ pub(super) struct Plan {
     pub(super) has_own_lock: bool,
     /// Each pause.
     pub(super) pause: Duration,
-    /// Whether the lock is taken by `with_object_lock_and_rows`.
-    uses_rows: bool,
     rolls_back: bool,
 }
 
@@ -38,7 +36,6 @@ impl Plan {
             task,
             // Requests of a lock pool for the same objects, and no others, wait in one queue.
             has_own_lock: !client.is_lock_pool() || workload.percent(25),
-            uses_rows: matches!(client, Client::DeadpoolRows | Client::Bb8Rows),
             pause: workload.time(5),
             rolls_back: workload.percent(20),
         }
@@ -87,7 +84,7 @@ pub(super) fn attempt<'a, C: Store>(
             count_up(conn, counting, lock, *wait)
         }
         Task::Slot { wait } => {
-            let semaphore = semaphore(context, workload_spec::HELD_BY_TRANSACTIONS.name);
+            let semaphore = held_by_transactions(context);
             use_slot(conn, operation, plan, semaphore, *wait)
         }
         Task::Pass { sequence } => issue(conn, operation, plan, *sequence),
@@ -117,12 +114,7 @@ fn count_up<'a, A: AsyncStore>(
 ) -> BoxFuture<'a, Result<Outcome, Failure>> {
     Box::pin(async move {
         let counting = &counting;
-        if counting.plan.uses_rows {
-            conn.with_counters(lock, counting.counters, counting)
-                .await?;
-            return Ok(done_or_refused(counting.operation));
-        }
-        let section = async move |conn: &mut A| counting.count(conn, None).await;
+        let section = async move |conn: &mut A| counting.count(conn).await;
         if wait_limit == WaitLimit::No {
             conn.try_with_object_locks(lock, section).await?;
         } else {
@@ -162,16 +154,16 @@ async fn transaction<A: AsyncStore>(
     A::TransactionManager::begin_transaction(conn).await?;
     let counted = async {
         conn.lock_object(lock).await?;
-        counting.count(conn, None).await?;
+        counting.count(conn).await?;
         // Most futures are to be dropped here, outside of a method of diesel-locks.
         sleep(counting.plan.pause * 4).await;
         Ok::<_, Failure>(())
     };
     if let Err(failure) = counted.await {
         A::TransactionManager::rollback_transaction(conn).await?;
-        // Locks that are taken in an open transaction are not tried again.
+        // Locks that are taken in an open transaction are not tried again, and the session's limit ends a wait without one.
         return Err(match failure.error_kind() {
-            ErrorKind::Deadlock => IntentionalRollback.into(),
+            ErrorKind::Deadlock | ErrorKind::TimedOut => IntentionalRollback.into(),
             _ => failure,
         });
     }

@@ -2,8 +2,8 @@
 
 use torture_checker::{LedgerRow, Pass, SlotUse, Step, Write};
 use torture_history::{
-    ErrorKind, InjectedFault, Op, Outcome, Record, Release, Row, Task, TransactionMethod,
-    WaitLimit, workload_spec,
+    ErrorKind, GuardEvent, InjectedFault, Op, Outcome, Record, Release, Row, Task,
+    TransactionMethod, WaitLimit, workload_spec,
 };
 
 use super::{HistoryBuilder, Times, at, ignoring_fault, leasing, locking, panicking};
@@ -104,6 +104,46 @@ impl HistoryBuilder {
         let task = Task::Pinned { lease_ms: 1000 };
         let op = self.whole(process, task, Some(slot), Outcome::Done, times);
         self.count(op, &[workload_spec::PINNED_COUNTERS.start + slot.0 - 1]);
+        op
+    }
+
+    /// This happens to the slot of its guard.
+    pub(crate) fn guard(&mut self, op: Op, event: GuardEvent, ms: u64) {
+        let at = at(ms);
+        self.record(op.process(), Record::Guard { op, event, at });
+    }
+
+    /// Leases a slot for a second, which is released by force and whose loss may be reported.
+    pub(crate) fn revoked(
+        &mut self,
+        process: u32,
+        [began, entered, revoked]: [u64; 3],
+        reported: Option<u64>,
+    ) -> Op {
+        let op = self.begin(process, Task::Revoked { lease_ms: 1000 }, began);
+        self.enter(op, Some((1, 1)), entered);
+        self.guard(op, GuardEvent::Revoked, revoked);
+        if let Some(reported) = reported {
+            self.guard(op, GuardEvent::LossReported, reported);
+        }
+        self.end(op, Outcome::Done, None, reported.unwrap_or(revoked) + 1);
+        op
+    }
+
+    /// Leases a slot and gives it back, and another thread of the process may get it.
+    pub(crate) fn hand_over(
+        &mut self,
+        process: u32,
+        [began, entered, released]: [u64; 3],
+        handed_over: Option<u64>,
+    ) -> Op {
+        let op = self.begin(process, Task::HandOver, began);
+        self.enter(op, Some((1, 1)), entered);
+        self.release(op, true, Release::InTime, released);
+        if let Some(handed_over) = handed_over {
+            self.guard(op, GuardEvent::HandedOver, handed_over);
+        }
+        self.end(op, Outcome::Done, None, handed_over.unwrap_or(released) + 1);
         op
     }
 

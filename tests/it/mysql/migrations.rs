@@ -1,0 +1,85 @@
+//! `migrate`.
+
+use crate::support::Backend;
+use crate::support::mysql::{Mysql, words};
+use crate::support::privileges::User;
+use crate::support::wrapped_backend::Wrapper;
+
+#[test]
+fn user_without_create_is_told_so() {
+    let database = Mysql::empty();
+    for grant in [
+        "GRANT SELECT, INSERT ON * TO 'app'@'%'",
+        "GRANT CREATE ROUTINE ON * TO 'app'@'%'",
+    ] {
+        let user = User::with(&database, &[grant.to_owned()]);
+        let mut conn = Mysql::connect_to(&user.url());
+        for language in ["en_US", "de_DE"] {
+            Mysql::sql(&mut conn, &format!("SET lc_messages = '{language}'"));
+            let error = diesel_locks::migrate(&mut conn).expect_err("no CREATE");
+            assert!(error.is_insufficient_privilege(), "{error:?}");
+            assert!(error.to_string().contains("CREATE"), "{error}");
+        }
+    }
+}
+
+/// With `innodb_default_row_format` COMPACT or REDUNDANT, keys have at most 767 bytes.
+#[test]
+fn tables_name_their_row_format() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let named = words(
+        &mut conn,
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() \
+         AND table_name LIKE 'diesel%' AND create_options LIKE '%row_format=DYNAMIC%'",
+    );
+    assert_eq!(named, "5");
+}
+
+/// MariaDB, which has no indexes on expressions, has two. On MySQL there is none: MariaDB's `mysqldump` writes their values,
+/// which MySQL then refuses (error 3105).
+#[test]
+fn generated_columns_exist_on_mariadb_only() {
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let as_expected = words(
+        &mut conn,
+        "SELECT COUNT(*) = IF(version() LIKE '%MariaDB%', 2, 0) FROM information_schema.columns \
+         WHERE table_schema = DATABASE() AND table_name LIKE 'diesel%' AND generation_expression <> ''",
+    );
+    assert_eq!(as_expected, "1");
+}
+
+/// A search in large semaphores reads a few entries of the index, also where MySQL has an index on an expression.
+#[test]
+fn large_semaphores_are_searched_by_index() {
+    use std::time::Duration;
+
+    use diesel_locks::LeaseOptions;
+    use diesel_locks::prelude::*;
+
+    let database = Mysql::new();
+    let mut conn = database.connect();
+    let large = Semaphore::new("large", 2000);
+    conn.register_semaphores([&large]).expect("registered");
+    Mysql::sql(
+        &mut conn,
+        "UPDATE diesel_locks_slots SET expires_us = 4000000000000000 WHERE number < 1990",
+    );
+    let read = |conn: &mut diesel::MysqlConnection| {
+        Mysql::number(
+            conn,
+            "SELECT SUM(variable_value) FROM /*!80000 performance_schema.session_status */\
+             /*M!100100 information_schema.session_status */ WHERE variable_name LIKE 'Handler_read%' \
+             AND variable_name NOT LIKE '%rnd%'",
+        )
+    };
+    let lease = || LeaseOptions::new(Duration::from_secs(60));
+    let slot = conn.try_acquire_slot(&large, lease());
+    assert!(slot.expect("an answer").is_some(), "one is free");
+    let before = read(&mut conn);
+    let slot = conn.try_acquire_slot(&large, lease());
+    assert!(slot.expect("an answer").is_some(), "one is free");
+    let rows = read(&mut conn) - before;
+    assert!(rows < 1000, "{rows} rows and index entries");
+}

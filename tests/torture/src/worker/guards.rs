@@ -1,0 +1,132 @@
+//! Guards that lose their slots, or give them to another thread of the process.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use diesel::connection::SimpleConnection;
+use diesel_locks::prelude::*;
+use diesel_locks::{Error, LeaseState, SlotGuard, StopToken, Wait};
+use torture_history::{GuardEvent, Outcome, workload_spec};
+
+use super::context::WorkerContext;
+use super::errors::{Failure, classify_result, classify_without_connection};
+use super::leases::{held, lease};
+use super::operation::Operation;
+use super::workload::Workload;
+use crate::sabotage::Sabotage;
+use crate::store::Store;
+
+/// How long is waited for what must come within some seconds: an operation may take a minute.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A semaphore with one permit that no other operation uses.
+fn own_semaphore(kind: &str, operation: &Operation) -> Semaphore {
+    Semaphore::new(format!("{kind} {}", operation.op.0), 1)
+}
+
+fn acquired<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    semaphore: &Semaphore,
+    lease_ms: u64,
+) -> Result<SlotGuard, Failure> {
+    let wait = Wait::AtMost(Duration::from_millis(workload_spec::SLOT_WAIT_MS));
+    let lease = lease(context, lease_ms);
+    let guard = context.renewer.acquire(semaphore, &lease, wait);
+    let guard = guard
+        .map_err(classify_without_connection)
+        .context("acquiring")?;
+    operation.entered(Some(held(context, guard.slot())))?;
+    Ok(guard)
+}
+
+/// A slot that another connection releases by force: its guard reports the loss.
+pub(crate) fn revoked<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    lease_ms: u64,
+) -> Result<Outcome, Failure> {
+    let semaphore = own_semaphore("revoked", operation);
+    let guard = acquired(context, operation, &semaphore, lease_ms)?;
+    let (lost, is_lost) = channel();
+    if context.job.sabotage != Some(Sabotage::SilentGuard) {
+        guard.on_lost(move || {
+            // Nobody waits for it when the operation has failed.
+            let _ = lost.send(());
+        });
+    }
+    let mut conn = context.pool.get().map_err(Error::from)?;
+    let revoked = conn.force_release_all(semaphore.name());
+    classify_result(&mut *conn, revoked.map_err(Failure::from)).context("revoking")?;
+    operation.guard(GuardEvent::Revoked)?;
+    drop(conn);
+    let is_told = is_lost.recv_timeout(LONGEST).is_ok();
+    if is_told && !guard.is_held() && guard.ensure_held().is_err() {
+        operation.guard(GuardEvent::LossReported)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// As another process releases a slot: the library of this one does not see it.
+fn release_unnoticed<C: Store>(
+    context: &WorkerContext<C>,
+    guard: &SlotGuard,
+) -> Result<LeaseState, Failure> {
+    let mut conn = context.pool.get().map_err(Error::from)?;
+    let name = guard.slot().semaphore();
+    let free = "UPDATE diesel_locks_slots SET token = NULL, expires_us = 0, hold_until_us = 0";
+    let released = conn.batch_execute(&format!("{free} WHERE name = '{name}'"));
+    classify_result(&mut *conn, released.map_err(Failure::from))?;
+    Ok(LeaseState::Unexpired)
+}
+
+/// A slot that another thread of the process waits for while it is held.
+pub(crate) fn hand_over<C: Store>(
+    context: &WorkerContext<C>,
+    operation: &Operation,
+    workload: &mut Workload,
+) -> Result<Outcome, Failure> {
+    let semaphore = own_semaphore("handed over", operation);
+    let lease_ms = workload_spec::HANDED_OVER_MS;
+    let guard = acquired(context, operation, &semaphore, lease_ms)?;
+    let interval = Duration::from_millis(workload_spec::HANDED_OVER_MS);
+    let standby = context.renewer.poll_interval(interval);
+    let stop = StopToken::new();
+    thread::scope(|scope| {
+        let (leads, is_leading) = channel();
+        let (semaphore, stop) = (&semaphore, &stop);
+        let elected = scope.spawn(move || {
+            let lease = lease(context, lease_ms);
+            standby.run_as_leader(semaphore, &lease, stop, |_| -> Result<(), Failure> {
+                let handed_over = operation.guard(GuardEvent::HandedOver);
+                // Nobody waits for it when the time is up.
+                let _ = leads.send(());
+                stop.stop();
+                handed_over
+            })
+        });
+        // For most standbys it is enough to ask the database, and to be refused.
+        workload.pause(500);
+        let is_held = guard.is_held();
+        let released = if context.job.sabotage == Some(Sabotage::NoHandOver) {
+            release_unnoticed(context, &guard)
+        } else {
+            guard
+                .release()
+                .map_err(classify_without_connection)
+                .context("releasing")
+        };
+        let released = operation.released(is_held, released);
+        // Not one that leads already.
+        let _ = is_leading.recv_timeout(LONGEST);
+        stop.stop();
+        let elected = elected.join();
+        released?;
+        match elected {
+            Ok(elected) => elected.map(|()| Outcome::Done),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
