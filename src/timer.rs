@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 pub(crate) mod task;
 pub(crate) mod thread;
 
+/// How long a task waits for an answer of which a server knows that it is due, so that one that is only slow loses no connection.
+pub(crate) const LATEST_ANSWER: Duration = Duration::from_secs(2);
+
 /// Pauses and waits. [`HasEngine`](crate::engine::HasEngine) tells which one a connection has.
 pub trait Timer {
     /// Whether a wait that is woken may not be polled for a while, because the application holds its future and polls another.
@@ -25,7 +28,6 @@ pub trait Timer {
 
     /// Waits for the answer of a server. A task drops the work, and returns `None`, when that takes longer than `limit`. A thread
     /// waits on.
-    #[cfg(feature = "_pool")]
     fn answer_within<T: Send>(
         limit: Duration,
         work: impl Future<Output = T> + Send,

@@ -3,19 +3,33 @@
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "_pool")]
 use crate::engine::HasEngine;
 use crate::queue::{Released, Ticket, Turn};
 #[cfg(feature = "_pool")]
 use crate::stop::StopToken;
-use crate::timer::Timer;
-#[cfg(feature = "_pool")]
+use crate::timer::{LATEST_ANSWER, Timer};
 use crate::transaction::backend::TransactionBackend;
 use crate::{Error, Wait};
 
 /// How long an attempt waits for the answer of a server at least, so that what is free is acquired with any time limit.
 #[cfg(feature = "_pool")]
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
+
+/// Waits for the answer of a server to an attempt that waits in the database. Returns `None` if it does not come until
+/// [`LATEST_ANSWER`] after the limit; `attempt` is then to be dropped. A thread waits on.
+pub(crate) async fn answer_in_time<C: HasEngine, T: Send>(
+    wait: Wait,
+    started: Instant,
+    attempt: impl Future<Output = T> + Send,
+) -> Option<T> {
+    match wait {
+        Wait::AtMost(limit) if C::LockEngine::IS_REMOTE => {
+            let limit = limit.saturating_sub(started.elapsed()) + LATEST_ANSWER;
+            C::LockTimer::answer_within(limit, attempt).await
+        }
+        _ => Some(attempt.await),
+    }
+}
 
 /// What is waited for, and how long.
 #[derive(Debug)]
@@ -82,6 +96,15 @@ impl Waiting {
             Wait::AtMost(limit) => Some(self.started + limit / 2),
             Wait::No | Wait::Forever => None,
         }
+    }
+
+    /// Makes an attempt with a connection of the caller, which is lost if the server does not answer in time.
+    pub(crate) async fn answer_or_time_out<C: HasEngine, T: Send>(
+        &self,
+        attempt: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        let answer = answer_in_time::<C, _>(self.wait, self.started, attempt).await;
+        answer.unwrap_or_else(|| Err(self.timed_out(None)))
     }
 
     /// Makes an attempt. Returns `None` if a server does not answer until the limit of the wait, and for

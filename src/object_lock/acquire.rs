@@ -132,7 +132,6 @@ impl Request {
         }
     }
 
-    #[cfg(any(feature = "_postgres", feature = "_mysql"))]
     pub(crate) fn timed_out(&self, source: Option<diesel::result::Error>) -> Error {
         self.wait.timed_out(self.started, self.resource(), source)
     }

@@ -1,16 +1,36 @@
 //! Runs a closure in a transaction that holds the locks.
 
+use std::pin::pin;
 use std::time::Instant;
 
 use crate::Error;
+use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::events;
-use crate::poll::Work;
+use crate::poll::{Work, caught};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
 use crate::transaction::run::{begin_savepoint, commit_or_rollback_then, roll_back};
+use crate::waiting::answer_in_time;
+
+/// Awaits `$work`, in which `$conn` is the connection of a [`CancelGuard`]. Fails, and ends what it has started, if the server
+/// does not answer in time. A macro, as [`unless_dropped`](crate::cancel::unless_dropped).
+macro_rules! in_time {
+    ($guarded:expr, $request:expr, |$conn:ident| $work:expr) => {{
+        let mut guard = CancelGuard::new($guarded)?;
+        let answer = {
+            let $conn = &mut *guard;
+            let work = pin!(caught($work));
+            answer_in_time::<C, _>($request.wait, $request.started, work).await
+        };
+        match answer {
+            Some(outcome) => guard.finish_with(outcome),
+            None => Err($request.timed_out(None)),
+        }
+    }};
+}
 
 /// Acquires the locks in the open transaction.
 pub(super) async fn lock<C: HasEngine>(
@@ -21,11 +41,13 @@ pub(super) async fn lock<C: HasEngine>(
     if depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    let outcome = match C::LockEngine::assert_open(conn).await {
-        Ok(()) => C::LockEngine::lock_in_transaction(conn, request).await,
-        Err(error) => Err(error),
-    };
+    let outcome = in_time!(conn, request, |conn| lock_open(conn, request));
     events::record_outcome(request, outcome)
+}
+
+async fn lock_open<C: HasEngine>(conn: &mut C, request: &Request) -> Result<LockOutcome, Error> {
+    C::LockEngine::assert_open(conn).await?;
+    C::LockEngine::lock_in_transaction(conn, request).await
 }
 
 /// Begins a transaction, or a savepoint in the open one, acquires the locks in it, and runs the closure. `None` when
@@ -40,7 +62,7 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let outcome = begin(conn, request).await;
+    let outcome = in_time!(conn, request, |conn| begin(conn, request));
     if events::record_outcome(request, outcome)? == LockOutcome::Unavailable {
         return Ok(None);
     }

@@ -1,5 +1,6 @@
 //! Waits for a turn to query, in the queue of this process, and repeats the query until a time limit.
 
+use std::pin::pin;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -81,11 +82,25 @@ impl<C: HasEngine, A: Acquire<C>> RepeatedAttempt for ConnectedAttempt<'_, C, A>
     type Value = A::Granted;
 
     async fn target(&mut self) -> Result<Option<Target>, Error> {
-        let database = unless_dropped!(&mut *self.conn, |conn| C::LockEngine::database_id(conn));
-        Ok(Target::of(database?, self.semaphore))
+        let (waiting, semaphore) = (self.waiting, self.semaphore);
+        let database = pin!(self.database_id());
+        let database = waiting.answer_or_time_out::<C, _>(database).await?;
+        Ok(Target::of(database, semaphore))
     }
 
     async fn run(&mut self, attempt: Attempt) -> Result<Answer<A::Granted>, Error> {
+        let waiting = self.waiting;
+        let attempt = pin!(self.attempt(attempt));
+        waiting.answer_or_time_out::<C, _>(attempt).await
+    }
+}
+
+impl<C: HasEngine, A: Acquire<C>> ConnectedAttempt<'_, C, A> {
+    async fn database_id(&mut self) -> Result<Option<String>, Error> {
+        unless_dropped!(&mut *self.conn, |conn| C::LockEngine::database_id(conn))
+    }
+
+    async fn attempt(&mut self, attempt: Attempt) -> Result<Answer<A::Granted>, Error> {
         let Self {
             conn,
             semaphore,

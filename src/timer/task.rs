@@ -4,12 +4,9 @@ use std::future::poll_fn;
 #[cfg(feature = "_pool")]
 use std::io;
 use std::pin::pin;
-#[cfg(feature = "_pool")]
-use std::task::Waker;
-use std::task::{Poll, ready};
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
-#[cfg(feature = "_pool")]
 use futures_util::future::{Either, select};
 #[cfg(feature = "_pool")]
 use tokio::runtime::Handle;
@@ -75,7 +72,6 @@ impl Timer for TaskTimer {
         .await
     }
 
-    #[cfg(feature = "_pool")]
     async fn answer_within<T: Send>(
         limit: Duration,
         work: impl Future<Output = T> + Send,
@@ -108,10 +104,8 @@ impl Timer for TaskTimer {
 }
 
 /// A time of the system's clock.
-#[cfg(feature = "_pool")]
 struct Until(std::time::Instant);
 
-#[cfg(feature = "_pool")]
 impl Event for Until {
     type Value = ();
 

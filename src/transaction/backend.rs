@@ -20,13 +20,6 @@ use crate::{Error, IsolationLevel, TransactionOptions};
 /// Those that send statements are asynchronous: see [`poll`](crate::poll).
 pub trait TransactionBackend<C> {
     /// Whether statements are sent to a server, which may never answer.
-    #[cfg_attr(
-        not(feature = "_pool"),
-        allow(
-            dead_code,
-            reason = "only attempts with a connection of a pool are given up"
-        )
-    )]
     const IS_REMOTE: bool = true;
 
     /// The open transactions, as Diesel counts them.

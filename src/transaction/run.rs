@@ -7,6 +7,7 @@ use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
 use crate::poll::{AttemptWork, Work, caught};
+use crate::timer::{LATEST_ANSWER, Timer};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::{
     RunningClosure, break_if_panicked, counted, ended_in_closure, mark_broken, mark_closed,
@@ -287,7 +288,18 @@ pub(crate) async fn roll_back_from<C: HasEngine>(conn: &mut C, inside: u32) -> b
         return rolled_back;
     }
     let was_broken = counted(conn).is_err();
-    let outcome = caught(C::LockEngine::roll_back(conn)).await;
+    let mut outcome = None;
+    let rolled_back = async { outcome = Some(caught(C::LockEngine::roll_back(conn)).await) };
+    if was_broken && C::LockEngine::IS_REMOTE {
+        // What has broken it may be that the server does not answer.
+        C::LockTimer::answer_within(LATEST_ANSWER, rolled_back).await;
+    } else {
+        rolled_back.await;
+    }
+    let Some(outcome) = outcome else {
+        tracing::warn!("no answer to a rollback: the connection is not used any more");
+        return false;
+    };
     let result = break_if_panicked(conn, outcome);
     match &result {
         // On SQLite, Diesel takes the connection for sound again.

@@ -47,7 +47,6 @@ impl<W: ConnectionWrapper> Timer for WrapperTimer<W> {
         ThreadTimer::wait(event).await
     }
 
-    #[cfg(feature = "_pool")]
     async fn answer_within<T: Send>(
         limit: Duration,
         work: impl Future<Output = T> + Send,

@@ -14,11 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::locked::{Locked, Runs, WAIT, Work, await_waiters, nothing, result_of, with_request};
-use crate::proxy::Proxy;
 use crate::support::blocker::Blocker;
 use crate::support::dropped::{LONG, poll_then_drop};
 use crate::support::engine::{AsyncConn, BoxFuture, Connections, Engine};
 use crate::support::pools::{Kind, Locks};
+use crate::support::proxy::Proxy;
 use crate::support::watch::Watch;
 
 type Waiter = JoinHandle<Result<(), Error>>;

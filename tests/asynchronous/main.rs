@@ -4,7 +4,6 @@ mod checks;
 mod lock_pool;
 mod lock_pool_dropped;
 mod locked;
-mod proxy;
 mod renewers;
 mod shutdown;
 #[allow(dead_code, reason = "tests/cancel uses the rest")]

@@ -14,6 +14,7 @@ mod requests;
 mod runtimes;
 mod sequences;
 mod slots;
+mod stalled;
 #[allow(dead_code, reason = "tests/asynchronous uses the rest")]
 mod support;
 
@@ -64,14 +65,22 @@ macro_rules! all_tests {
         }
     };
 }
-pub(crate) use {all_tests, tests};
+/// What SQLite has not: a server that may not answer.
+macro_rules! server_tests {
+    ($engine:ty) => {
+        crate::tests! { $engine, with_threads: stalled::{request_with_a_limit_ends} }
+    };
+}
+pub(crate) use {all_tests, server_tests, tests};
 
 mod postgres {
     crate::all_tests!(crate::support::postgres::Postgres);
+    crate::server_tests!(crate::support::postgres::Postgres);
 }
 
 mod mysql {
     crate::all_tests!(crate::support::mysql::Mysql);
+    crate::server_tests!(crate::support::mysql::Mysql);
 }
 
 mod sqlite {

@@ -142,7 +142,15 @@ async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
     let first_pauses = iter::once(FIRST_PAUSE).chain(iter::repeat(OWN_PAUSE));
     for (sql, first_pause) in statements.iter().zip(first_pauses) {
         let mut repetitions = 0;
-        while let Err(error) = cancel_until_answered(&mut conn, sql, &token, first_pause).await {
+        loop {
+            let answer = cancel_until_answered(&mut conn, sql, &token, first_pause).await;
+            let Some(answer) = answer else {
+                tracing::warn!(target: "diesel_locks::cancel", "no answer to {sql}: the connection is closed");
+                return;
+            };
+            let Err(error) = answer else {
+                break;
+            };
             repetitions += 1;
             if is_closed(&mut conn) {
                 return cancel_blindly(token).await;
@@ -156,23 +164,23 @@ async fn end(mut conn: AsyncPgConnection, statements: Vec<String>) {
 }
 
 /// Runs a statement, and cancels what runs before it. A request has no effect on a session whose statement has not
-/// started, so it is repeated.
+/// started, so it is repeated. `None` if the server does not answer for a minute.
 async fn cancel_until_answered(
     conn: &mut AsyncPgConnection,
     sql: &str,
     token: &CancelToken,
     first_pause: Duration,
-) -> QueryResult<()> {
+) -> Option<QueryResult<()>> {
     let mut answer = pin!(conn.batch_execute(sql));
     let mut pause = first_pause;
     for _ in 0..MOST_REQUESTS {
         if let Ok(answer) = timeout(pause, &mut answer).await {
-            return answer;
+            return Some(answer);
         }
         cancel(token).await;
         pause = (pause * 4).min(LONGEST_PAUSE);
     }
-    answer.await
+    None
 }
 
 /// Cancels the statement of a session whose connection is closed, so that nobody can say when it has ended.

@@ -9,10 +9,10 @@ use diesel_locks::{AsyncSlotGuard, AsyncSlotRenewer, Error, LeaseState};
 use tokio::time::timeout;
 
 use super::{Fixture, LEASE, ONE, RENEWED_LEASE, lock_rows, one_hour, renewed, until};
-use crate::proxy::Proxy;
 use crate::support::dropped::LONG;
 use crate::support::engine::Engine;
 use crate::support::pools::Kind;
+use crate::support::proxy::Proxy;
 use crate::support::watch::HOUR;
 
 pub(crate) async fn guard_is_renewed_until_it_is_dropped<E: Engine, K: Kind>() {

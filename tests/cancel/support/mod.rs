@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod mysql;
 pub(crate) mod pools;
 pub(crate) mod postgres;
+pub(crate) mod proxy;
 pub(crate) mod report;
 pub(crate) mod runtime;
 pub(crate) mod sqlite;
