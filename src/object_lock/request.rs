@@ -37,6 +37,10 @@ pub enum Wait {
     /// limits of the session that [`Wait::Forever`] lists. On SQLite the last attempt to lease a free slot may end later: it
     /// waits for another writer for up to 5 s, or `busy_timeout` if that is longer. Earlier attempts that do so do not end the
     /// wait.
+    ///
+    /// If the server does not answer at all, the wait ends on a connection of diesel-async 2 s after its limit, with what a
+    /// [dropped future](crate::operation::dropped_futures) does: the connection can't be used any more, and an open transaction
+    /// is rolled back. A connection of Diesel itself waits for the answer: set time-outs for its network.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held. The
     /// methods with `try_` return `None` or `false` instead.

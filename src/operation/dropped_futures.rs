@@ -1,7 +1,7 @@
 //! What happens when the future of a method is dropped before it is ready, on connections of diesel-async.
 //!
 //! A future is dropped when a time-out passes, a client hangs up, `select!` takes another branch, a task is aborted or a
-//! runtime is shut down. diesel-async's own `transaction` then leaves the transaction open, until the pool or the application
+//! runtime is shut down. A wait with [`Wait::AtMost`] drops its own attempt if the server does not answer. diesel-async's own `transaction` then leaves the transaction open, until the pool or the application
 //! ends it. The methods of this crate end what they have started, at whichever `.await` they are dropped, also in their
 //! closures:
 //!
@@ -113,7 +113,8 @@
 //! fails with `sslmode=require`, and is logged as a warning, with the target `diesel_locks::cancel`. With another `sslmode`, a
 //! proxy that requires TLS ignores it, and nothing reports that: the client reads no answer to a cancel request. At most eight requests of a process are on their way, for 5 s each. So a server that does not
 //! answer delays the requests to other servers of the same process. A statement that can't be cancelled runs to its end: a waiter waits until it gets its
-//! lock, which is then released at once.
+//! lock, which is then released at once. On PostgreSQL, a connection on which the server does not answer is closed after about
+//! a minute.
 //!
 //! # Proxies and restarts
 //!

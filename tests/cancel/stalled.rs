@@ -32,6 +32,7 @@ impl Stall {
     }
 
     /// The closure of the request, whose COMMIT has no limit.
+    #[expect(clippy::unnecessary_wraps, reason = "closures return it")]
     fn run(&self) -> Result<(), Error> {
         self.has_run.store(true, Ordering::SeqCst);
         Ok(())
@@ -121,7 +122,6 @@ fn requests<E: Engine>() -> [(&'static str, Request<E::Conn>); 8] {
         }),
         ("with_slot, in a transaction", |conn, stall| {
             Box::pin(async move {
-                let semaphore = stall.semaphore();
                 conn.with_object_lock(stall.outer(), async |conn| {
                     stall.begin();
                     conn.with_slot(&stall.semaphore(), Wait::AtMost(LIMIT), async |_| {

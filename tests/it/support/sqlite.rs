@@ -37,7 +37,8 @@ impl<C: EngineConnection<Backend = diesel::sqlite::Sqlite>> Backend for SqliteOn
     const SAVEPOINT_FREES_TRANSIENT: Option<bool> = Some(false);
     const SAVEPOINT_FREES_KEPT: Option<bool> = Some(false);
     const SHARED: &'static str = "";
-    const NOW_US: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const NOW_US: &'static str =
+        "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
     const LAST_INSERTED_ID: &'static str = "last_insert_rowid()";
 
     read_tables!(sqlite, String);

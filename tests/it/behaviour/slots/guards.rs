@@ -216,13 +216,17 @@ pub(crate) fn guards_dropped_in_their_callbacks_delay_no_other_callback<B: Backe
     let renewer = SlotRenewer::new(pool.clone());
     let many = Semaphore::new("many", GUARDS);
     let lease = LeaseOptions::new(LEASE * 4);
+    let others = Semaphore::new("others", GUARDS);
     let (called, calls) = channel();
     for _ in 0..GUARDS {
         let guard = Arc::new(Mutex::new(None));
         let (own, called) = (Arc::clone(&guard), called.clone());
+        // It is held, so that its drop waits elsewhere.
+        let other = guarded::<B>(&renewer, &others, &one_hour());
         let held = guarded::<B>(&renewer, &many, &lease);
         held.on_lost(move || {
             drop(own.lock().expect("no panic").take());
+            drop(other);
             called.send(Instant::now()).expect("the test waits");
         });
         *guard.lock().expect("no panic") = Some(held);

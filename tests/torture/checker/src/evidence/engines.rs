@@ -146,6 +146,6 @@ read_evidence!(
 read_evidence!(
     SqliteConnection,
     "column",
-    "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+    "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000",
     one_writer
 );
