@@ -1,8 +1,7 @@
 //! On real clusters, which `cargo xtask clusters` starts and names.
 //!
 //! `GALERA_DATABASE_URLS` and `GROUP_REPLICATION_DATABASE_URLS`: the servers of a cluster, separated by commas, whose
-//! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby. A variable that
-//! is not there leaves its tests out, which the tests say; without any of them this program fails.
+//! user may create databases, which stay. `PG_STANDBY_DATABASE_URLS`: a PostgreSQL server and its hot standby.
 
 mod group_replication;
 mod nodes;
@@ -18,41 +17,21 @@ const STANDBY: &str = "PG_STANDBY_DATABASE_URLS";
 fn main() {
     let filter = std::env::args().nth(1);
     let mut tests: Vec<(String, Box<dyn FnOnce()>)> = Vec::new();
-    for (kind, variable) in [("galera", GALERA), ("group_replication", GROUP_REPLICATION)] {
-        match Nodes::of(variable) {
-            Some(nodes) => {
-                if kind == "galera" {
-                    nodes.await_galera();
-                } else {
-                    nodes.await_group_replication();
-                }
-                for (name, test) in writers::TESTS {
-                    let nodes = nodes.clone();
-                    tests.push((format!("{kind}::{name}"), Box::new(move || test(&nodes))));
-                }
-                let own = if kind == "galera" {
-                    writers::ON_GALERA
-                } else {
-                    group_replication::TESTS
-                };
-                for (name, test) in own {
-                    let nodes = nodes.clone();
-                    tests.push((format!("{kind}::{name}"), Box::new(move || test(&nodes))));
-                }
-            }
-            None => println!("left out: {kind}, as {variable} names no servers"),
+    let mut add = |kind: &str, nodes: &Nodes, added: nodes::Tests| {
+        for (name, test) in added {
+            let nodes = nodes.clone();
+            tests.push((format!("{kind}::{name}"), Box::new(move || test(&nodes))));
         }
-    }
-    match Nodes::of(STANDBY) {
-        Some(nodes) => {
-            for (name, test) in standby::TESTS {
-                let nodes = nodes.clone();
-                tests.push((format!("standby::{name}"), Box::new(move || test(&nodes))));
-            }
-        }
-        None => println!("left out: standby, as {STANDBY} names no servers"),
-    }
-    assert!(!tests.is_empty(), "no cluster is named");
+    };
+    let galera = Nodes::of(GALERA);
+    galera.await_galera();
+    add("galera", &galera, writers::TESTS);
+    add("galera", &galera, writers::ON_GALERA);
+    let group = Nodes::of(GROUP_REPLICATION);
+    group.await_group_replication();
+    add("group_replication", &group, writers::TESTS);
+    add("group_replication", &group, group_replication::TESTS);
+    add("standby", &Nodes::of(STANDBY), standby::TESTS);
     for (name, test) in tests {
         if filter.as_ref().is_some_and(|part| !name.contains(part)) {
             continue;

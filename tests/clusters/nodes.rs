@@ -15,13 +15,13 @@ pub(crate) struct Nodes(Vec<String>);
 
 impl Nodes {
     /// Those that the variable names.
-    pub(crate) fn of(variable: &str) -> Option<Self> {
-        let urls = std::env::var(variable)
-            .ok()
-            .filter(|urls| !urls.is_empty())?;
+    pub(crate) fn of(variable: &str) -> Self {
+        let urls = std::env::var(variable).unwrap_or_else(|_| {
+            panic!("{variable} is not set: run the tests with `cargo xtask clusters`")
+        });
         let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
         assert!(urls.len() > 1, "{variable} names one server only");
-        Some(Self(urls))
+        Self(urls)
     }
 
     /// A node answers before it is one of the cluster.

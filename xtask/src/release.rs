@@ -85,7 +85,7 @@ impl Release {
         self.unpacked().fetch()
     }
 
-    fn unpacked(self) -> Unpacked {
+    pub(crate) fn unpacked(self) -> Unpacked {
         match self {
             Self::Mariadb11 => Unpacked {
                 name: "mariadb-11.8",
