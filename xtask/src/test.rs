@@ -63,16 +63,8 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         own.args(test_arguments);
         set_test_threads(&mut own);
         steps.push(("all tests of the library", own, 0));
-        let mut others = cargo([
-            "test",
-            "--workspace",
-            "--exclude",
-            PACKAGE,
-            "--no-fail-fast",
-        ]);
-        others
-            .args(["--features", PROGRAM_FEATURES, "--"])
-            .args(test_arguments);
+        let mut others = tests_of_other_packages();
+        others.args(["--no-fail-fast", "--"]).args(test_arguments);
         steps.push(("tests of the other packages", others, 0));
         if !names_tests(test_arguments) {
             for name in examples()? {
@@ -101,8 +93,9 @@ pub(crate) fn test(arguments: &ServerArguments, test_arguments: &[String]) -> Re
         integration.args(["--skip", "async_connections::"]);
         steps.push(("integration tests of MySQL", integration, other));
         if arguments.only.is_empty() && !names_tests(test_arguments) {
-            let mut torture = cargo(["test", "--package", "torture", "--test", "program"]);
-            torture.args(["--", "mysql::"]).args(test_arguments);
+            // Of all packages, as before: for one alone, cargo would build its dependencies again with fewer features.
+            let mut torture = tests_of_other_packages();
+            torture.args(["--test", "program", "--", "mysql::"]);
             steps.push(("sabotage on MySQL", torture, other));
         }
     }
@@ -169,6 +162,12 @@ pub(crate) fn with_servers(arguments: &ServerArguments, words: &[String]) -> Res
         command.env(diesel_cli::VARIABLE, path);
     }
     Ok(run::code(run::run_foreground(&mut command)?))
+}
+
+fn tests_of_other_packages() -> Command {
+    let mut command = cargo(["test", "--workspace", "--exclude", PACKAGE]);
+    command.args(["--features", PROGRAM_FEATURES]);
+    command
 }
 
 /// The integration tests of these databases only.

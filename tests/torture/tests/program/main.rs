@@ -146,8 +146,12 @@ fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     status
 }
 
+/// The kinds that a machine without time for the workers brings about.
+const OF_TIME: [&str; 3] = ["late_hand_overs", "late_timeouts", "lost_leases"];
+
 /// A sabotaged run finds these kinds of violations, all of them and no others. How long that takes is not known before:
-/// a run that finds nothing is followed by a longer one.
+/// a run that finds nothing is followed by a longer one. So is one that finds [`OF_TIME`] beside them: other tests may have
+/// taken the processors.
 fn is_found(variable: Option<&str>, sabotage: &str, kinds: &[&str]) {
     is_found_with(variable, "none", sabotage, kinds);
 }
@@ -159,8 +163,9 @@ fn is_found_with(variable: Option<&str>, faults: &str, sabotage: &str, kinds: &[
         let (line, success) = run(variable, seconds, &options);
         let found = line.found();
         let expected: BTreeSet<&str> = kinds.iter().copied().collect();
+        let others: BTreeSet<&str> = found.difference(&expected).copied().collect();
         assert!(
-            found.is_subset(&expected),
+            others.iter().all(|kind| OF_TIME.contains(kind)),
             "{sabotage}: {found:?} and not only {expected:?}\n{}",
             line.printed
         );
