@@ -6,7 +6,7 @@
 //!
 //! | closure of | bounds |
 //! |---|---|
-//! | `with_object_lock`, `with_object_locks`, `with_slot`, `try_..`, also of pools; `try_run` | `AsyncFnOnce`, [`Work`] |
+//! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | `AsyncFnOnce`, [`Work`] |
 //! | `run_transaction`, `run_as_leader`, `run_on_timer` | `AsyncFnMut`, [`RepeatedWork`] |
 //! | `run_transaction_attempts` | `AsyncFnMut`, [`NumberedWork`] |
 //!

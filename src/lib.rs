@@ -6,7 +6,7 @@
 //!
 //! | task | use |
 //! |---|---|
-//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`]; for several objects [`with_object_locks`] |
+//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`], also on several objects at once |
 //! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`) or `AsyncLockPool` (`bb8`, `deadpool`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
 //! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), `AsyncSlotRenewer` (features `bb8`, `deadpool`), or [`try_acquire_slot`] |
@@ -213,7 +213,6 @@
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
 //! [repository]: https://github.com/diesel-locks/diesel-locks
 //! [`with_object_lock`]: ObjectLockExt::with_object_lock
-//! [`with_object_locks`]: ObjectLockExt::with_object_locks
 //! [`try_with_object_lock`]: ObjectLockExt::try_with_object_lock
 //! [`try_with_slot`]: SemaphoreExt::try_with_slot
 //! [`with_slot`]: SemaphoreExt::with_slot
@@ -334,8 +333,6 @@ pub use object_lock::ObjectLockExt;
 pub use object_lock::async_ext::AsyncObjectLockExt;
 pub use object_lock::backend::LockOutcome;
 pub use object_lock::id::ObjectId;
-#[doc(hidden)]
-pub use object_lock::request::IntoLockRequests;
 pub use object_lock::request::{LockRequest, Retention, Wait};
 pub use semaphore::SemaphoreExt;
 #[cfg(feature = "r2d2")]

@@ -36,11 +36,11 @@ macro_rules! all_methods {
                 conn.try_lock_object(&id).await
             })
             .await?;
-            conn.with_object_locks([&id], async |conn| -> Result<_> {
+            conn.with_object_lock([&id, &id], async |conn| -> Result<_> {
                 conn.next_numbers(&passes, 7).await
             })
             .await?;
-            conn.try_with_object_locks([&id], async |_| -> Result<_> { Ok(()) })
+            conn.try_with_object_lock(&[id], async |_| -> Result<_> { Ok(()) })
                 .await?;
             conn.purge_object_locks().await?;
 

@@ -248,7 +248,7 @@ fn ids_are_not_truncated_without_strict_mode() {
     Mysql::sql(&mut conn, "SET SESSION sql_mode = ''");
     let [one, other] = ["x", "y"].map(|end| "🔒".repeat(254) + end);
     let lock = LockRequest::all([one, other]).retention(Retention::Kept);
-    conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
+    conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
         .expect("free");
     assert_eq!(database.rows(), 2);
 }

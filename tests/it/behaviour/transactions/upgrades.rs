@@ -227,7 +227,7 @@ pub(crate) fn object_locks_are_sorted_and_rows_are_not<B: Backend>() {
         let (ids, rows) = [(["a", "b"], [0, 1]), (["b", "a"], [1, 0])][number];
         for _ in 0..ROUNDS {
             both.wait();
-            conn.with_object_locks(LockRequest::all(ids), |conn| {
+            conn.with_object_lock(ids, |conn| {
                 for id in rows {
                     B::count_up(conn, id);
                 }
