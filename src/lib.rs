@@ -6,7 +6,7 @@
 //!
 //! | task | use |
 //! |---|---|
-//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`]; for several objects [`with_object_locks`] |
+//! | one transaction at a time for each document, order or account, also before its row exists | [`with_object_lock`], also on several objects at once |
 //! | the same in request handlers that share a pool | `LockPool` (feature `r2d2`) or `AsyncLockPool` (`bb8`, `deadpool`), which waits without a connection |
 //! | skip the work while another transaction does it | [`try_with_object_lock`], [`try_with_slot`]: they return `None` |
 //! | at most N workers at a time, for minutes or hours | a [`Semaphore`] with leases: `SlotRenewer` (feature `r2d2`), `AsyncSlotRenewer` (features `bb8`, `deadpool`), or [`try_acquire_slot`] |
@@ -153,11 +153,11 @@
 //!
 //! # In tests
 //!
-//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, `run_transaction_attempts`,
-//! [`migrate`], `raise_fences` and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use of a semaphore
-//! [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default isolation
-//! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
-//! its own database.
+//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`], `raise_fences`
+//! and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use
+//! of a semaphore [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default
+//! isolation level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each
+//! test its own database.
 //!
 //! To test code that takes a pool, give the pool one connection (`max_size(1)`), so that all of the test runs in the
 //! transaction of that connection. A second request then waits until the first one has returned the connection. A database
@@ -213,7 +213,6 @@
 //! [Guarantees]: https://github.com/diesel-locks/diesel-locks/blob/main/docs/guarantees.md
 //! [repository]: https://github.com/diesel-locks/diesel-locks
 //! [`with_object_lock`]: ObjectLockExt::with_object_lock
-//! [`with_object_locks`]: ObjectLockExt::with_object_locks
 //! [`try_with_object_lock`]: ObjectLockExt::try_with_object_lock
 //! [`try_with_slot`]: SemaphoreExt::try_with_slot
 //! [`with_slot`]: SemaphoreExt::with_slot
@@ -334,8 +333,6 @@ pub use object_lock::ObjectLockExt;
 pub use object_lock::async_ext::AsyncObjectLockExt;
 pub use object_lock::backend::LockOutcome;
 pub use object_lock::id::ObjectId;
-#[doc(hidden)]
-pub use object_lock::request::IntoLockRequests;
 pub use object_lock::request::{LockRequest, Retention, Wait};
 pub use semaphore::SemaphoreExt;
 #[cfg(feature = "r2d2")]

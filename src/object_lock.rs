@@ -12,7 +12,6 @@ pub(crate) mod run;
 use crate::engine::HasBlockingEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::object_lock::request::IntoLockRequests;
 use crate::object_lock::run::run_or_unavailable;
 use crate::poll::blocking;
 use crate::{Error, LockRequest, transaction::depth};
@@ -26,18 +25,18 @@ use crate::{Error, LockRequest, transaction::depth};
 ///
 /// | | opens a transaction, runs a closure | locks in the open transaction |
 /// |---|---|---|
-/// | waits | [`with_object_lock`](Self::with_object_lock), [`with_object_locks`](Self::with_object_locks) | [`lock_object`](Self::lock_object) |
-/// | does not wait | [`try_with_object_lock`](Self::try_with_object_lock), [`try_with_object_locks`](Self::try_with_object_locks) | [`try_lock_object`](Self::try_lock_object) |
+/// | waits | [`with_object_lock`](Self::with_object_lock) | [`lock_object`](Self::lock_object) |
+/// | does not wait | [`try_with_object_lock`](Self::try_with_object_lock) | [`try_lock_object`](Self::try_lock_object) |
 ///
 /// [Blocking](crate::operation::blocking) lists how long each method waits, and whether the transaction is usable after an
 /// error. Connections to SQLite need [two settings](crate::operation::sqlite).
 ///
 /// # Requests
 ///
-/// The argument of the methods is an id (a string or an [`ObjectId`](crate::ObjectId)), which waits without limit, or a
-/// [`LockRequest`](crate::LockRequest) with the time to wait and the retention of the row. Requests for different ids do
-/// not wait for each other, except on SQLite, which has one writer per database. A transaction that holds a lock acquires
-/// it again at once.
+/// The argument of the methods is an id (a string or an [`ObjectId`](crate::ObjectId)), or an array, a slice or a `Vec` of
+/// ids, which waits without limit, or a [`LockRequest`] with the time to wait and the retention of the rows. Requests for
+/// different ids do not wait for each other, except on SQLite, which has one writer per database. A transaction that holds
+/// a lock acquires it again at once.
 ///
 /// # The error type of a closure
 ///
@@ -79,7 +78,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// Opens a transaction, waits for the lock, runs `f`, and commits. Returns the value of `f`.
     ///
     /// Rolls back if `f` returns an error or panics; the panic continues. The lock is released in both cases. Waits as the
-    /// request says, without limit by default.
+    /// request says, without limit by default. Of several objects it acquires all locks or none: see [`LockRequest::all`].
     ///
     /// In an open transaction the method opens a savepoint. If `f` succeeds, the lock is held until the outer transaction
     /// ends. If `f` fails, the savepoint is rolled back. That releases the lock on PostgreSQL. On SQLite the lock is held until
@@ -95,9 +94,10 @@ pub trait ObjectLockExt: HasBlockingEngine {
     /// The [common errors](crate::Error#common-errors), converted to the error type of `f`, and:
     ///
     /// - Before `f` (`f` did not run, nothing is written): [`Error::LockTimeout`]; [`Error::Unavailable`] with
-    ///   [`Wait::No`](crate::Wait::No); [`Error::InvalidObjectId`], [`Error::InvalidWait`]; [`Error::SeveralWriters`] in a
-    ///   cluster. In an open transaction also [`Error::UnsuitableIsolation`] and [`Error::Deadlock`]. At top level a deadlock
-    ///   while the method acquires the lock is retried: the transaction has done nothing yet.
+    ///   [`Wait::No`](crate::Wait::No); [`Error::InvalidObjectId`], [`Error::TooManyIds`], [`Error::InvalidWait`];
+    ///   [`Error::SeveralWriters`] in a cluster. In an open transaction also [`Error::UnsuitableIsolation`],
+    ///   [`Error::Deadlock`] and [`Error::PartlyLocked`] (several objects, MySQL and MariaDB). At top level a deadlock while
+    ///   the method acquires the lock is retried: the transaction has done nothing yet.
     /// - From `f`: its own error. The writes are rolled back.
     /// - At COMMIT (`f` ran, the writes are rolled back): [`Error::TransactionAborted`] if the server had already ended the
     ///   transaction; [`Error::StatementTimeout`] on SQLite, and on MySQL and MariaDB if a backup or
@@ -165,10 +165,11 @@ pub trait ObjectLockExt: HasBlockingEngine {
     }
 
     /// Runs `f` in a transaction that holds the lock, as [`with_object_lock`](Self::with_object_lock), but does not wait.
-    /// Returns `None` without running `f` if another transaction holds the lock.
+    /// Returns `None` without running `f` if another transaction holds the lock, or one of several.
     ///
-    /// Returns `None` within 50 ms, and causes no error in an outer transaction. On PostgreSQL a held transient lock is
-    /// detected after 10 ms (an INSERT has no NOWAIT), a held kept lock at once. On SQLite any other writer holds the lock.
+    /// Returns `None` within 50 ms, with thousands of ids later, and causes no error in an outer transaction. On PostgreSQL a
+    /// held transient lock is detected after 10 ms (an INSERT has no NOWAIT), a held kept lock at once. On SQLite any other
+    /// writer holds the lock.
     ///
     /// The lock excludes other transactions only while this one runs. It does not make a job run once: a server whose timer
     /// fires after the transaction has ended acquires the lock and runs the job again. For that use a lease with
@@ -218,75 +219,7 @@ pub trait ObjectLockExt: HasBlockingEngine {
         Self::block_on(run::run(self, &request, blocking(&mut Some(f))))
     }
 
-    /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none.
-    ///
-    /// `request` is an iterable of ids (an array, a `Vec`, an iterator), or
-    /// [`LockRequest::all`](crate::LockRequest::all) with options. Otherwise the method behaves as
-    /// [`with_object_lock`](Self::with_object_lock).
-    ///
-    /// The locks are acquired in the byte order of the ids, whatever their order in the request, and duplicates are removed:
-    /// callers of this method never deadlock with each other. [`Wait`](crate::Wait) applies to all locks together. Without any
-    /// id the method runs a plain transaction.
-    ///
-    /// One request can have any number of ids with [`Retention::Transient`](crate::Retention::Transient), and
-    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`](crate::Retention::Kept). On PostgreSQL, ids of a
-    /// transient request that have a kept row count as kept.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_object_lock`](Self::with_object_lock), and [`Error::TooManyIds`]. An error about a lock names the first ten
-    /// ids. In an open transaction on MySQL and MariaDB also [`Error::PartlyLocked`]: the locks acquired before the error may be
-    /// held until the transaction ends.
-    ///
-    /// ```
-    /// use diesel::prelude::*;
-    /// use diesel_locks::prelude::*;
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let mut conn = SqliteConnection::establish(":memory:")?;
-    /// # diesel_locks::migrate(&mut conn)?;
-    /// let from = ObjectId::new("Account", 7);
-    /// let to = ObjectId::new("Account", 3);
-    /// conn.with_object_locks([&from, &to], |_conn| -> QueryResult<()> {
-    ///     Ok(()) // move the money
-    /// })?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias("lock_all", "multi_lock", "deadlock"))]
-    fn with_object_locks<T, E, F>(&mut self, request: impl IntoLockRequests, f: F) -> Result<T, E>
-    where
-        F: FnOnce(&mut Self) -> Result<T, E>,
-        E: From<Error>,
-    {
-        let request = Request::new(request.into_lock_request())?;
-        Self::block_on(run_or_unavailable(self, &request, blocking(&mut Some(f))))
-    }
-
-    /// Runs `f` in a transaction that holds the locks on several objects, as [`with_object_locks`](Self::with_object_locks),
-    /// but does not wait. Returns `None` without running `f` if another transaction holds one of the locks.
-    ///
-    /// With thousands of objects the call takes longer than 50 ms.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_with_object_lock`](Self::try_with_object_lock), and [`Error::TooManyIds`].
-    #[doc(alias("try_lock_all"))]
-    fn try_with_object_locks<T, E, F>(
-        &mut self,
-        request: impl IntoLockRequests,
-        f: F,
-    ) -> Result<Option<T>, E>
-    where
-        F: FnOnce(&mut Self) -> Result<T, E>,
-        E: From<Error>,
-    {
-        let request = Request::without_wait(request.into_lock_request(), "try_with_object_locks")?;
-        Self::block_on(run::run(self, &request, blocking(&mut Some(f))))
-    }
-
-    /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds
-    /// them until it ends.
+    /// Acquires the lock, or those of several objects, in the open transaction, which holds them until it ends.
     ///
     /// Waits as the request says, without limit by default. Rolling back to a savepoint older than the lock releases the lock
     /// on PostgreSQL. On SQLite it does not; on MySQL and MariaDB it may.

@@ -15,8 +15,8 @@
 ///
 /// | method | waits for | at most | then returns | on SQLite |
 /// |---|---|---|---|---|
-/// | [`with_object_lock`], [`with_object_locks`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default (in an open transaction on MySQL and MariaDB `innodb_lock_wait_timeout`); up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
-/// | [`try_with_object_lock`], [`try_with_object_locks`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
+/// | [`with_object_lock`], [`lock_object`] | the locks | [`Wait`] of the request, without limit by default (in an open transaction on MySQL and MariaDB `innodb_lock_wait_timeout`); up to 250 ms longer | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | waits for any other writer |
+/// | [`try_with_object_lock`], [`try_lock_object`] | nothing | 50 ms; longer with thousands of ids; 200 ms on MySQL and MariaDB while the table is locked | `None`, `false` | any other writer holds the lock |
 /// | [`purge_object_locks`] | nothing; skips held rows | | | waits for other writers without limit |
 /// | [`try_acquire_slot`], [`try_with_slot`] | no slot; it may be delayed: 30 ms if other sessions lock the free slots, 10 ms in a busy process, 2 s while slots are added or removed | about 2 s | `None` | a grant of [`try_acquire_slot`] waits for other writers up to SQLite's limit, then [`LockTimeout`] |
 /// | [`acquire_slot`], [`with_slot`] | a slot | the argument [`Wait`], and one more statement | [`LockTimeout`]; [`Unavailable`] with [`Wait::No`] | on SQLite each attempt to lease a free slot waits for other writers for 5 s, or `busy_timeout`, even if [`Wait`] is shorter. The wait ends at its own limit |
@@ -89,10 +89,8 @@
 /// values for both sides. A leased slot does not depend on the connection: it is free when its lease expires.
 ///
 /// [`with_object_lock`]: crate::ObjectLockExt::with_object_lock
-/// [`with_object_locks`]: crate::ObjectLockExt::with_object_locks
 /// [`lock_object`]: crate::ObjectLockExt::lock_object
 /// [`try_with_object_lock`]: crate::ObjectLockExt::try_with_object_lock
-/// [`try_with_object_locks`]: crate::ObjectLockExt::try_with_object_locks
 /// [`try_lock_object`]: crate::ObjectLockExt::try_lock_object
 /// [`purge_object_locks`]: crate::ObjectLockExt::purge_object_locks
 /// [`try_acquire_slot`]: crate::SemaphoreExt::try_acquire_slot

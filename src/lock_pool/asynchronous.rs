@@ -200,7 +200,7 @@ impl<P: AsyncPool> AsyncLockPool<P> {
         self.shared.waiting()
     }
 
-    /// Locks one object, or several ([`LockRequest::all`]), with a connection of the pool, runs `f` in the transaction that
+    /// Locks one object, or [several](LockRequest::all), with a connection of the pool, runs `f` in the transaction that
     /// holds the locks, and commits it. Waits without a connection while another transaction holds one of the locks.
     ///
     /// `f`, the transaction and its errors are as with

@@ -168,7 +168,7 @@ impl<C: R2D2Connection + 'static> LockPool<C> {
 }
 
 impl<C: ObjectLockExt + R2D2Connection + 'static> LockPool<C> {
-    /// Locks one object, or several ([`LockRequest::all`]), with a connection of the pool, calls `f` in the transaction that
+    /// Locks one object, or [several](LockRequest::all), with a connection of the pool, calls `f` in the transaction that
     /// holds the locks, and commits it. Waits without a connection while another transaction holds one of the locks.
     ///
     /// `f`, the transaction and its errors are as with

@@ -4,7 +4,6 @@ use crate::cancel::unless_dropped;
 use crate::engine::HasAsyncEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
-use crate::object_lock::request::IntoLockRequests;
 use crate::object_lock::run::{self, run_or_unavailable};
 use crate::poll::Work;
 use crate::{Error, LockRequest, transaction::depth};
@@ -111,63 +110,8 @@ pub trait AsyncObjectLockExt: HasAsyncEngine {
         })
     }
 
-    /// Runs `f` in a transaction that holds the locks on several objects: acquires all of them or none. Behaves as
-    /// [`ObjectLockExt::with_object_locks`](crate::ObjectLockExt::with_object_locks).
-    ///
-    /// # Errors
-    ///
-    /// As the blocking method.
-    fn with_object_locks<'c, 'f, T, E, F>(
-        &'c mut self,
-        request: impl IntoLockRequests,
-        f: F,
-    ) -> impl Future<Output = Result<T, E>> + Send + 'c
-    where
-        for<'r> F: AsyncFnOnce(&'r mut Self) -> Result<T, E>
-            + Work<&'r mut Self, Result<T, E>, Future: Send>
-            + Send
-            + 'f,
-        T: Send + 'f,
-        E: From<Error> + Send + 'f,
-        'f: 'c,
-    {
-        let request = request.into_lock_request();
-        Self::droppable(async move {
-            let request = Request::new(request)?;
-            unless_dropped!(self, |conn| run_or_unavailable(conn, &request, f))
-        })
-    }
-
-    /// Runs `f` in a transaction that holds the locks on several objects, but does not wait. Returns `None` without running
-    /// `f` if another transaction holds one of the locks. Behaves as
-    /// [`ObjectLockExt::try_with_object_locks`](crate::ObjectLockExt::try_with_object_locks).
-    ///
-    /// # Errors
-    ///
-    /// As the blocking method.
-    fn try_with_object_locks<'c, 'f, T, E, F>(
-        &'c mut self,
-        request: impl IntoLockRequests,
-        f: F,
-    ) -> impl Future<Output = Result<Option<T>, E>> + Send + 'c
-    where
-        for<'r> F: AsyncFnOnce(&'r mut Self) -> Result<T, E>
-            + Work<&'r mut Self, Result<T, E>, Future: Send>
-            + Send
-            + 'f,
-        T: Send + 'f,
-        E: From<Error> + Send + 'f,
-        'f: 'c,
-    {
-        let request = request.into_lock_request();
-        Self::droppable(async move {
-            let request = Request::without_wait(request, "try_with_object_locks")?;
-            unless_dropped!(self, |conn| run::run(conn, &request, f))
-        })
-    }
-
-    /// Acquires the lock, or the locks of [`LockRequest::all`](crate::LockRequest::all), in the open transaction, which holds
-    /// them until it ends. Behaves as [`ObjectLockExt::lock_object`](crate::ObjectLockExt::lock_object).
+    /// Acquires the lock in the open transaction, which holds it until it ends. Behaves as
+    /// [`ObjectLockExt::lock_object`](crate::ObjectLockExt::lock_object).
     ///
     /// # Errors
     ///

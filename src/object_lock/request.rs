@@ -114,9 +114,10 @@ pub enum Retention {
     Kept,
 }
 
-/// A request for a lock: the object, how long to wait, and the retention of the row.
+/// A request for the lock on an object, or on several: how long to wait, and the retention of the rows.
 ///
-/// A string or an [`ObjectId`] converts into a request that sets no wait and keeps no row.
+/// A string or an [`ObjectId`], and an array, a slice or a `Vec` of them, convert into a request that sets no wait and keeps
+/// no row.
 ///
 /// ```
 /// use std::time::Duration;
@@ -143,13 +144,40 @@ impl LockRequest {
         Self::all([id])
     }
 
-    /// Creates a request for several objects, which acquires all locks or none. All methods that take a request accept it,
-    /// [`lock_object`](crate::ObjectLockExt::lock_object) too.
+    /// Creates a request for several objects, which acquires all locks or none. An array, a slice or a `Vec` of ids converts
+    /// into the same request.
     ///
-    /// One case is an error of its own: in an open transaction on MySQL and MariaDB, a request that times out or fails after it
-    /// has acquired some of the locks can't release these before the transaction ends. It returns
-    /// [`Error::PartlyLocked`](crate::Error::PartlyLocked), which names them. A request that does not wait looks for held
-    /// objects before it acquires any.
+    /// The locks are acquired in the byte order of the ids, whatever their order in the request, and duplicates are removed:
+    /// transactions that acquire all their locks by one request never deadlock with each other. A request without any id
+    /// acquires nothing.
+    ///
+    /// One request can have any number of ids with [`Retention::Transient`], and
+    /// [`MAX_KEPT_IDS`](crate::limits::MAX_KEPT_IDS) with [`Retention::Kept`]; more are
+    /// [`Error::TooManyIds`](crate::Error::TooManyIds). On PostgreSQL, ids of a transient request that have a kept row count as
+    /// kept. An error about a lock names the first ten ids.
+    ///
+    /// In an open transaction on MySQL and MariaDB, a request that times out or fails after it has acquired some of the locks
+    /// can't release these before the transaction ends. It returns [`Error::PartlyLocked`](crate::Error::PartlyLocked), which
+    /// names them. A request that does not wait looks for held objects before it acquires any.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_locks::prelude::*;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut conn = SqliteConnection::establish(":memory:")?;
+    /// # diesel_locks::migrate(&mut conn)?;
+    /// let from = ObjectId::new("Account", 7);
+    /// let to = ObjectId::new("Account", 3);
+    /// conn.with_object_lock([&from, &to], |_conn| -> QueryResult<()> {
+    ///     Ok(()) // move the money
+    /// })?;
+    /// let open = (1..=9).map(|account| ObjectId::new("Account", account));
+    /// conn.with_object_lock(LockRequest::all(open).wait(Wait::No), |_conn| QueryResult::Ok(()))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("lock_all", "try_lock_all", "multi_lock", "deadlock"))]
     pub fn all(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> Self {
         Self {
             ids: ids.into_iter().map(Into::into).collect(),
@@ -193,29 +221,23 @@ macro_rules! from_id {
 
 from_id!(ObjectId, &ObjectId, String, &String, &str);
 
-/// The argument of [`with_object_locks`](crate::ObjectLockExt::with_object_locks): an iterable of ids (an array, a `Vec`, an
-/// iterator), or [`LockRequest::all`] with options. Hidden from the documentation: an application need not name it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` names no objects to lock",
-    note = "pass an iterable of ids, such as `[\"a\", \"b\"]` or a `Vec<ObjectId>`, or `LockRequest::all(ids)`"
-)]
-pub trait IntoLockRequests {
-    /// Returns the request.
-    fn into_lock_request(self) -> LockRequest;
+macro_rules! from_ids {
+    ($([$($parameters:tt)*] $ids:ty, $id:ty;)*) => {$(
+        impl<$($parameters)*> From<$ids> for LockRequest
+        where
+            $id: Into<ObjectId>,
+        {
+            fn from(ids: $ids) -> Self {
+                Self::all(ids)
+            }
+        }
+    )*};
 }
 
-impl IntoLockRequests for LockRequest {
-    fn into_lock_request(self) -> LockRequest {
-        self
-    }
-}
-
-impl<I> IntoLockRequests for I
-where
-    I: IntoIterator,
-    I::Item: Into<ObjectId>,
-{
-    fn into_lock_request(self) -> LockRequest {
-        LockRequest::all(self)
-    }
-}
+from_ids!(
+    [I, const N: usize] [I; N], I;
+    ['a, I, const N: usize] &'a [I; N], &'a I;
+    ['a, I] &'a [I], &'a I;
+    [I] Vec<I>, I;
+    ['a, I] &'a Vec<I>, &'a I;
+);

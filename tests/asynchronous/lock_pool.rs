@@ -267,10 +267,8 @@ pub(crate) async fn time_limit_begins_at_the_first_poll<E: Engine, K: Kind>() {
     let waits = || -> BoxFuture<'_, _> { Box::pin(locks.with_object_lock(request(), nothing)) };
     check("AsyncLockPool::with_object_lock", waits()).await;
     let mut taken = locks.pool().take().await;
-    for several in [false, true] {
-        let waits = with_objects(&mut **taken, request(), several);
-        check(&format!("of a connection, several: {several}"), waits).await;
-    }
+    let waits = with_object_lock(&mut **taken, request());
+    check("with_object_lock of a connection", waits).await;
     drop(taken);
     blocker.release().await;
 
@@ -280,17 +278,11 @@ pub(crate) async fn time_limit_begins_at_the_first_poll<E: Engine, K: Kind>() {
     blocker.release().await;
 }
 
-fn with_objects<C: AsyncConn>(
+fn with_object_lock<C: AsyncConn>(
     conn: &mut C,
     request: LockRequest,
-    several: bool,
 ) -> BoxFuture<'_, Result<(), Error>> {
-    let nothing = async |_: &mut C| Ok::<_, Error>(());
-    if several {
-        Box::pin(conn.with_object_locks(request, nothing))
-    } else {
-        Box::pin(conn.with_object_lock(request, nothing))
-    }
+    Box::pin(conn.with_object_lock(request, async |_: &mut C| Ok::<_, Error>(())))
 }
 
 pub(crate) async fn time_limit_ends_a_wait<E: Engine, K: Kind>() {

@@ -58,9 +58,9 @@ pub(crate) async fn held_by_another<E: Engine>() {
             "with_object_lock, waits for at most an hour",
             in_an_hour(LockRequest::new(ID)),
         ),
-        ("with_object_locks, waits", three.clone()),
+        ("with_object_lock, several, waits", three.clone()),
         (
-            "with_object_locks, waits for at most an hour",
+            "with_object_lock, several, waits for at most an hour",
             in_an_hour(three),
         ),
     ];
@@ -101,7 +101,7 @@ async fn wait_for<E: Engine>(case: Case<E>, request: &LockRequest) {
     case.blocked()
         .run(|conn, attempt| {
             let work = async move |conn: &mut E::Conn| write(conn, attempt).await;
-            Box::pin(conn.with_object_locks(request.clone(), work))
+            Box::pin(conn.with_object_lock(request.clone(), work))
         })
         .await;
 }
@@ -187,16 +187,16 @@ pub(crate) async fn other_methods<E: Engine>() {
         Box::pin(async { got.await.map(|got| got.expect("a free lock")) })
     })
     .await;
-    let case = Case::<E>::new("with_object_locks", Held::Object(ID)).parts(2);
+    let case = Case::<E>::new("with_object_lock, several", Held::Object(ID)).parts(2);
     case.run(|conn, attempt| {
         let ids = ["Document:1", ID, "Document:3"];
-        Box::pin(conn.with_object_locks(ids, async move |conn| write(conn, attempt).await))
+        Box::pin(conn.with_object_lock(ids, async move |conn| write(conn, attempt).await))
     })
     .await;
-    let case = Case::<E>::new("try_with_object_locks", Held::Object(ID)).parts(2);
+    let case = Case::<E>::new("try_with_object_lock, several", Held::Object(ID)).parts(2);
     case.run(|conn, attempt| {
         let ids = ["Document:1", ID, "Document:3"];
-        let got = conn.try_with_object_locks(ids, async move |conn| write(conn, attempt).await);
+        let got = conn.try_with_object_lock(ids, async move |conn| write(conn, attempt).await);
         Box::pin(async { got.await.map(|got| got.expect("free locks")) })
     })
     .await;
@@ -250,7 +250,7 @@ pub(crate) async fn purge<E: Engine>() {
     let keep = |conn: &mut E::Blocking| {
         let ids = (0..50).map(|id| format!("Document:{id}"));
         let request = LockRequest::all(ids).retention(Retention::Kept);
-        conn.with_object_locks(request, |_| Ok::<_, Error>(()))
+        conn.with_object_lock(request, |_| Ok::<_, Error>(()))
             .expect("free locks");
     };
     case.prepare(keep)

@@ -36,11 +36,11 @@ macro_rules! all_methods {
                 conn.try_lock_object(&id).await
             })
             .await?;
-            conn.with_object_locks([&id], async |conn| -> Result<_> {
+            conn.with_object_lock([&id, &id], async |conn| -> Result<_> {
                 conn.next_numbers(&passes, 7).await
             })
             .await?;
-            conn.try_with_object_locks([&id], async |_| -> Result<_> { Ok(()) })
+            conn.try_with_object_lock(&[id], async |_| -> Result<_> { Ok(()) })
                 .await?;
             conn.purge_object_locks().await?;
 
@@ -52,10 +52,6 @@ macro_rules! all_methods {
             conn.renew_slot(&mut slot, Duration::from_secs(9)).await?;
             conn.run_transaction(options, async |conn| -> Result<_> {
                 conn.pin_slot(&slot).await?;
-                conn.next_number(&passes).await
-            })
-            .await?;
-            conn.run_transaction_attempts(options, async |conn, _| -> Result<_> {
                 conn.next_number(&passes).await
             })
             .await?;

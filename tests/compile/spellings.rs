@@ -82,13 +82,11 @@ fn anyhows(conn: &mut PgConnection) -> anyhow::Result<()> {
 fn other_closures(conn: &mut PgConnection) -> AppResult<()> {
     let timer = Semaphore::new("timer", 1);
     conn.try_with_object_lock("a", |_| -> diesel_locks::Result<_> { Ok(()) })?;
-    conn.try_with_object_locks(["a"], |_| -> diesel_locks::Result<_> { Ok(()) })?;
     conn.with_slot(&timer, Wait::No, |_| -> diesel_locks::Result<_> { Ok(()) })?;
     conn.try_with_slot(&timer, |_| -> diesel_locks::Result<_> { Ok(()) })?;
     let options = TransactionOptions::new();
     conn.run_transaction(options, |_| -> diesel_locks::Result<_> { Ok(()) })?;
     conn.run_transaction(options, |_| -> AppResult<_> { Ok(()) })?;
-    conn.run_transaction_attempts(options, |_, _| -> AppResult<_> { Ok(()) })?;
     conn.transaction(|conn| -> diesel_locks::Result<_> {
         conn.next_number(&Sequence::new("invoice"))?;
         Ok(())
@@ -107,16 +105,23 @@ fn ids(conn: &mut PgConnection, name: String) -> diesel_locks::Result<()> {
         LockRequest::new(&id).wait(Wait::No),
         |_| QueryResult::Ok(()),
     )?;
-    conn.with_object_locks([&id, &id], |_| QueryResult::Ok(()))?;
-    conn.with_object_locks(["a", "b"], |_| QueryResult::Ok(()))?;
-    conn.with_object_locks(vec![name, "b".to_owned()], |_| QueryResult::Ok(()))?;
-    conn.with_object_locks((1..9).map(|n| ObjectId::new("Bond", n)), |_| {
+    conn.with_object_lock([&id, &id], |_| QueryResult::Ok(()))?;
+    conn.with_object_lock([id.clone(), id.clone()], |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(["a", "b"], |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(vec!["a", "b"], |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(vec![name, "b".to_owned()], |_| QueryResult::Ok(()))?;
+    let several: Vec<_> = (1..9).map(|n| ObjectId::new("Bond", n)).collect();
+    conn.with_object_lock(&several, |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(&several[1..], |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(several, |_| QueryResult::Ok(()))?;
+    conn.with_object_lock(&[id.clone(), id], |_| QueryResult::Ok(()))?;
+    let iterator = (1..9).map(|n| ObjectId::new("Bond", n));
+    conn.with_object_lock(LockRequest::all(iterator).wait(Wait::No), |_| {
         QueryResult::Ok(())
     })?;
-    conn.with_object_locks(LockRequest::all(["a"]).wait(Wait::No), |_| {
-        QueryResult::Ok(())
-    })?;
-    Ok(())
+    conn.try_with_object_lock(["a", "b"], |_| QueryResult::Ok(()))?;
+    conn.lock_object(["a", "b"])?;
+    conn.try_lock_object(["a", "b"]).map(drop)
 }
 
 fn slots(conn: &mut PgConnection) -> diesel_locks::Result<()> {

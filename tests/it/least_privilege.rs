@@ -29,7 +29,7 @@ fn everything<B: Backend>(url: &str, prepare: &str) -> Vec<Error> {
         note(conn.with_object_lock(&lock, nothing));
         note(conn.try_with_object_lock(&lock, nothing).map(drop));
         let two = LockRequest::all(["b", "c"]).retention(retention);
-        note(conn.with_object_locks(two.wait(Wait::AtMost(SHORT)), nothing));
+        note(conn.with_object_lock(two.wait(Wait::AtMost(SHORT)), nothing));
         note(B::in_transaction(&mut conn, |conn| conn.lock_object(&lock)));
     }
     note(conn.purge_object_locks().map(drop));

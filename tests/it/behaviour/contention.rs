@@ -101,7 +101,7 @@ pub(crate) fn sixteen_connections_take_two_of_ten_ids_each<B: Backend>() {
             let one = (thread * 7 + n * 3) % 10;
             let other = (thread * 3 + n * 7 + 1) % 10;
             let pair = [one, other].map(|id| ObjectId::new("counter", id));
-            conn.with_object_locks(LockRequest::all(pair).retention(retention), |conn| {
+            conn.with_object_lock(LockRequest::all(pair).retention(retention), |conn| {
                 B::count_up(conn, one);
                 if other != one {
                     B::count_up(conn, other);

@@ -42,7 +42,7 @@ pub(crate) fn refusals_name_what_was_requested<B: Backend>() {
         let limit = Duration::from_millis(100);
         let soon = LockRequest::all(ids).wait(Wait::AtMost(limit));
         let [refused, late] = [now, soon].map(|request| {
-            conn.with_object_locks(request, |_| Ok::<_, Error>(()))
+            conn.with_object_lock(request, |_| Ok::<_, Error>(()))
                 .expect_err("held")
                 .to_string()
         });

@@ -30,7 +30,7 @@ pub(crate) fn ids_are_compared_as_bytes<B: Backend>() {
     }
     let kept = LockRequest::all(four).retention(Retention::Kept);
     holder
-        .with_object_locks(kept, |_| Ok::<_, Error>(()))
+        .with_object_lock(kept, |_| Ok::<_, Error>(()))
         .expect("free");
     assert_eq!(database.rows(), 5);
 }
@@ -42,7 +42,7 @@ pub(crate) fn longest_id_is_not_truncated<B: Backend>() {
         let longest = letter.repeat(255);
         let almost = format!("{}y", letter.repeat(254));
         let both = LockRequest::all([&longest, &almost]).retention(Retention::Kept);
-        conn.with_object_locks(both, |_| Ok::<_, Error>(()))
+        conn.with_object_lock(both, |_| Ok::<_, Error>(()))
             .expect("free");
         assert_eq!(database.rows(), 2, "{letter}");
         assert_eq!(conn.purge_object_locks().expect("purge"), 2);
@@ -87,7 +87,7 @@ pub(crate) fn unusable_ids_are_refused_before_any_statement<B: Backend>() {
                 .expect_err(said),
             conn.try_with_object_lock(&id, |_| Ok::<_, Error>(()))
                 .expect_err(said),
-            conn.with_object_locks([&ObjectId::from("a"), &id], |_| Ok::<_, Error>(()))
+            conn.with_object_lock([&ObjectId::from("a"), &id], |_| Ok::<_, Error>(()))
                 .expect_err(said),
             conn.lock_object(&id).expect_err(said),
             conn.try_lock_object(&id).expect_err(said),

@@ -31,18 +31,18 @@ pub(crate) fn fifty_thousand_transient_locks_are_one_request<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let ids = accounts(MANY);
-    conn.with_object_locks(&ids, |_| {
+    conn.with_object_lock(&ids, |_| {
         assert_eq!(are_free(&database, &ids), [false; 3]);
         Ok::<_, Error>(())
     })
     .expect("all free");
     assert_eq!(are_free(&database, &ids), [true; 3]);
     let tried = conn
-        .try_with_object_locks(&ids, |_| Ok::<_, Error>(()))
+        .try_with_object_lock(&ids, |_| Ok::<_, Error>(()))
         .expect("an answer");
     assert_eq!(tried, Some(()));
     B::in_transaction(&mut conn, |conn| {
-        conn.lock_object(LockRequest::all(&ids))?;
+        conn.lock_object(&ids)?;
         assert_eq!(are_free(&database, &ids), [false; 3]);
         Ok(())
     })
@@ -58,12 +58,12 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
     let ids = accounts(5000);
     let holder = Holder::acquire(&database, some(&ids)[1].as_str());
     let tried = conn
-        .try_with_object_locks(&ids, |_| Ok::<_, Error>(()))
+        .try_with_object_lock(&ids, |_| Ok::<_, Error>(()))
         .expect("an answer");
     assert_eq!(tried, None);
     let wait = Wait::AtMost(std::time::Duration::from_millis(300));
     let late = conn
-        .with_object_locks(LockRequest::all(&ids).wait(wait), |_| Ok::<_, Error>(()))
+        .with_object_lock(LockRequest::all(&ids).wait(wait), |_| Ok::<_, Error>(()))
         .expect_err("held");
     assert!(late.is_timeout(), "{late:?}");
     // The first of many are enough.
@@ -72,7 +72,7 @@ pub(crate) fn a_large_request_locks_all_or_none<B: Backend>() {
         assert_eq!(are_free(&*database, &ids), [true, false, true]);
     }
     holder.release();
-    conn.with_object_locks(&ids, |_| Ok::<_, Error>(()))
+    conn.with_object_lock(&ids, |_| Ok::<_, Error>(()))
         .expect("all free");
     assert_eq!(are_free(&*database, &ids), [true; 3]);
 }
@@ -83,8 +83,8 @@ pub(crate) fn too_many_kept_locks_are_refused<B: Backend>() {
     let ids = accounts(MANY);
     let kept = |ids: &[ObjectId]| LockRequest::all(ids).retention(Retention::Kept);
     let refusals = [
-        conn.with_object_locks(kept(&ids), |_| Ok(())),
-        conn.try_with_object_locks(kept(&ids), |_| Ok(())).map(drop),
+        conn.with_object_lock(kept(&ids), |_| Ok(())),
+        conn.try_with_object_lock(kept(&ids), |_| Ok(())).map(drop),
         B::in_transaction(&mut conn, |conn| conn.lock_object(kept(&ids))),
     ];
     for refusal in refusals {
@@ -103,7 +103,7 @@ pub(crate) fn too_many_kept_locks_are_refused<B: Backend>() {
         assert!(error.to_string().contains("at most 1000:"), "{error}");
     }
     assert_eq!(database.rows(), 0);
-    conn.with_object_locks(kept(&ids[..MAX_KEPT_IDS]), |_| Ok::<_, Error>(()))
+    conn.with_object_lock(kept(&ids[..MAX_KEPT_IDS]), |_| Ok::<_, Error>(()))
         .expect("all free");
     assert_eq!(database.rows(), 1000);
 }

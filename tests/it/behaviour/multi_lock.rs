@@ -13,7 +13,7 @@ pub(crate) fn all_or_none<B: Backend>() {
     let database = Arc::new(B::new());
     let [a, b, c] = ["a", "b", "c"].map(|key| ObjectId::new("Bond", key));
     let mut conn = database.connect();
-    conn.with_object_locks([&c, &a, &b], |_| {
+    conn.with_object_lock([&c, &a, &b], |_| {
         for id in [&a, &b, &c] {
             assert!(!database.is_free(id.as_str()), "{id}");
         }
@@ -27,7 +27,7 @@ pub(crate) fn all_or_none<B: Backend>() {
             .wait(Wait::AtMost(Duration::from_millis(200)))
             .retention(retention);
         let error = conn
-            .with_object_locks(lock, |_| Ok::<_, Error>(()))
+            .with_object_lock(lock, |_| Ok::<_, Error>(()))
             .expect_err("one is held");
         assert!(error.is_timeout(), "{error:?}");
         let named = r#"the object locks "Bond:a", "Bond:b", "Bond:c""#;
@@ -76,9 +76,9 @@ fn times_out_of_short_holds<B: Backend>(retention: Retention, in_transaction: bo
     let mut since = Instant::now();
     let waiting = spawn(move || {
         if in_transaction {
-            B::in_transaction(&mut conn, |conn| conn.with_object_locks(lock, |_| Ok(())))
+            B::in_transaction(&mut conn, |conn| conn.with_object_lock(lock, |_| Ok(())))
         } else {
-            conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
+            conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
         }
     });
     let mut result = None;
@@ -114,7 +114,7 @@ pub(crate) fn order_of_ids_does_not_matter<B: Backend>() {
             for _ in 0..30 {
                 together.wait();
                 B::in_transaction(&mut conn, |conn| {
-                    conn.with_object_locks(names, |_| Ok::<_, Error>(()))
+                    conn.with_object_lock(names, |_| Ok::<_, Error>(()))
                 })
                 .expect("no deadlock");
             }
@@ -129,7 +129,7 @@ pub(crate) fn duplicate_ids_are_locked_once<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let lock = LockRequest::all(["b", "a", "b", "a"]).retention(Retention::Kept);
-    conn.with_object_locks(lock, |_| Ok::<_, Error>(()))
+    conn.with_object_lock(lock, |_| Ok::<_, Error>(()))
         .expect("free");
     assert_eq!(database.rows(), 2);
 }
@@ -137,7 +137,7 @@ pub(crate) fn duplicate_ids_are_locked_once<B: Backend>() {
 pub(crate) fn no_ids_lock_nothing<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
-    conn.with_object_locks(Vec::<ObjectId>::new(), |conn| {
+    conn.with_object_lock(Vec::<ObjectId>::new(), |conn| {
         B::count_up(conn, 0);
         Ok::<_, Error>(())
     })
@@ -150,7 +150,7 @@ pub(crate) fn failed_try_of_several_releases_the_free_ones<B: Backend>() {
     let holder = Holder::acquire(&database, "b");
     let mut conn = database.connect();
     let tried = conn
-        .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
+        .try_with_object_lock(["c", "b", "a"], |_| Ok::<_, Error>(()))
         .expect("an answer");
     assert_eq!(tried, None);
     if !B::ONE_WRITER {
@@ -159,7 +159,7 @@ pub(crate) fn failed_try_of_several_releases_the_free_ones<B: Backend>() {
     }
     holder.release();
     let tried = conn
-        .try_with_object_locks(["c", "b", "a"], |_| Ok::<_, Error>(()))
+        .try_with_object_lock(["c", "b", "a"], |_| Ok::<_, Error>(()))
         .expect("an answer");
     assert_eq!(tried, Some(()));
 }
@@ -194,7 +194,7 @@ pub(crate) fn refused_try_of_several_in_a_transaction_locks_none<B: Backend>() {
             }
             for nested in [false, true] {
                 let acquired = if nested {
-                    let done = conn.try_with_object_locks(lock.clone(), |_| Ok::<_, Error>(()));
+                    let done = conn.try_with_object_lock(lock.clone(), |_| Ok::<_, Error>(()));
                     done?.is_some()
                 } else {
                     conn.try_lock_object(&lock)?.is_acquired()
@@ -228,7 +228,7 @@ pub(crate) fn timed_out_wait_for_several_in_a_transaction_locks_none_or_says_so<
             }
             for nested in [false, true] {
                 let result = if nested {
-                    conn.with_object_locks(lock.clone(), |_| Ok(()))
+                    conn.with_object_lock(lock.clone(), |_| Ok(()))
                 } else {
                     conn.lock_object(&lock)
                 };

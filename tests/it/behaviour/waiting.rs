@@ -250,11 +250,6 @@ pub(crate) fn try_with_another_wait_is_rejected<B: Backend>() {
                     conn.try_with_object_lock(&wanted, nothing).map(drop),
                 ),
                 (
-                    "try_with_object_locks",
-                    conn.try_with_object_locks(wanted.clone(), nothing)
-                        .map(drop),
-                ),
-                (
                     "try_lock_object",
                     B::in_transaction(&mut conn, |conn| conn.try_lock_object(&wanted).map(drop)),
                 ),

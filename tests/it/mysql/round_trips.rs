@@ -35,13 +35,13 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     assert_eq!(locked, bare + 1);
     for wait in [Wait::Forever, Wait::AtMost(Duration::from_millis(500))] {
         let transient = LockRequest::all(["b", "c"]).wait(wait);
-        let locked = proxy.count(|| conn.with_object_locks(transient, read).expect("free"));
+        let locked = proxy.count(|| conn.with_object_lock(transient, read).expect("free"));
         assert_eq!(locked, bare);
     }
     // Without a wait too. A refusal costs one more message, which undoes the first one.
     let transient = LockRequest::all(["b", "c"]).wait(Wait::No);
     let locked = proxy.count(|| {
-        conn.with_object_locks(transient.clone(), read)
+        conn.with_object_lock(transient.clone(), read)
             .expect("free");
     });
     assert_eq!(locked, bare);
@@ -49,7 +49,7 @@ fn round_trips_are_none_for_a_free_transient_lock_and_one_for_a_kept() {
     other
         .with_object_lock("b", |_| {
             let refused = proxy.count(|| {
-                let tried = conn.try_with_object_locks(transient.clone(), read);
+                let tried = conn.try_with_object_lock(transient.clone(), read);
                 assert!(tried.expect("an answer").is_none());
             });
             // Diesel switches several statements in one message on and off again.

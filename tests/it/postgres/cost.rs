@@ -30,7 +30,7 @@ fn object_lock_costs_no_round_trip_at_top_level_and_one_inside() {
             let many = LockRequest::all(["a", "b", "c"])
                 .wait(wait)
                 .retention(retention);
-            let locked = proxy.count(|| conn.with_object_locks(many, read).expect("free"));
+            let locked = proxy.count(|| conn.with_object_lock(many, read).expect("free"));
             assert_eq!(locked, bare, "three in one");
         }
         let lock = LockRequest::new("a").retention(retention);

@@ -50,7 +50,7 @@ fn make_kept_rows(conn: &mut PgConnection) {
         "ALTER TABLE diesel_locks_objects SET (autovacuum_enabled = off)",
     );
     let rows: Vec<_> = (0..300).map(|row| ObjectId::new("row", row)).collect();
-    conn.with_object_locks(kept(&rows), read).expect("free");
+    conn.with_object_lock(kept(&rows), read).expect("free");
 }
 
 /// The planner is free to evaluate a function before a condition beside it, and plans anew after some calls.
@@ -69,7 +69,7 @@ fn try_locks_only_the_requested_objects() {
         let mut conn = database.connect();
         for call in 0..12 {
             let locks = conn
-                .try_with_object_locks(ids.iter().copied(), |conn| {
+                .try_with_object_lock(ids.clone(), |conn| {
                     Ok::<_, Error>(Postgres::number(conn, own_advisory_locks))
                 })
                 .expect("an answer");
@@ -79,7 +79,7 @@ fn try_locks_only_the_requested_objects() {
     let mut conn = database.connect();
     for call in 0..12 {
         let locks = conn
-            .try_with_object_locks(kept(["a", "row:7", "row:8"]), |conn| {
+            .try_with_object_lock(kept(["a", "row:7", "row:8"]), |conn| {
                 Ok::<_, Error>(Postgres::number(conn, own_advisory_locks))
             })
             .expect("an answer");
@@ -98,7 +98,7 @@ fn requests_for_kept_rows_read_no_other_row() {
             let mut conn = database.connect();
             for call in 0..12 {
                 let scans = conn
-                    .with_object_locks(kept(ids.iter().copied()).wait(wait), |conn| {
+                    .with_object_lock(kept(ids.iter().copied()).wait(wait), |conn| {
                         Ok::<_, Error>(Postgres::number(conn, scans))
                     })
                     .expect("free");
@@ -142,9 +142,9 @@ fn transient_locks_on_too_many_kept_rows_are_refused() {
     let ids: Vec<_> = (1..=1200).map(|row| ObjectId::new("row", row)).collect();
     for _ in 0..2 {
         let refusals = [
-            conn.with_object_locks(&ids, |_| Ok(())),
-            conn.try_with_object_locks(&ids, |_| Ok(())).map(drop),
-            conn.transaction(|conn| conn.lock_object(LockRequest::all(&ids))),
+            conn.with_object_lock(&ids, |_| Ok(())),
+            conn.try_with_object_lock(&ids, |_| Ok(())).map(drop),
+            conn.transaction(|conn| conn.lock_object(&ids)),
         ];
         for refusal in refusals {
             let error = refusal.expect_err("too many");
@@ -159,8 +159,7 @@ fn transient_locks_on_too_many_kept_rows_are_refused() {
         }
     }
     assert_eq!(kept_held(&mut conn), "");
-    conn.with_object_locks(&ids[..1000], read)
-        .expect("all free");
+    conn.with_object_lock(&ids[..1000], read).expect("all free");
 }
 
 /// Each schema has a table of its own, whose keys start at 1.
@@ -176,14 +175,14 @@ fn kept_locks_of_two_schemas_are_independent() {
         let mut conn = in_schema(schema);
         Postgres::sql(&mut conn, &format!("CREATE SCHEMA {schema}"));
         diesel_locks::migrate(&mut conn).expect("migrate");
-        conn.with_object_locks(kept(["a"]), read).expect("free");
+        conn.with_object_lock(kept(["a"]), read).expect("free");
         let key = words(&mut conn, "SELECT advisory_key FROM diesel_locks_objects");
         assert_eq!(key, "1");
         conn
     });
-    one.with_object_locks(kept(["a"]), |one| {
+    one.with_object_lock(kept(["a"]), |one| {
         for wait in [Wait::No, Wait::AtMost(Duration::from_secs(5))] {
-            two.with_object_locks(kept(["a"]).wait(wait), read)?;
+            two.with_object_lock(kept(["a"]).wait(wait), read)?;
             two.transaction(|two| two.lock_object(LockRequest::new("a").wait(wait)))?;
         }
         assert_eq!(two.purge_object_locks()?, 1);
@@ -192,15 +191,15 @@ fn kept_locks_of_two_schemas_are_independent() {
         for _ in 0..12 {
             for (schema, free) in [("one", None), ("two", Some(()))] {
                 Postgres::sql(&mut other, &format!("SET search_path = {schema}"));
-                assert_eq!(other.try_with_object_locks(["a"], read)?, free);
-                let kept = other.with_object_locks(kept(["a"]).wait(Wait::No), read);
+                assert_eq!(other.try_with_object_lock("a", read)?, free);
+                let kept = other.with_object_lock(kept(["a"]).wait(Wait::No), read);
                 assert_eq!(kept.is_ok(), free.is_some());
             }
         }
         // The lock is the table's, whatever its schema is called.
         Postgres::sql(&mut two, "ALTER SCHEMA one RENAME TO three");
         let mut three = in_schema("three");
-        assert_eq!(three.try_with_object_locks(["a"], read)?, None);
+        assert_eq!(three.try_with_object_lock("a", read)?, None);
         assert_eq!(three.purge_object_locks()?, 0);
         assert_eq!(kept_held(&mut three), "a");
         assert_eq!(kept_held(&mut two), "");
@@ -216,13 +215,13 @@ fn no_advisory_lock_outlives_its_request() {
     let database = Arc::new(Postgres::new());
     let mut conn = database.connect();
     let kept = |ids: &[&str]| LockRequest::all(ids.iter().copied()).retention(Retention::Kept);
-    conn.with_object_locks(kept(&["a", "b", "c"]), read)
+    conn.with_object_lock(kept(&["a", "b", "c"]), read)
         .expect("free");
     let holder = Holder::acquire(&database, kept(&["b"]));
     conn.transaction(|conn| {
         conn.lock_object(kept(&["c"]))?;
         for wait in [Wait::No, Wait::AtMost(Duration::from_millis(20))] {
-            let refused = conn.with_object_locks(kept(&["a", "b"]).wait(wait), read);
+            let refused = conn.with_object_lock(kept(&["a", "b"]).wait(wait), read);
             assert!(refused.is_err());
             assert_eq!(kept_held(conn), "b c");
         }
@@ -377,7 +376,7 @@ fn two_rows_with_the_same_key_share_a_lock() {
         .expect("an answer");
     assert_eq!(other, None);
     holder.release();
-    conn.with_object_locks(
+    conn.with_object_lock(
         LockRequest::all(["a", "b"]).retention(Retention::Kept),
         read,
     )

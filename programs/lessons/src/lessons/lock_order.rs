@@ -15,7 +15,7 @@ pub(crate) fn run<C: Store>(runner: &mut LessonRunner<'_>) {
     runner.lesson("two rows, in different orders");
     runner.part("A locks rows 1 and 2, B locks rows 2 and 1", opposite::<C>);
     runner.part("Remedy: lock rows in the same order everywhere", same::<C>);
-    runner.part("Remedy: with_object_locks sorts the ids", sorted::<C>);
+    runner.part("Remedy: with_object_lock sorts the ids", sorted::<C>);
 }
 
 fn opposite<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
@@ -58,7 +58,7 @@ fn sorted<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
         start.wait();
         for _ in 0..ROUNDS {
             let lock = LockRequest::all(ids.map(|id| ObjectId::new("Lesson", id.to_string())));
-            conn.with_object_locks(lock, |conn| {
+            conn.with_object_lock(lock, |conn| {
                 for id in ids {
                     let n = conn.number(&select(id, ""))?;
                     conn.run(&update(id, n + 1))?;
@@ -70,12 +70,12 @@ fn sorted<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
     })?;
     scenario.print(
         A,
-        "with_object_locks on 1 and 2, updates 1 and 2",
+        "with_object_lock on 1 and 2, updates 1 and 2",
         "20 times",
     );
     scenario.print(
         B,
-        "with_object_locks on 2 and 1, updates 2 and 1",
+        "with_object_lock on 2 and 1, updates 2 and 1",
         "20 times",
     );
     for id in [1, 2] {

@@ -20,7 +20,7 @@ fn kept(ids: impl IntoIterator<Item = impl Into<ObjectId>>) -> LockRequest {
 
 pub(crate) fn property_id_text<B: Backend>() {
     check_property_on::<B, _>(CASES, &texts_with_similar(), |sessions, (text, others)| {
-        sessions.one.with_object_locks(kept(&others), nothing)?;
+        sessions.one.with_object_lock(kept(&others), nothing)?;
         let before = B::tables(&mut sessions.one);
         prop_assert_eq!(before.locks.len(), others.len());
         if !fits(&text) {
@@ -130,18 +130,18 @@ pub(crate) fn property_lock_all_or_none<B: Backend>() {
             let before = B::tables(other);
             if !usable {
                 let odd = odd.unwrap_or_default();
-                refuses(one.with_object_locks(kept(&ids), nothing), &odd)?;
-                refuses(one.try_with_object_locks(kept(&ids), nothing), &odd)?;
+                refuses(one.with_object_lock(kept(&ids), nothing), &odd)?;
+                refuses(one.try_with_object_lock(kept(&ids), nothing), &odd)?;
                 prop_assert_eq!(B::tables(other), before);
                 return Ok(());
             }
             for id in &ids {
                 let held = one.with_object_lock(id, |_| {
-                    Ok::<_, TestCaseError>(other.try_with_object_locks(kept(&ids), nothing)?)
+                    Ok::<_, TestCaseError>(other.try_with_object_lock(kept(&ids), nothing)?)
                 })?;
                 prop_assert_eq!(held, None, "all but one are free: {:?}", id);
             }
-            let done = one.try_with_object_locks(kept(&ids), nothing)?;
+            let done = one.try_with_object_lock(kept(&ids), nothing)?;
             granted(done, "all")?;
             let expected: BTreeSet<_> = ids.into_iter().collect();
             let locks = B::tables(other).locks;

@@ -73,9 +73,9 @@ pub(super) fn runners<B: Backend>() -> [(&'static str, Runner<B::Conn>); 7] {
         ("with_object_lock", |conn, work| {
             conn.with_object_lock("a", work)
         }),
-        ("with_object_locks, kept", |conn, work| {
+        ("with_object_lock, several, kept", |conn, work| {
             let locks = LockRequest::all(["a", "b"]).retention(Retention::Kept);
-            conn.with_object_locks(locks, work)
+            conn.with_object_lock(locks, work)
         }),
         ("try_with_object_lock", |conn, work| {
             conn.try_with_object_lock("a", work)
@@ -254,8 +254,8 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
         ("with_object_lock", |conn| {
             conn.with_object_lock("a", |_| Ok(()))
         }),
-        ("with_object_locks", |conn| {
-            conn.with_object_locks(["a", "b"], |_| Ok(()))
+        ("with_object_lock, several", |conn| {
+            conn.with_object_lock(["a", "b"], |_| Ok(()))
         }),
         ("try_with_object_lock", |conn| {
             conn.try_with_object_lock(kept(), |_| Ok(())).map(|_| ())

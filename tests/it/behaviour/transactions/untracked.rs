@@ -19,8 +19,8 @@ fn methods<B: Backend>() -> Vec<(&'static str, Method<B::Conn>)> {
         ("with_object_lock, at most", |conn| {
             conn.with_object_lock(LockRequest::new("a").wait(SHORT), |_| Ok(()))
         }),
-        ("with_object_locks", |conn| {
-            conn.with_object_locks(["a", "b"], |_| Ok(()))
+        ("with_object_lock, several", |conn| {
+            conn.with_object_lock(["a", "b"], |_| Ok(()))
         }),
         ("with_object_lock, Wait::No", |conn| {
             conn.with_object_lock(LockRequest::new("a").wait(Wait::No), |_| Ok(()))

@@ -74,12 +74,12 @@ pub(crate) fn count_up<C: Store>(
         Some(Sabotage::StaleRead) => {
             let read = counters.iter().map(|&counter| conn.read_counter(counter));
             let read = read.collect::<Result<_, _>>()?;
-            conn.with_object_locks(lock, |conn| section(conn, Some(read)))
+            conn.with_object_lock(lock, |conn| section(conn, Some(read)))
         }
         _ if wait_limit == WaitLimit::No => conn
-            .try_with_object_locks(lock, |conn| section(conn, None))
+            .try_with_object_lock(lock, |conn| section(conn, None))
             .map(|done| done.unwrap_or(())),
-        _ => conn.with_object_locks(lock, |conn| section(conn, None)),
+        _ => conn.with_object_lock(lock, |conn| section(conn, None)),
     };
     classify_result(conn, result)?;
     Ok(if operation.held_until().is_some() {

@@ -53,7 +53,7 @@ pub(crate) fn panic<C: Store>(
                 section(conn)
             })
         }),
-        TransactionMethod::Locked => conn.with_object_locks(locks(), section),
+        TransactionMethod::Locked => conn.with_object_lock(locks(), section),
         TransactionMethod::Transaction | TransactionMethod::Diesel => {
             conn.run_transaction(ignored_faults::transaction(context), section)
         }

@@ -116,9 +116,9 @@ fn count_up<'a, A: AsyncStore>(
         let counting = &counting;
         let section = async move |conn: &mut A| counting.count(conn).await;
         if wait_limit == WaitLimit::No {
-            conn.try_with_object_locks(lock, section).await?;
+            conn.try_with_object_lock(lock, section).await?;
         } else {
-            conn.with_object_locks(lock, section).await?;
+            conn.with_object_lock(lock, section).await?;
         }
         Ok(done_or_refused(counting.operation))
     })
