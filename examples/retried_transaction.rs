@@ -50,12 +50,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Returns the number of attempts.
 fn transfer(conn: &mut SqliteConnection, from: i32, to: i32) -> QueryResult<u32> {
-    conn.run_transaction_attempts(TRANSFER, |conn, attempt| {
+    let mut attempts = 0;
+    conn.run_transaction(TRANSFER, |conn| {
+        attempts += 1;
         for (id, change) in [(from, -1), (to, 1)] {
             let account = accounts::table.find(id);
             let money = accounts::money.eq(accounts::money + change);
             diesel::update(account).set(money).execute(conn)?;
         }
-        Ok(attempt)
+        Ok(attempts)
     })
 }

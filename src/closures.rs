@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `with_object_lock`, `with_slot`, `try_..`, also of pools; `try_run` | `AsyncFnOnce`, [`Work`] |
 //! | `run_transaction`, `run_as_leader`, `run_on_timer` | `AsyncFnMut`, [`RepeatedWork`] |
-//! | `run_transaction_attempts` | `AsyncFnMut`, [`NumberedWork`] |
 //!
 //! A closure that is passed to such a function may borrow, and the future of the function can be spawned:
 //!
@@ -54,4 +53,4 @@
 //! # }
 //! ```
 
-pub use crate::poll::{NumberedWork, RepeatedWork, Work};
+pub use crate::poll::{RepeatedWork, Work};

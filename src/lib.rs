@@ -153,11 +153,11 @@
 //!
 //! # In tests
 //!
-//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, `run_transaction_attempts`,
-//! [`migrate`], `raise_fences` and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use of a semaphore
-//! [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default isolation
-//! level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each test
-//! its own database.
+//! Diesel's `begin_test_transaction` opens a transaction that stays open. In it `run_transaction`, [`migrate`], `raise_fences`
+//! and the methods that purge or register (also the asynchronous ones) return [`Error::AlreadyInTransaction`], and the first use
+//! of a semaphore [`Error::NotRegistered`]: migrate and register before it begins. On MySQL and MariaDB, at their default
+//! isolation level, locks and slots return [`Error::UnsuitableIsolation`]: set the session to READ COMMITTED first, or give each
+//! test its own database.
 //!
 //! To test code that takes a pool, give the pool one connection (`max_size(1)`), so that all of the test runs in the
 //! transaction of that connection. A second request then waits until the first one has returned the connection. A database

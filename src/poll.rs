@@ -61,7 +61,13 @@ where
 }
 
 /// [`Work`] that may run several times.
-#[cfg(feature = "_async")]
+#[cfg_attr(
+    not(feature = "_async"),
+    allow(
+        unreachable_pub,
+        reason = "in public signatures of the asynchronous methods"
+    )
+)]
 pub trait RepeatedWork<T, R>:
     AsyncFnMut(T) -> R + FnMut(T) -> <Self as RepeatedWork<T, R>>::Future
 {
@@ -69,68 +75,12 @@ pub trait RepeatedWork<T, R>:
     type Future: Future<Output = R>;
 }
 
-#[cfg(feature = "_async")]
 impl<F, T, R, Fut> RepeatedWork<T, R> for F
 where
     F: AsyncFnMut(T) -> R + FnMut(T) -> Fut,
     Fut: Future<Output = R>,
 {
     type Future = Fut;
-}
-
-/// [`RepeatedWork`] that gets the number of the attempt.
-#[cfg(feature = "_async")]
-pub trait NumberedWork<T, R>:
-    AsyncFnMut(T, u32) -> R + FnMut(T, u32) -> <Self as NumberedWork<T, R>>::Future
-{
-    /// The future.
-    type Future: Future<Output = R>;
-}
-
-#[cfg(feature = "_async")]
-impl<F, T, R, Fut> NumberedWork<T, R> for F
-where
-    F: AsyncFnMut(T, u32) -> R + FnMut(T, u32) -> Fut,
-    Fut: Future<Output = R>,
-{
-    type Future = Fut;
-}
-
-/// What is run in each attempt of a transaction. For both kinds of closures.
-pub(crate) trait AttemptWork<T, R> {
-    type Future: Future<Output = R>;
-
-    fn run(&mut self, conn: T, attempt: u32) -> Self::Future;
-}
-
-/// A closure that gets the connection.
-pub(crate) struct Unnumbered<F>(pub(crate) F);
-
-impl<T, R, F, Fut> AttemptWork<T, R> for Unnumbered<F>
-where
-    F: FnMut(T) -> Fut,
-    Fut: Future<Output = R>,
-{
-    type Future = Fut;
-
-    fn run(&mut self, conn: T, _: u32) -> Fut {
-        (self.0)(conn)
-    }
-}
-
-/// A closure that gets the connection and the number of the attempt.
-pub(crate) struct Numbered<F>(pub(crate) F);
-
-impl<T, R, F, Fut> AttemptWork<T, R> for Numbered<F>
-where
-    F: FnMut(T, u32) -> Fut,
-    Fut: Future<Output = R>,
-{
-    type Future = Fut;
-
-    fn run(&mut self, conn: T, attempt: u32) -> Fut {
-        (self.0)(conn, attempt)
-    }
 }
 
 /// A closure that blocks, as one that returns a future. Borrowed, because each `async` function through which it passes

@@ -14,7 +14,7 @@ pub(crate) mod run;
 use std::future::ready;
 
 use crate::engine::{HasBlockingEngine, HasEngine};
-use crate::poll::{AttemptWork, Numbered, Unnumbered};
+use crate::poll::RepeatedWork;
 use crate::timer::Timer;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::retry::{Attempts, RetryReason};
@@ -66,7 +66,8 @@ pub trait TransactionExt: HasBlockingEngine {
     ///
     /// With a [`RetryPolicy`] the transaction is retried from its start when the database aborts it: `f` may then run several
     /// times. Without one there is one attempt. The last error is returned if no attempt is left. Each retry is a `tracing`
-    /// event of level WARN with the reason, the number of the attempt and the pause.
+    /// event of level WARN with the reason, the number of the attempt and the pause. If `f` needs that number, it counts in a
+    /// variable that it captures.
     ///
     /// The isolation level and the access mode apply to this transaction only. They need no round trip of their own and leave
     /// nothing in the session of a pooled connection. Object locks, slots and sequences can be used inside. Object locks and
@@ -145,48 +146,8 @@ pub trait TransactionExt: HasBlockingEngine {
         F: FnMut(&mut Self) -> Result<T, E>,
         E: TransactionError<Via>,
     {
-        let work = Unnumbered(|conn: &mut Self| ready(f(conn)));
-        Self::block_on(run_attempts(self, "run_transaction", transaction, work))
-    }
-
-    /// Runs `f` in a transaction exactly as [`run_transaction`](Self::run_transaction), which retries too. `f` also gets the
-    /// number of the attempt, from 1, for a log or a metric.
-    ///
-    /// # Errors
-    ///
-    /// As [`run_transaction`](Self::run_transaction).
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use diesel::prelude::*;
-    /// use diesel_locks::prelude::*;
-    /// use diesel_locks::RetryPolicy;
-    /// # let mut conn = SqliteConnection::establish(":memory:")?;
-    ///
-    /// let retry = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
-    /// let attempts = conn.run_transaction_attempts(retry, |_conn, attempt| {
-    ///     diesel::QueryResult::Ok(attempt)
-    /// })?;
-    /// assert_eq!(attempts, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn run_transaction_attempts<T, E, F, Via>(
-        &mut self,
-        transaction: TransactionOptions,
-        mut f: F,
-    ) -> Result<T, E>
-    where
-        F: FnMut(&mut Self, u32) -> Result<T, E>,
-        E: TransactionError<Via>,
-    {
-        let work = Numbered(|conn: &mut Self, attempt| ready(f(conn, attempt)));
-        Self::block_on(run_attempts(
-            self,
-            "run_transaction_attempts",
-            transaction,
-            work,
-        ))
+        let work = |conn: &mut Self| ready(f(conn));
+        Self::block_on(run_attempts(self, transaction, work))
     }
 }
 
@@ -195,13 +156,12 @@ impl<C: HasBlockingEngine> TransactionExt for C {}
 
 pub(crate) async fn run_attempts<C, T, E, F, Via>(
     conn: &mut C,
-    method: &'static str,
     transaction: TransactionOptions,
     mut work: F,
 ) -> Result<T, E>
 where
     C: HasEngine,
-    for<'r> F: AttemptWork<&'r mut C, Result<T, E>>,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
     E: TransactionError<Via>,
 {
     let retry = transaction.retry.unwrap_or(RetryPolicy::max_attempts(1));
@@ -209,7 +169,7 @@ where
     C::LockEngine::validate(conn, &transaction)?;
     if depth::depth(conn)? > 0 {
         return Err(E::from(Error::AlreadyInTransaction {
-            method,
+            method: "run_transaction",
             reason: "its isolation level is set, and its earlier statements can't be retried; \
                   Diesel's transaction opens a savepoint",
         }));
@@ -217,7 +177,7 @@ where
     let mut attempts = Attempts::new(retry);
     loop {
         let number = attempts.number();
-        let failed = match run::run_once(conn, &transaction, number, &mut work).await {
+        let failed = match run::run_once(conn, &transaction, &mut work).await {
             Ok(value) => return Ok(value),
             Err(failed) => failed,
         };

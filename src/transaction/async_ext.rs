@@ -2,7 +2,7 @@
 
 use crate::cancel::unless_dropped;
 use crate::engine::HasAsyncEngine;
-use crate::poll::{Numbered, NumberedWork, RepeatedWork, Unnumbered};
+use crate::poll::RepeatedWork;
 use crate::transaction::run_attempts;
 use crate::{TransactionError, TransactionOptions};
 
@@ -72,47 +72,9 @@ pub trait AsyncTransactionExt: HasAsyncEngine {
         Via: 'c,
         'f: 'c,
     {
-        let work = Unnumbered(f);
-        Self::droppable(async move {
-            unless_dropped!(self, |conn| run_attempts(
-                conn,
-                "run_transaction",
-                transaction,
-                work
-            ))
-        })
-    }
-
-    /// Runs `f` as [`run_transaction`](Self::run_transaction), and passes the number of the attempt, from 1. Behaves as
-    /// [`TransactionExt::run_transaction_attempts`](crate::TransactionExt::run_transaction_attempts).
-    ///
-    /// # Errors
-    ///
-    /// As the blocking method.
-    fn run_transaction_attempts<'c, 'f, T, E, F, Via>(
-        &'c mut self,
-        transaction: TransactionOptions,
-        f: F,
-    ) -> impl Future<Output = Result<T, E>> + Send + 'c
-    where
-        for<'r> F: AsyncFnMut(&'r mut Self, u32) -> Result<T, E>
-            + NumberedWork<&'r mut Self, Result<T, E>, Future: Send>
-            + Send
-            + 'f,
-        T: Send + 'f,
-        E: TransactionError<Via> + Send + 'f,
-        Via: 'c,
-        'f: 'c,
-    {
-        let work = Numbered(f);
-        Self::droppable(async move {
-            unless_dropped!(self, |conn| run_attempts(
-                conn,
-                "run_transaction_attempts",
-                transaction,
-                work
-            ))
-        })
+        Self::droppable(
+            async move { unless_dropped!(self, |conn| run_attempts(conn, transaction, f)) },
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use crate::cancel::CancelGuard;
 use crate::engine::HasEngine;
 use crate::engine::active_isolation;
-use crate::poll::{AttemptWork, Work, caught};
+use crate::poll::{RepeatedWork, Work, caught};
 use crate::timer::{LATEST_ANSWER, Timer};
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::{
@@ -48,18 +48,17 @@ const READ_COMMITTED: Option<IsolationLevel> = Some(IsolationLevel::ReadCommitte
 pub(crate) async fn run_once<C, T, E, F>(
     conn: &mut C,
     transaction: &TransactionOptions,
-    attempt: u32,
     work: &mut F,
 ) -> Result<T, TransactionFailure<E>>
 where
     C: HasEngine,
-    for<'r> F: AttemptWork<&'r mut C, Result<T, E>>,
+    for<'r> F: RepeatedWork<&'r mut C, Result<T, E>>,
 {
     let change = C::LockEngine::begin(conn, transaction).await;
     let change = change.map_err(TransactionFailure::Transaction)?;
     let open = OpenTransaction::of(conn, transaction.isolation);
     let open = open.map_err(TransactionFailure::Transaction)?;
-    let outcome = caught(async { work.run(&mut *conn, attempt).await }).await;
+    let outcome = caught(async { work(&mut *conn).await }).await;
     let result = open.end(conn, outcome).await;
     if let Err(error) = C::LockEngine::restore_session(conn, change).await {
         mark_broken(conn);

@@ -1,5 +1,7 @@
 //! Closures that fail and panic, and COMMIT.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, RetryPolicy};
@@ -41,17 +43,18 @@ pub(crate) async fn retries<E: Engine>() {
     case.run(|conn, attempt| {
         Box::pin(async move {
             let transaction = read_committed::<E>().retry(RetryPolicy::max_attempts(3));
-            let work = async |conn: &mut E::Conn, number: u32| -> Result<(), Error> {
+            let attempts = AtomicU32::new(0);
+            let work = async |conn: &mut E::Conn| -> Result<(), Error> {
                 conn.lock_object(ID).await?;
                 write(conn, attempt).await?;
-                if number < 3 {
+                if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
                     let kind = DatabaseErrorKind::SerializationFailure;
                     let text = "could not serialize access".to_owned();
                     return Err(DieselError::DatabaseError(kind, Box::new(text)).into());
                 }
                 Ok(())
             };
-            conn.run_transaction_attempts(transaction, work).await
+            conn.run_transaction(transaction, work).await
         })
     })
     .await;

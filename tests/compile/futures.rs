@@ -55,10 +55,6 @@ macro_rules! all_methods {
                 conn.next_number(&passes).await
             })
             .await?;
-            conn.run_transaction_attempts(options, async |conn, _| -> Result<_> {
-                conn.next_number(&passes).await
-            })
-            .await?;
             conn.release_slot(slot).await?;
             conn.with_slot(&one, Wait::Forever, async |conn| -> Result<_> {
                 conn.held_slots(&one).await

@@ -87,7 +87,6 @@ fn other_closures(conn: &mut PgConnection) -> AppResult<()> {
     let options = TransactionOptions::new();
     conn.run_transaction(options, |_| -> diesel_locks::Result<_> { Ok(()) })?;
     conn.run_transaction(options, |_| -> AppResult<_> { Ok(()) })?;
-    conn.run_transaction_attempts(options, |_, _| -> AppResult<_> { Ok(()) })?;
     conn.transaction(|conn| -> diesel_locks::Result<_> {
         conn.next_number(&Sequence::new("invoice"))?;
         Ok(())

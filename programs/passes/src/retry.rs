@@ -19,8 +19,11 @@ pub(crate) fn run_transaction<C: Store, T>(
     retries: &mut u32,
     mut work: impl FnMut(&mut C) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    conn.run_transaction_attempts(PATIENT, |conn, attempt| {
-        *retries += u32::from(attempt > 1);
+    let mut attempts = 0_u32;
+    let result = conn.run_transaction(PATIENT, |conn| {
+        attempts += 1;
         work(conn)
-    })
+    });
+    *retries += attempts.saturating_sub(1);
+    result
 }

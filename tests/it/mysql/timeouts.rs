@@ -227,8 +227,10 @@ fn retried_transaction_does_not_hang_after_a_failed_statement() {
                 .max_elapsed(LONGEST_RETRIES)
                 .retry_lock_timeouts();
             let transaction = TransactionOptions::new().retry(retry);
-            conn.run_transaction_attempts(transaction, |conn, attempt| {
-                if attempt == 3 {
+            let mut attempts = 0;
+            conn.run_transaction(transaction, |conn| {
+                attempts += 1;
+                if attempts == 3 {
                     third.send(()).expect("the test waits for it");
                 }
                 counters::table

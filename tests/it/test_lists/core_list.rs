@@ -241,7 +241,7 @@ macro_rules! core_tests {
                 },
                 retries::{
                     deadlock_victims_are_retried_until_they_succeed,
-                    closure_receives_the_attempt_number,
+                    writes_of_earlier_attempts_are_gone,
                     retries_are_limited,
                     application_error_is_not_retried,
                     database_error_is_found_in_any_error_type,

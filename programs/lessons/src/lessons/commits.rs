@@ -42,13 +42,15 @@ fn again<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
         .retry(RetryPolicy::max_attempts(5));
     let attempts = both(scenario.url, |conn: &mut C, session| {
         let (read, write) = if session == A { (2, 1) } else { (1, 2) };
-        conn.run_transaction_attempts(transaction, |conn, attempt| {
+        let mut attempts = 0;
+        conn.run_transaction(transaction, |conn| {
+            attempts += 1;
             let n = conn.number(&select(read, ""))?;
-            if attempt == 1 {
+            if attempts == 1 {
                 both_have_read.wait();
             }
             conn.run(&update(write, n + 1))?;
-            Ok::<_, Error>(attempt)
+            Ok::<_, Error>(attempts)
         })
     })?;
     scenario.print_attempts("writes one more than the other row", attempts);

@@ -76,10 +76,12 @@ fn waiting<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
     let start = Barrier::default();
     let attempts = both(scenario.url, |conn: &mut C, _| {
         start.wait();
-        conn.run_transaction_attempts(TransactionOptions::new(), |conn, attempt| {
+        let mut attempts = 0;
+        conn.run_transaction(TransactionOptions::new(), |conn| {
+            attempts += 1;
             let n = conn.number(&select(1, ""))?;
             conn.run(&update(1, n + 1))?;
-            Ok::<_, Error>(attempt)
+            Ok::<_, Error>(attempts)
         })
     })?;
     scenario.print_attempts("reads and updates", attempts);

@@ -64,13 +64,15 @@ fn again<C: Store>(scenario: &mut Scenario<'_, C>) -> Result<String> {
     let both_have_read = Barrier::default();
     let transaction = TransactionOptions::new().retry(RetryPolicy::max_attempts(5));
     let attempts = both(scenario.url, |conn: &mut C, _| {
-        conn.run_transaction_attempts(transaction, |conn, attempt| {
+        let mut attempts = 0;
+        conn.run_transaction(transaction, |conn| {
+            attempts += 1;
             let n = conn.number(&select(1, C::SHARED))?;
-            if attempt == 1 {
+            if attempts == 1 {
                 both_have_read.wait();
             }
             conn.run(&update(1, n + 1))?;
-            Ok::<_, Error>(attempt)
+            Ok::<_, Error>(attempts)
         })
     })?;
     scenario.print_attempts("reads shared and updates", attempts);

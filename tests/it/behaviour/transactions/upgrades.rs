@@ -125,8 +125,10 @@ pub(crate) fn readers_for_update_take_turns<B: Backend>() {
                 TransactionOptions::new().retry(RetryPolicy::max_attempts(2)),
                 level,
             );
-            conn.run_transaction_attempts(transaction, |conn, attempt| {
-                if !B::ONE_WRITER && attempt == 1 {
+            let mut attempts = 0;
+            conn.run_transaction(transaction, |conn| {
+                attempts += 1;
+                if !B::ONE_WRITER && attempts == 1 {
                     both.wait();
                 }
                 let n = B::counter_for_update(conn, 0)?;
@@ -134,7 +136,7 @@ pub(crate) fn readers_for_update_take_turns<B: Backend>() {
                     watched.await_waiting(1);
                 }
                 write::<B>(conn, 0, n + 1)?;
-                Ok::<_, Error>(attempt)
+                Ok::<_, Error>(attempts)
             })
         });
         let mut attempts = attempts.map(|attempts| attempts.expect("in the end"));
@@ -153,14 +155,16 @@ pub(crate) fn retry_resolves_the_upgrade_deadlock<B: Backend>() {
                 TransactionOptions::new().retry(RetryPolicy::max_attempts(9)),
                 level,
             );
-            conn.run_transaction_attempts(transaction, |conn, attempt| {
+            let mut attempts = 0;
+            conn.run_transaction(transaction, |conn| {
+                attempts += 1;
                 let n = read::<B>(conn, lock)?;
                 // On SQLite the other has not even begun.
-                if attempt == 1 && !B::ONE_WRITER {
+                if attempts == 1 && !B::ONE_WRITER {
                     both_have_read.wait();
                 }
                 write::<B>(conn, 0, n + 1)?;
-                Ok::<_, Error>(attempt)
+                Ok::<_, Error>(attempts)
             })
         });
         let attempts = attempts.map(|attempts| attempts.expect("in the end"));
