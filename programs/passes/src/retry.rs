@@ -19,7 +19,7 @@ pub(crate) fn run_transaction<C: Store, T>(
     retries: &mut u32,
     mut work: impl FnMut(&mut C) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut attempts = 0;
+    let mut attempts = 0_u32;
     let result = conn.run_transaction(PATIENT, |conn| {
         attempts += 1;
         work(conn)
