@@ -61,6 +61,16 @@ impl<'c, C: HasEngine> CancelGuard<'c, C> {
         Ok(guard)
     }
 
+    /// Ends what a method has started on the server since the connection had `depth` open transactions. Its future has been dropped.
+    pub(crate) fn abandon(conn: &'c mut C, depth: u32) {
+        drop(Self {
+            conn,
+            depth,
+            lease: None,
+            finished: false,
+        });
+    }
+
     /// Has a slot released that may have been acquired with this token when the future is dropped.
     pub(crate) fn release_slot_of(&mut self, semaphore: &'c str, token: Uuid) {
         self.lease = Some((semaphore, token));

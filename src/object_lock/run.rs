@@ -9,26 +9,25 @@ use crate::engine::HasEngine;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::object_lock::events;
-use crate::poll::{Work, caught};
+use crate::poll::Work;
 use crate::transaction::backend::TransactionBackend;
 use crate::transaction::depth::depth;
 use crate::transaction::run::{begin_savepoint, commit_or_rollback_then, roll_back};
 use crate::waiting::answer_in_time;
 
-/// Awaits `$work`, in which `$conn` is the connection of a [`CancelGuard`]. Fails, and ends what it has started, if the server
-/// does not answer in time. A macro, as [`unless_dropped`](crate::cancel::unless_dropped).
+/// Awaits `$work`, which uses the connection. Fails, and ends what it has started, if the server does not answer in time. A macro,
+/// because a closure that returns a future hides whether that is `Send`.
 macro_rules! in_time {
-    ($guarded:expr, $request:expr, |$conn:ident| $work:expr) => {{
-        let mut guard = CancelGuard::new($guarded)?;
+    ($conn:ident, $request:ident, $work:expr) => {{
+        let depth = depth($conn)?;
         let answer = {
-            let $conn = &mut *guard;
-            let work = pin!(caught($work));
+            let work = pin!($work);
             answer_in_time::<C, _>($request.wait, $request.started, work).await
         };
-        match answer {
-            Some(outcome) => guard.finish_with(outcome),
-            None => Err($request.timed_out(None)),
-        }
+        answer.unwrap_or_else(|| {
+            CancelGuard::abandon($conn, depth);
+            Err($request.timed_out(None))
+        })
     }};
 }
 
@@ -41,7 +40,7 @@ pub(super) async fn lock<C: HasEngine>(
     if depth(conn)? == 0 {
         return Err(Error::NotInTransaction { method });
     }
-    let outcome = in_time!(conn, request, |conn| lock_open(conn, request));
+    let outcome = in_time!(conn, request, lock_open(conn, request));
     events::record_outcome(request, outcome)
 }
 
@@ -62,7 +61,7 @@ where
     for<'r> F: Work<&'r mut C, Result<T, E>>,
     E: From<Error>,
 {
-    let outcome = in_time!(conn, request, |conn| begin(conn, request));
+    let outcome = in_time!(conn, request, begin(conn, request));
     if events::record_outcome(request, outcome)? == LockOutcome::Unavailable {
         return Ok(None);
     }

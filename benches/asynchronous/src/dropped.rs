@@ -132,7 +132,7 @@ pub(crate) fn measure(engine: Engine, rounds: usize) -> Result<()> {
             }
             Engine::Mysql => {
                 let sources = sources!(AsyncMysqlConnection, url, "");
-                measure_on(&sources, rounds, "SELECT sleep(3)").await
+                Box::pin(measure_on(&sources, rounds, "SELECT sleep(3)")).await
             }
             Engine::Sqlite => {
                 let setup = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = NORMAL";
