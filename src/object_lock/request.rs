@@ -38,9 +38,9 @@ pub enum Wait {
     /// waits for another writer for up to 5 s, or `busy_timeout` if that is longer. Earlier attempts that do so do not end the
     /// wait.
     ///
-    /// If the server does not answer at all, the wait ends on a connection of diesel-async 2 s after its limit, with what a
-    /// [dropped future](crate::operation::dropped_futures) does: the connection can't be used any more, and an open transaction
-    /// is rolled back. A connection of Diesel itself waits for the answer: set time-outs for its network.
+    /// If the server does not answer at all, the wait ends on a connection of diesel-async 2 s after its limit, as if its future
+    /// had been dropped (`operation::dropped_futures`): the connection can't be used any more, and an open transaction is rolled
+    /// back. A connection of Diesel itself waits for the answer: set time-outs for its network.
     AtMost(Duration),
     /// Does not wait. Returns [`Error::Unavailable`](crate::Error::Unavailable) if the lock or all slots are held. The
     /// methods with `try_` return `None` or `false` instead.
