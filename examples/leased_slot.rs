@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use diesel::SqliteConnection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotGuard, SlotRenewer};
+use diesel_locks::{Error, InspectExt, ListOptions, SlotGuard, SlotRenewer};
 
 /// At most two holders, whatever the number of servers.
 const IMPORTS: Semaphore = Semaphore::from_static("imports", 2);
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // and refuse a write with a smaller one: it comes from a holder that has lost its slot.
     assert!(third.fence() > first.fence());
 
-    for held in pool.get()?.held_slots(IMPORTS.name())? {
+    for held in pool.get()?.held_slots(&ListOptions::new().name(IMPORTS))? {
         println!("slot {}: held by {:?}", held.number, held.holder);
     }
     Ok(())

@@ -136,15 +136,16 @@ pub trait InspectExt: HasBlockingEngine {
         Self::block_on(lists::semaphores(self, options))
     }
 
-    /// Lists the held leased slots of all selected semaphores in one query, ordered by name and number.
+    /// Lists the held leased slots of the selected semaphores in one query, ordered by name and number. The database's clock
+    /// decides which leases have expired.
     ///
-    /// [`held_slots`](crate::SemaphoreExt::held_slots) lists the same for one semaphore. The limit counts slots. If it is
-    /// reached, call it again with [`ListOptions::after`] for the remaining semaphores, and
-    /// [`held_slots`](crate::SemaphoreExt::held_slots) for the last one listed.
+    /// Slots that are released but unavailable because of [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)
+    /// are included, without a token. Slots held by transactions are not visible.
     ///
     /// It reads the slots of the selected semaphores in the order of the result, also free ones, until the
-    /// limit is reached. If fewer slots are held, it reads all of them. In a table with many slots select some semaphores by
-    /// a filter, and remove unused slots by [`purge_slots`](crate::SemaphoreExt::purge_slots).
+    /// [limit](ListOptions::limit) of held slots is reached. If fewer slots are held, it reads all of them. In a table with
+    /// many slots select some semaphores by a filter, and remove unused slots by
+    /// [`purge_slots`](crate::SemaphoreExt::purge_slots).
     ///
     /// # Errors
     ///
@@ -157,23 +158,23 @@ pub trait InspectExt: HasBlockingEngine {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
-    /// # let collate = Semaphore::from_static("collate-logs", 10);
-    /// # let slot = conn.acquire_slot(&collate, LeaseOptions::new(std::time::Duration::from_secs(9)), Wait::No)?;
-    /// for slot in conn.all_held_slots(&ListOptions::new())? {
-    ///     println!("{} {} {:?} {:?}", slot.semaphore, slot.number, slot.holder, slot.remaining);
+    /// # const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
+    /// # let slot = conn.acquire_slot(&COLLATE, LeaseOptions::new(std::time::Duration::from_secs(9)), Wait::No)?;
+    /// for slot in conn.held_slots(&ListOptions::new().name(COLLATE))? {
+    ///     println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
     /// }
-    /// # assert_eq!(conn.all_held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
+    /// # assert_eq!(conn.held_slots(&ListOptions::new())?[0].token, Some(slot.token()));
     /// # Ok(()) }
     /// ```
     #[doc(alias("holders", "owners", "list"))]
-    fn all_held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
+    fn held_slots(&mut self, options: &ListOptions) -> Result<Vec<SlotInfo>, Error> {
         Self::block_on(lists::held_slots(self, options))
     }
 
     /// Lists the sequences from which a number was drawn, ordered by name and key, with their last numbers.
     ///
     /// The numbers are those that [`last_number`](crate::SequenceExt::last_number) returns. A table may hold millions of
-    /// sequences: select some by a filter, or read them page by page.
+    /// sequences: select some by a filter.
     ///
     /// # Errors
     ///
@@ -187,19 +188,11 @@ pub trait InspectExt: HasBlockingEngine {
     /// # let mut conn = SqliteConnection::establish(":memory:")?;
     /// # diesel_locks::migrate(&mut conn)?;
     /// # conn.run_transaction(TransactionOptions::new(), |conn| conn.next_number(&Sequence::new("pass").for_key(4711)))?;
-    /// # let mut listed = 0;
     ///
-    /// let mut options = ListOptions::new().name("pass").limit(50);
-    /// loop {
-    ///     let page = conn.sequences(&options)?;
-    ///     let Some(last) = page.last() else { break };
-    ///     options = options.after_key(&last.name, last.key.clone().unwrap_or_default());
-    ///     for sequence in &page {
-    ///         println!("{} of {:?}: {}", sequence.name, sequence.key, sequence.last_number);
-    ///         # listed += sequence.last_number;
-    ///     }
+    /// for sequence in conn.sequences(&ListOptions::new().name("pass").key_prefix("47"))? {
+    ///     println!("{:?}: {}", sequence.key, sequence.last_number);
     /// }
-    /// # assert_eq!(listed, 1);
+    /// # assert_eq!(conn.sequences(&ListOptions::new().name("pass"))?[0].last_number, 1);
     /// # Ok(())
     /// # }
     /// ```

@@ -120,13 +120,13 @@
 //!   [`Retention`]; [`LockOutcome`] is the result of [`try_lock_object`](ObjectLockExt::try_lock_object). With the feature `r2d2`, a `LockPool` waits for object locks and slots of transactions without a
 //!   connection, until a `StopToken` is stopped; with `bb8` or `deadpool`, an `AsyncLockPool`.
 //! - [`SemaphoreExt`]: the methods for semaphores. Their arguments and results: [`Semaphore`], [`LeaseOptions`],
-//!   [`Slot`], [`LeaseState`], [`SlotInfo`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
+//!   [`Slot`], [`LeaseState`]. With the feature `r2d2`, a `SlotRenewer` renews slots in the background, and a
 //!   `SlotGuard` holds one. An `ActiveSlot` is held by a leader, or while a `Tick` of a `TimerJob` is run. A `Shutdown` ends
 //!   all of it when the process is to end. With `bb8` or `deadpool`, an `AsyncSlotRenewer` renews slots in a task, with an
 //!   `AsyncSlotGuard`, an `AsyncActiveSlot` and an `AsyncTick`.
 //! - [`SequenceExt`]: the methods for gap-free numbers of a [`Sequence`].
 //! - [`InspectExt`]: shows an operator held object locks with their holders and waiters ([`HeldObjectLock`]), semaphores
-//!   ([`SemaphoreInfo`]), held slots and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
+//!   ([`SemaphoreInfo`]), held slots ([`SlotInfo`]) and sequences ([`SequenceInfo`]), selected by [`ListOptions`].
 //! - [`TransactionExt`]: [`TransactionOptions`] with [`IsolationLevel`] and [`RetryPolicy`]; [`TransactionError`] for the
 //!   application's own error type.
 //! - [`Error`]: one error type for all engines, with a table of the errors of each method. [`Result`] names it at a

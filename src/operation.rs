@@ -23,7 +23,7 @@
 /// | [`renew_slot`], [`release_slot`] | a transaction that has renewed, released or acquired this slot; on MySQL and MariaDB also one that has pinned it | the session's limit | [`StatementTimeout`] | waits for other writers up to SQLite's limit, then [`LockTimeout`] |
 /// | [`pin_slot`] | PostgreSQL: a transaction that acquired the slot after its lease had expired; MySQL, MariaDB: one that has renewed, released or acquired it | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
 /// | [`force_release_all`] | as [`release_slot`], for each slot | the session's limit for each | [`StatementTimeout`] | as [`renew_slot`] |
-/// | [`held_slots`], [`last_number`], [`semaphores`], [`all_held_slots`], [`sequences`] | nothing | | | |
+/// | [`held_slots`], [`last_number`], [`semaphores`], [`sequences`] | nothing | | | |
 /// | [`held_object_locks`] | nothing, also while the table is locked | | | not on SQLite |
 /// | [`register_semaphores`], [`purge_slots`], [`raise_fences`] | sessions that add or remove slots | the session's limit | [`StatementTimeout`] | as [`renew_slot`] |
 /// | [`next_number`], [`next_numbers`] | the transaction that drew before from the same sequence; MySQL, MariaDB: the first draw of a process from a sequence also waits, up to 5 s, while another session waits for a new sequence | the session's limit | [`StatementTimeout`] | waits for any other writer up to `busy_timeout` (0 in Diesel) |
@@ -103,10 +103,9 @@
 /// [`release_slot`]: crate::SemaphoreExt::release_slot
 /// [`pin_slot`]: crate::SemaphoreExt::pin_slot
 /// [`force_release_all`]: crate::SemaphoreExt::force_release_all
-/// [`held_slots`]: crate::SemaphoreExt::held_slots
+/// [`held_slots`]: crate::InspectExt::held_slots
 /// [`held_object_locks`]: crate::InspectExt::held_object_locks
 /// [`semaphores`]: crate::InspectExt::semaphores
-/// [`all_held_slots`]: crate::InspectExt::all_held_slots
 /// [`sequences`]: crate::InspectExt::sequences
 /// [`register_semaphores`]: crate::SemaphoreExt::register_semaphores
 /// [`purge_slots`]: crate::SemaphoreExt::purge_slots

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use crate::engine::HasBlockingEngine;
 use crate::poll::blocking;
-use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
 /// Counting semaphores as methods of a connection.
 ///
@@ -238,42 +238,6 @@ pub trait SemaphoreExt: HasBlockingEngine {
     fn force_release_all(&mut self, semaphore: impl AsRef<str>) -> Result<usize, Error> {
         let released = administration::force_release_all(self, semaphore.as_ref());
         Self::block_on(released)
-    }
-
-    /// Lists the held leased slots of one semaphore, ordered by number. The database's clock decides which leases have
-    /// expired. Does not block.
-    /// [`InspectExt::all_held_slots`](crate::InspectExt::all_held_slots) lists those of several semaphores.
-    ///
-    /// Slots that are released but unavailable because of [`LeaseOptions::hold_at_least`](crate::LeaseOptions::hold_at_least)
-    /// are included, without a token. Slots held by transactions are not visible.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidName`]; [`Error::BrokenClientLibrary`]; the [common errors](crate::Error#common-errors).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// use diesel::prelude::*;
-    /// use diesel_locks::prelude::*;
-    ///
-    /// const COLLATE: Semaphore = Semaphore::from_static("collate-logs", 10);
-    ///
-    /// fn print_holders(conn: &mut SqliteConnection) -> Result<(), diesel_locks::Error> {
-    ///     for slot in conn.held_slots(&COLLATE)? {
-    ///         println!("{} {:?} until {}", slot.number, slot.holder, slot.expires_at);
-    ///     }
-    ///     Ok(())
-    /// }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let mut conn = SqliteConnection::establish(":memory:")?; diesel_locks::migrate(&mut conn)?;
-    /// # let slot = conn.acquire_slot(&COLLATE, LeaseOptions::new(Duration::from_secs(9)), Wait::No)?;
-    /// # print_holders(&mut conn)?;
-    /// # assert_eq!(conn.held_slots("collate-logs")?[0].token, Some(slot.token()));
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias("holders", "owners", "list"))]
-    fn held_slots(&mut self, semaphore: impl AsRef<str>) -> Result<Vec<SlotInfo>, Error> {
-        Self::block_on(administration::held_slots(self, semaphore.as_ref()))
     }
 
     /// In an open transaction, checks that the slot still belongs to this token, and prevents other holders from being

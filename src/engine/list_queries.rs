@@ -18,20 +18,18 @@ macro_rules! filter_range {
             let text: &$text = text.as_ref();
             $query = $query.filter($column.lt(text));
         }
-        if let Some(text) = &range.above {
-            let text: &$text = text.as_ref();
-            $query = $query.filter($column.gt(text));
-        }
     };
 }
 pub(in crate::engine) use filter_range;
 
-/// `$text`: the Rust type of a bound text. `$name`, `$bytes`, `$stored`: the types of a name, a token and another text
-/// that are read. `$run`: the module whose functions run statements. `$failure`: its error type.
+/// `$text`: the Rust type of a bound text. `$name`, `$stored`: the types of a name and another text that are read.
+/// `$semaphore`, `$held`: those of a row of name, registered permits, last slot and held slots, and of a row of number,
+/// token, holder, fence, begin, end and rest of the lease. `$run`: the module whose functions run statements. `$failure`:
+/// its error type.
 macro_rules! list_queries {
     (
         $schema:ident, $db:ty, $conn:ty, $text:ty,
-        $name:ty, $bytes:ty, $stored:ty, $run:ident, $failure:ty
+        $name:ty, $stored:ty, $semaphore:ty, $held:ty, $run:ident, $failure:ty
     ) => {
         use diesel::dsl::{case_when, count, max};
         use diesel::prelude::{ExpressionMethods, JoinOnDsl, NullableExpressionMethods, QueryDsl};
@@ -44,16 +42,10 @@ macro_rules! list_queries {
             diesel_locks_slots as slots,
         };
 
-        /// Name, registered permits, last slot, held slots.
-        type Semaphore = ($name, Option<i32>, Option<i32>, i64);
-
-        /// Number, token, holder, fence, begin, end and rest of the lease.
-        type Held = (i32, Option<$bytes>, Option<$stored>, i64, i64, i64, i64);
-
-        async fn semaphores(
+        pub(super) async fn semaphores(
             conn: &mut $conn,
             request: &ListRequest,
-        ) -> Result<Vec<Semaphore>, $failure> {
+        ) -> Result<Vec<$semaphore>, $failure> {
             let held = case_when(slots::expires_us.gt(DbNow {}), slots::number);
             let mut query = slots::table
                 .left_join(semaphores::table.on(semaphores::name.eq(slots::name)))
@@ -71,10 +63,10 @@ macro_rules! list_queries {
             $run::load(conn, query).await
         }
 
-        async fn held_slots(
+        pub(super) async fn held_slots(
             conn: &mut $conn,
             request: &ListRequest,
-        ) -> Result<Vec<($name, Held)>, $failure> {
+        ) -> Result<Vec<($name, $held)>, $failure> {
             let mut query = slots::table
                 .filter(slots::expires_us.gt(DbNow {}))
                 .order((slots::name, slots::number))
@@ -97,7 +89,7 @@ macro_rules! list_queries {
         }
 
         /// Name, key and last number.
-        async fn sequences(
+        pub(super) async fn sequences(
             conn: &mut $conn,
             request: &ListRequest,
         ) -> Result<Vec<($name, $stored, i64)>, $failure> {
@@ -113,41 +105,3 @@ macro_rules! list_queries {
     };
 }
 pub(in crate::engine) use list_queries;
-
-/// What PostgreSQL and SQLite do with the rows, whose texts are UTF-8. `$retry`: the macro that runs a statement.
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-macro_rules! list_text_rows {
-    ($conn:ty, $retry:ident) => {
-        pub(super) async fn list_semaphores(
-            conn: &mut $conn,
-            request: &ListRequest,
-        ) -> Result<Vec<crate::semaphore::backend::SemaphoreRow>, crate::Error> {
-            let rows = $retry!(conn, semaphores(conn, request).await)?;
-            let row = |(name, permits, slots, held)| crate::semaphore::backend::SemaphoreRow {
-                name,
-                permits,
-                slots,
-                held,
-            };
-            Ok(rows.into_iter().map(row).collect())
-        }
-
-        pub(super) async fn list_all_held(
-            conn: &mut $conn,
-            request: &ListRequest,
-        ) -> Result<Vec<(String, crate::semaphore::backend::HeldRow)>, crate::Error> {
-            let rows = $retry!(conn, held_slots(conn, request).await)?;
-            let row = |(name, row): (String, Held)| (name, row.into());
-            Ok(rows.into_iter().map(row).collect())
-        }
-
-        pub(super) async fn list_sequences(
-            conn: &mut $conn,
-            request: &ListRequest,
-        ) -> Result<Vec<(String, String, i64)>, crate::Error> {
-            $retry!(conn, sequences(conn, request).await)
-        }
-    };
-}
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-pub(in crate::engine) use list_text_rows;

@@ -151,8 +151,8 @@ macro_rules! slot_queries {
             )
         }
 
-        /// The held slots. With a limit that they do not exceed: on MySQL a SELECT without one has that of the session
-        /// (`sql_select_limit`).
+        /// The held slots.
+        #[allow(dead_code, reason = "on MySQL it needs a time limit")]
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_slots<'a>(name: &'a $text) -> _ {
             let left: LeaseRemaining = LeaseRemaining {};
@@ -161,20 +161,11 @@ macro_rules! slot_queries {
                 .filter(slots::name.eq(name))
                 .filter(slots::expires_us.gt(now))
                 .order(slots::number)
-                .limit(1_000_000_i64)
-                .select((
-                    slots::number,
-                    slots::token,
-                    slots::holder,
-                    slots::fence,
-                    slots::acquired_us,
-                    slots::expires_us,
-                    left,
-                ))
+                .select((slots::number, slots::fence, left))
         }
 
-        /// The slots that are held, or unavailable until their minimum hold time has passed. With a limit as
-        /// [`held_slots`].
+        /// The slots that are held, or unavailable until their minimum hold time has passed. With a limit that they do not
+        /// exceed: on MySQL a SELECT without one has that of the session (`sql_select_limit`).
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn held_numbers<'a>(name: &'a $text) -> _ {
             let now: DbNow = DbNow {};
@@ -252,7 +243,7 @@ macro_rules! slot_queries {
         }
 
         /// The semaphores that have slots, with the registered number of permits if there is one. With a limit as
-        /// [`held_slots`].
+        /// [`held_numbers`].
         #[diesel::dsl::auto_type]
         pub(in crate::engine) fn semaphores() -> _ {
             slots::table

@@ -267,8 +267,7 @@ pub enum Error {
     /// The client library of MySQL or MariaDB returns empty strings in place of the strings that the server has sent.
     ///
     /// Object locks, leases and sequences need no strings and work. [`migrate`](crate::migrate),
-    /// [`held_slots`](crate::SemaphoreExt::held_slots), [`purge_slots`](crate::SemaphoreExt::purge_slots) and the methods of
-    /// [`InspectExt`](crate::InspectExt) return this error. The application's own queries lose strings in the same way.
+    /// [`purge_slots`](crate::SemaphoreExt::purge_slots) and the methods of [`InspectExt`](crate::InspectExt) return this error. The application's own queries lose strings in the same way.
     #[error("{}", texts::BROKEN_CLIENT_LIBRARY)]
     BrokenClientLibrary,
 

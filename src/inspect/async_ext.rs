@@ -71,12 +71,12 @@ pub trait AsyncInspectExt: HasAsyncEngine {
         async move { unless_dropped!(self, |conn| lists::semaphores(conn, options)) }
     }
 
-    /// Lists the held slots of all semaphores. Behaves as [`InspectExt::all_held_slots`](crate::InspectExt::all_held_slots).
+    /// Lists the held slots. Behaves as [`InspectExt::held_slots`](crate::InspectExt::held_slots).
     ///
     /// # Errors
     ///
     /// As the blocking method.
-    fn all_held_slots<'c>(
+    fn held_slots<'c>(
         &'c mut self,
         options: &'c ListOptions,
     ) -> impl Future<Output = Result<Vec<SlotInfo>, Error>> + Send + 'c {

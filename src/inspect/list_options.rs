@@ -6,16 +6,16 @@ use crate::{Error, limits};
 /// Which semaphores, slots or sequences to list, and at most how many.
 ///
 /// The argument of [`semaphores`](crate::InspectExt::semaphores),
-/// [`all_held_slots`](crate::InspectExt::all_held_slots) and [`sequences`](crate::InspectExt::sequences). Without a
-/// filter they list all, up to [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) rows. Texts are compared as bytes: `a` does not
+/// [`held_slots`](crate::InspectExt::held_slots) and [`sequences`](crate::InspectExt::sequences). Without a
+/// filter they list all, up to the [`limit`](Self::limit). Texts are compared as bytes: `a` does not
 /// match `A`, and `%` and `_` mean themselves. The order is that of the bytes.
 ///
 /// ```
 /// use diesel_locks::ListOptions;
 ///
+/// let workers = ListOptions::new().name("workers");
 /// let passes = ListOptions::new().name("pass").key_prefix("47").limit(20);
-/// let next_page = passes.clone().after_key("pass", "4712");
-/// # assert_ne!(passes, next_page);
+/// # assert_ne!(workers, passes);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it lists nothing until it is given to a connection"]
@@ -23,8 +23,7 @@ pub struct ListOptions {
     name: Option<String>,
     name_prefix: String,
     key_prefix: String,
-    after: Option<(String, Option<String>)>,
-    limit: u32,
+    limit: Option<u32>,
 }
 
 impl ListOptions {
@@ -34,14 +33,13 @@ impl ListOptions {
     /// The largest [`limit`](Self::limit).
     pub const MAX_LIMIT: u32 = limits::MAX_LISTED;
 
-    /// Creates options that select everything, up to [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) rows.
+    /// Creates options that select everything.
     pub const fn new() -> Self {
         Self {
             name: None,
             name_prefix: String::new(),
             key_prefix: String::new(),
-            after: None,
-            limit: Self::DEFAULT_LIMIT,
+            limit: None,
         }
     }
 
@@ -66,99 +64,45 @@ impl ListOptions {
         self
     }
 
-    /// Begins the list after this name, the last one of the previous page. Replaces [`after_key`](Self::after_key).
-    pub fn after(mut self, name: impl AsRef<str>) -> Self {
-        self.after = Some((name.as_ref().to_owned(), None));
-        self
-    }
-
-    /// Begins the list after the sequence of this name and key, the last one of the previous page. The key of a sequence without
-    /// one is the empty text. Replaces [`after`](Self::after).
-    ///
-    /// For semaphores it has the same effect as `after(name)`.
-    pub fn after_key(mut self, name: impl AsRef<str>, key: impl Into<String>) -> Self {
-        self.after = Some((name.as_ref().to_owned(), Some(key.into())));
-        self
-    }
-
-    /// Sets the largest number of rows, 1 to [`MAX_LIMIT`](Self::MAX_LIMIT).
+    /// Sets the largest number of rows, 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Without it the list has the first
+    /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) rows, but all held slots of one semaphore ([`name`](Self::name)).
     pub const fn limit(mut self, limit: u32) -> Self {
-        self.limit = limit;
+        self.limit = Some(limit);
         self
     }
 
-    /// Checks the options, whose names are of this kind.
-    pub(crate) fn validate(&self, kind: NameKind) -> Result<(), Error> {
-        validate_limit(self.limit)?;
+    /// What to list, by names of this kind.
+    pub(crate) fn request(&self, kind: NameKind) -> Result<ListRequest, Error> {
+        let limit = self.limit.unwrap_or(Self::DEFAULT_LIMIT);
+        validate_limit(limit)?;
         if let Some(name) = &self.name {
             name::validate(kind, name)?;
         }
-        let (after, after_key) = match &self.after {
-            Some((name, key)) => (name.as_str(), key.as_deref().unwrap_or_default()),
-            None => ("", ""),
-        };
         for (kind, text) in [
-            (kind, self.name_prefix.as_str()),
-            (kind, after),
+            (kind, &self.name_prefix),
             (NameKind::SequenceKey, &self.key_prefix),
-            (NameKind::SequenceKey, after_key),
         ] {
             if !text.is_empty() {
                 name::validate(kind, text)?;
             }
         }
-        Ok(())
+        Ok(ListRequest {
+            names: TextRange {
+                equal: self.name.clone(),
+                ..TextRange::of_prefix(&self.name_prefix)
+            },
+            keys: TextRange::of_prefix(&self.key_prefix),
+            limit: limit.into(),
+        })
     }
 
-    fn names(&self) -> TextRange {
-        TextRange {
-            equal: self.name.clone(),
-            ..TextRange::of_prefix(&self.name_prefix)
+    /// What to list of held slots: all of one semaphore, if no limit is set.
+    pub(crate) fn held_request(&self) -> Result<ListRequest, Error> {
+        let mut request = self.request(NameKind::Semaphore)?;
+        if self.name.is_some() && self.limit.is_none() {
+            request.limit = limits::MAX_PERMITS.into();
         }
-    }
-
-    /// What to list of what has no keys.
-    pub(crate) fn by_name(&self) -> ListRequest {
-        let mut names = self.names();
-        names.above = self.after.as_ref().map(|(name, _)| name.clone());
-        ListRequest {
-            names,
-            keys: TextRange::default(),
-            limit: self.limit.into(),
-        }
-    }
-
-    /// What to list of what has keys: one after the other, until the limit is reached. Two requests select a range of the
-    /// index each; one with OR would read it from its start.
-    pub(crate) fn by_name_and_key(&self) -> Vec<ListRequest> {
-        let keys = TextRange::of_prefix(&self.key_prefix);
-        let mut requests = Vec::new();
-        if let Some((name, Some(key))) = &self.after
-            && self.selects(name)
-        {
-            let name = TextRange {
-                equal: Some(name.clone()),
-                ..TextRange::default()
-            };
-            let keys = TextRange {
-                above: Some(key.clone()),
-                ..keys.clone()
-            };
-            requests.push(ListRequest {
-                names: name,
-                keys,
-                limit: self.limit.into(),
-            });
-        }
-        requests.push(ListRequest {
-            keys,
-            ..self.by_name()
-        });
-        requests
-    }
-
-    fn selects(&self, name: &str) -> bool {
-        self.name.as_ref().is_none_or(|own| own == name) && name.starts_with(&self.name_prefix)
+        Ok(request)
     }
 }
 
@@ -192,8 +136,6 @@ pub(crate) struct TextRange {
     pub(crate) from: Option<String>,
     /// Less than this.
     pub(crate) below: Option<String>,
-    /// Greater than this.
-    pub(crate) above: Option<String>,
 }
 
 impl TextRange {
@@ -205,7 +147,7 @@ impl TextRange {
         Self {
             from: Some(prefix.to_owned()),
             below: end_of_prefix(prefix),
-            ..Self::default()
+            equal: None,
         }
     }
 }
@@ -234,16 +176,11 @@ mod tests {
     use super::*;
 
     fn is_in(range: &TextRange, text: &str) -> bool {
-        range.equal.as_ref().is_none_or(|equal| text == equal)
-            && range.from.as_ref().is_none_or(|from| text >= from.as_str())
+        range.from.as_ref().is_none_or(|from| text >= from.as_str())
             && range
                 .below
                 .as_ref()
                 .is_none_or(|below| text < below.as_str())
-            && range
-                .above
-                .as_ref()
-                .is_none_or(|above| text > above.as_str())
     }
 
     proptest! {
@@ -262,29 +199,5 @@ mod tests {
         assert_eq!(end_of_prefix("\u{d7ff}"), Some("\u{e000}".to_owned()));
         assert_eq!(end_of_prefix("a\u{10ffff}"), Some("b".to_owned()));
         assert_eq!(end_of_prefix("\u{10ffff}"), None);
-    }
-
-    #[test]
-    fn page_of_another_name_is_not_requested_by_key() {
-        let passes = ListOptions::new().name("pass");
-        assert_eq!(
-            passes
-                .clone()
-                .after_key("pass", "1")
-                .by_name_and_key()
-                .len(),
-            2
-        );
-        assert_eq!(passes.after_key("invoice", "1").by_name_and_key().len(), 1);
-        let invoices = ListOptions::new().name_prefix("inv");
-        assert_eq!(
-            invoices
-                .clone()
-                .after_key("invoice", "")
-                .by_name_and_key()
-                .len(),
-            2
-        );
-        assert_eq!(invoices.after("invoice").by_name_and_key().len(), 1);
     }
 }

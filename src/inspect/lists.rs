@@ -1,9 +1,13 @@
 //! Lists semaphores, slots and sequences.
 
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
 use crate::engine::HasEngine;
 use crate::name::NameKind;
-use crate::semaphore::administration;
-use crate::semaphore::backend::{SemaphoreBackend, SemaphoreRow};
+use crate::semaphore::backend::{HeldRow, SemaphoreBackend, SemaphoreRow};
 use crate::sequence::backend::SequenceBackend;
 use crate::{Error, ListOptions, SemaphoreInfo, SequenceInfo, SlotInfo};
 
@@ -11,8 +15,8 @@ pub(super) async fn semaphores<C: HasEngine>(
     conn: &mut C,
     options: &ListOptions,
 ) -> Result<Vec<SemaphoreInfo>, Error> {
-    options.validate(NameKind::Semaphore)?;
-    let rows = C::LockEngine::list_semaphores(conn, &options.by_name()).await?;
+    let request = options.request(NameKind::Semaphore)?;
+    let rows = C::LockEngine::list_semaphores(conn, &request).await?;
     let info = |row: SemaphoreRow| SemaphoreInfo {
         name: row.name,
         permits: row.permits.map(i32::unsigned_abs),
@@ -26,26 +30,31 @@ pub(super) async fn held_slots<C: HasEngine>(
     conn: &mut C,
     options: &ListOptions,
 ) -> Result<Vec<SlotInfo>, Error> {
-    options.validate(NameKind::Semaphore)?;
-    let rows = C::LockEngine::list_all_held(conn, &options.by_name()).await?;
-    Ok(rows
-        .into_iter()
-        .map(|(name, row)| administration::held_slot(&name, row))
-        .collect())
+    let rows = C::LockEngine::list_held(conn, &options.held_request()?).await?;
+    let info = |(semaphore, row): (String, HeldRow)| SlotInfo {
+        semaphore,
+        number: row.number.unsigned_abs(),
+        holder: row.holder,
+        token: row.token.and_then(|token| Uuid::from_slice(&token).ok()),
+        fence: row.fence,
+        acquired_at: time(row.acquired_us),
+        expires_at: time(row.expires_us),
+        remaining: Duration::from_micros(u64::try_from(row.remaining_us).unwrap_or(0)),
+    };
+    Ok(rows.into_iter().map(info).collect())
+}
+
+/// The limits of leases keep the time within chrono's range.
+fn time(micros: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
 pub(super) async fn sequences<C: HasEngine>(
     conn: &mut C,
     options: &ListOptions,
 ) -> Result<Vec<SequenceInfo>, Error> {
-    options.validate(NameKind::Sequence)?;
-    let mut rows = Vec::new();
-    for mut request in options.by_name_and_key() {
-        request.limit -= i64::try_from(rows.len()).unwrap_or(i64::MAX);
-        if request.limit > 0 {
-            rows.extend(C::LockEngine::list_sequences(conn, &request).await?);
-        }
-    }
+    let request = options.request(NameKind::Sequence)?;
+    let rows = C::LockEngine::list_sequences(conn, &request).await?;
     let info = |(name, key, last_number): (String, String, i64)| SequenceInfo {
         name,
         key: (!key.is_empty()).then_some(key),

@@ -1,17 +1,14 @@
-//! Lists, creates and removes slots, releases them by force, and raises fences.
+//! Creates and removes slots, releases them by force, and raises fences.
 
 use std::borrow::Borrow;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use uuid::Uuid;
-
 use crate::engine::HasEngine;
 use crate::name::{self, NameKind};
-use crate::semaphore::backend::{HeldRow, RaiseOutcome, SemaphoreBackend};
+use crate::semaphore::backend::{RaiseOutcome, SemaphoreBackend};
 use crate::semaphore::holding::assert_open_if_in_transaction;
 use crate::semaphore::{lease, polling};
-use crate::{Error, LeaseOptions, Semaphore, SlotInfo, transaction::depth};
+use crate::{Error, LeaseOptions, Semaphore, transaction::depth};
 
 pub(super) async fn force_release_all<C: HasEngine>(
     conn: &mut C,
@@ -23,33 +20,6 @@ pub(super) async fn force_release_all<C: HasEngine>(
     polling::notify_released(name, released, None);
     tracing::warn!(semaphore = name, released, "all slots released by force");
     Ok(released)
-}
-
-pub(super) async fn held_slots<C: HasEngine>(
-    conn: &mut C,
-    name: &str,
-) -> Result<Vec<SlotInfo>, Error> {
-    name::validate(NameKind::Semaphore, name)?;
-    let rows = C::LockEngine::list_held(conn, name).await?;
-    Ok(rows.into_iter().map(|row| held_slot(name, row)).collect())
-}
-
-pub(crate) fn held_slot(name: &str, row: HeldRow) -> SlotInfo {
-    SlotInfo {
-        semaphore: name.to_owned(),
-        number: row.number.unsigned_abs(),
-        holder: row.holder,
-        token: row.token.and_then(|token| Uuid::from_slice(&token).ok()),
-        fence: row.fence,
-        acquired_at: time(row.acquired_us),
-        expires_at: time(row.expires_us),
-        remaining: Duration::from_micros(u64::try_from(row.remaining_us).unwrap_or(0)),
-    }
-}
-
-/// The limits of leases keep the time within chrono's range.
-fn time(micros: i64) -> DateTime<Utc> {
-    DateTime::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
 pub(super) async fn register<C: HasEngine>(

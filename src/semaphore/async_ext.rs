@@ -7,7 +7,7 @@ use crate::cancel::unless_dropped;
 use crate::engine::HasAsyncEngine;
 use crate::poll::Work;
 use crate::semaphore::{acquire, administration, holding};
-use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, SlotInfo, Wait};
+use crate::{Error, LeaseOptions, LeaseState, Semaphore, Slot, Wait};
 
 /// The methods of [`SemaphoreExt`](crate::SemaphoreExt) on connections of diesel-async.
 ///
@@ -131,25 +131,6 @@ pub trait AsyncSemaphoreExt: HasAsyncEngine {
         async move {
             let name = semaphore.as_ref();
             unless_dropped!(self, |conn| administration::force_release_all(conn, name))
-        }
-    }
-
-    /// Lists the held slots of a semaphore. Behaves as
-    /// [`SemaphoreExt::held_slots`](crate::SemaphoreExt::held_slots).
-    ///
-    /// # Errors
-    ///
-    /// As the blocking method.
-    fn held_slots<'c, N>(
-        &'c mut self,
-        semaphore: N,
-    ) -> impl Future<Output = Result<Vec<SlotInfo>, Error>> + Send + 'c
-    where
-        N: AsRef<str> + Send + Sync + 'c,
-    {
-        async move {
-            let name = semaphore.as_ref();
-            unless_dropped!(self, |conn| administration::held_slots(conn, name))
         }
     }
 

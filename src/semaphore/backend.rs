@@ -130,19 +130,12 @@ pub trait SemaphoreBackend<C: Send> {
     /// token does not match.
     fn pin(conn: &mut C, slot: &Slot) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Lists the held slots.
-    fn list_held(
-        conn: &mut C,
-        name: &str,
-    ) -> impl Future<Output = Result<Vec<HeldRow>, Error>> + Send;
-
-    /// [`list_held`](Self::list_held), which returns `None` instead of waiting while another session has the table locked.
+    /// Lists the held slots of a semaphore for one that waits. Returns `None` instead of waiting while another session has the
+    /// table locked.
     fn list_held_nowait(
         conn: &mut C,
         name: &str,
-    ) -> impl Future<Output = Result<Option<Vec<HeldRow>>, Error>> + Send {
-        async { Self::list_held(conn, name).await.map(Some) }
-    }
+    ) -> impl Future<Output = Result<Option<Vec<HeldSlot>>, Error>> + Send;
 
     /// Reads the first slot, whether it is held or not. Does not wait while another session has the table locked.
     fn first_slot_nowait(
@@ -150,8 +143,8 @@ pub trait SemaphoreBackend<C: Send> {
         name: &str,
     ) -> impl Future<Output = Result<FirstSlot, Error>> + Send;
 
-    /// Lists the held slots of several semaphores, with the semaphores' names.
-    fn list_all_held(
+    /// Lists the held slots, with the semaphores' names.
+    fn list_held(
         conn: &mut C,
         request: &ListRequest,
     ) -> impl Future<Output = Result<Vec<(String, HeldRow)>, Error>> + Send;
@@ -283,6 +276,9 @@ pub enum Expiry {
     IncludeExpired,
 }
 
+/// Number, fence and rest of the lease in microseconds. No texts: a broken client library loses them.
+pub(crate) type HeldSlot = (i32, i64, i64);
+
 /// The row of a held slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -299,24 +295,12 @@ pub struct HeldRow {
     pub(crate) remaining_us: i64,
 }
 
-#[cfg(any(feature = "_postgres", feature = "_sqlite"))]
-impl From<(i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)> for HeldRow {
-    fn from(row: (i32, Option<Vec<u8>>, Option<String>, i64, i64, i64, i64)) -> Self {
-        let (number, token, holder, fence, acquired_us, expires_us, remaining_us) = row;
-        Self {
-            number,
-            token,
-            holder,
-            fence,
-            acquired_us,
-            expires_us,
-            remaining_us,
-        }
-    }
-}
-
 /// A semaphore that has slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    any(feature = "_postgres", feature = "_sqlite"),
+    derive(diesel::Queryable)
+)]
 pub struct SemaphoreRow {
     pub(crate) name: String,
     /// The registered number of permits.

@@ -53,7 +53,7 @@ impl LeaseOptions {
         }
     }
 
-    /// Sets a text that names the holder in [`held_slots`](crate::SemaphoreExt::held_slots): 0 to
+    /// Sets a text that names the holder in [`held_slots`](crate::InspectExt::held_slots): 0 to
     /// [`MAX_NAME_CHARS`](crate::limits::MAX_NAME_CHARS) (255) characters without NUL.
     ///
     /// The text is informational. Holders are identified by their tokens.

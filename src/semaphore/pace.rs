@@ -110,22 +110,28 @@ impl Holders {
             self.attempts -= 1;
             return Ok(None);
         }
-        let held = match C::LockEngine::list_held_nowait(conn, semaphore.name()).await {
-            Ok(Some(held)) => held,
-            // Another session has the table locked. Or the client library is broken: only an attempt needs no texts.
-            Ok(None) | Err(Error::BrokenClientLibrary) => return Ok(None),
-            Err(error) => return Err(error),
+        let held = C::LockEngine::list_held_nowait(conn, semaphore.name()).await?;
+        // Otherwise another session has the table locked.
+        let Some(held) = held else {
+            return Ok(None);
         };
         if held.len() < usize::try_from(semaphore.permits()).unwrap_or(usize::MAX) {
             self.attempts = ATTEMPTS_PER_LOOK;
             return Ok(None);
         }
-        let seen = held.iter().map(|row| (row.number, row.fence)).collect();
+        let seen = held
+            .iter()
+            .map(|(number, fence, _)| (*number, *fence))
+            .collect();
         if seen != self.seen {
             self.seen = seen;
             self.unchanged_since = Instant::now();
         }
-        let first_end = held.iter().map(|row| row.remaining_us).min().unwrap_or(0);
+        let first_end = held
+            .iter()
+            .map(|(_, _, remaining_us)| *remaining_us)
+            .min()
+            .unwrap_or(0);
         let first_end = Duration::from_micros(u64::try_from(first_end).unwrap_or(0));
         let pause = backoff::jittered(pace.longest_pause(self.unchanged_since.elapsed()));
         Ok(Some(pause.min(first_end + Duration::from_millis(1))))

@@ -109,8 +109,7 @@ impl LeaseState {
     }
 }
 
-/// The row of a held slot, for an operator: what [`held_slots`](crate::SemaphoreExt::held_slots) and
-/// [`all_held_slots`](crate::InspectExt::all_held_slots) list.
+/// The row of a held slot, for an operator: what [`held_slots`](crate::InspectExt::held_slots) lists.
 ///
 /// It describes the slot of any holder, at the time of the query, and holds nothing. A holder has a [`Slot`], or a
 /// `SlotGuard` that renews it; the closure of a leader or a job on a timer gets an `ActiveSlot`.

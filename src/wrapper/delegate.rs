@@ -20,8 +20,8 @@ use crate::migrations::backend::MigrationBackend;
 use crate::object_lock::acquire::Request;
 use crate::object_lock::backend::{LockOutcome, ObjectLockBackend};
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, LeaseRequest, RaiseOutcome,
-    ReleaseKind, SemaphoreBackend, SemaphoreRow,
+    AttemptContext, AttemptOutcome, BatchOutcome, Expiry, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::FirstSlot;
@@ -157,10 +157,9 @@ delegate!(SemaphoreBackend {
     async fn release(slot: &Slot, expiry: Expiry) -> Result<usize, Error>;
     async fn release_unused(slot: &Slot) -> Result<usize, Error>;
     async fn pin(slot: &Slot) -> Result<bool, Error>;
-    async fn list_held(name: &str) -> Result<Vec<HeldRow>, Error>;
-    async fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldRow>>, Error>;
+    async fn list_held_nowait(name: &str) -> Result<Option<Vec<HeldSlot>>, Error>;
     async fn first_slot_nowait(name: &str) -> Result<FirstSlot, Error>;
-    async fn list_all_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
+    async fn list_held(request: &ListRequest) -> Result<Vec<(String, HeldRow)>, Error>;
     async fn list_semaphores(request: &ListRequest) -> Result<Vec<SemaphoreRow>, Error>;
     async fn now_us() -> Result<i64, Error>;
     async fn release_all(name: &str) -> Result<usize, Error>;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncSlotGuard, AsyncSlotRenewer, SlotInfo};
+use diesel_locks::{AsyncSlotGuard, AsyncSlotRenewer, InspectExt, ListOptions, SlotInfo};
 use tokio::time::sleep;
 
 use crate::support::dropped::LONG;
@@ -107,9 +107,9 @@ pub(crate) async fn lock_rows<E: Engine>(database: &E, semaphore: &str) -> Watch
 }
 
 pub(crate) async fn held<E: Engine>(watch: &Watch<E>, semaphore: &Semaphore) -> Vec<SlotInfo> {
-    let semaphore = semaphore.clone();
+    let options = ListOptions::new().name(semaphore);
     watch
-        .with(move |conn| conn.held_slots(semaphore).expect("rows"))
+        .with(move |conn| conn.held_slots(&options).expect("rows"))
         .await
 }
 

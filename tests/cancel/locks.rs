@@ -227,7 +227,7 @@ pub(crate) async fn reads<E: Engine>() {
                     conn.held_object_locks(100).await?;
                 }
                 conn.semaphores(&all).await?;
-                conn.all_held_slots(&all).await?;
+                conn.held_slots(&all).await?;
                 conn.sequences(&all).await.map(drop)
             })
         })

@@ -7,6 +7,7 @@ use std::{io, thread};
 
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
 use diesel_locks::prelude::*;
+use diesel_locks::{InspectExt, ListOptions};
 use tokio::time::sleep;
 
 use crate::support::dropped::{End, LONG, poll_then_drop};
@@ -124,7 +125,7 @@ async fn slow_release_of_a_dropped_future_is_not_cancelled() {
             assert!(time < LONG, "after {polls} polls: it runs after {time:?}");
             sleep(Duration::from_millis(1)).await;
         }
-        let held = watch.with(|conn| conn.held_slots("workers").expect("rows"));
+        let held = watch.with(|conn| conn.held_slots(&ListOptions::new()).expect("rows"));
         let held = held.await;
         assert!(held.is_empty(), "after {polls} polls: {held:?}");
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Wait};
+use diesel_locks::{AsyncInspectExt, Error, ListOptions, Wait};
 
 use crate::locks::{read_committed, write};
 use crate::support::case::Case;
@@ -243,7 +243,7 @@ pub(crate) async fn administration<E: Engine>() {
             let permits = u32::try_from(attempt % 7 + 1).expect("a small number");
             conn.register_semaphores([workers(), Semaphore::new("others", permits)])
                 .await?;
-            conn.held_slots(NAME).await?;
+            conn.held_slots(&ListOptions::new().name(NAME)).await?;
             conn.force_release_all(NAME).await?;
             conn.raise_fences(HOUR).await?;
             conn.purge_slots(HOUR).await.map(drop)

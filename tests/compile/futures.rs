@@ -61,11 +61,11 @@ macro_rules! all_methods {
             .await?;
             conn.release_slot(slot).await?;
             conn.with_slot(&one, Wait::Forever, async |conn| -> Result<_> {
-                conn.held_slots(&one).await
+                conn.held_slots(&ListOptions::new().name(&one)).await
             })
             .await?;
             conn.try_with_slot(&one, async |conn| -> Result<_> {
-                conn.held_slots("one").await
+                conn.held_slots(&ListOptions::new()).await
             })
             .await?;
             conn.force_release_all(&one).await?;
@@ -76,7 +76,6 @@ macro_rules! all_methods {
 
             conn.held_object_locks(9).await?;
             conn.semaphores(&ListOptions::new()).await?;
-            conn.all_held_slots(&ListOptions::new()).await?;
             conn.sequences(&ListOptions::new()).await?;
             Ok(())
         }

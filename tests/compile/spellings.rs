@@ -126,8 +126,6 @@ fn slots(conn: &mut PgConnection) -> diesel_locks::Result<()> {
     conn.renew_slot(&mut slot, Duration::from_secs(9))?;
     conn.release_slot(&slot)?;
     conn.release_slot(slot)?;
-    conn.held_slots("timer")?;
-    conn.held_slots(&timer)?;
     conn.register_semaphores([&timer])?;
     conn.register_semaphores([timer])
 }
@@ -135,9 +133,10 @@ fn slots(conn: &mut PgConnection) -> diesel_locks::Result<()> {
 fn inspect(conn: &mut PgConnection) -> diesel_locks::Result<()> {
     let options = ListOptions::new().name_prefix("a".to_owned()).limit(9);
     conn.semaphores(&options)?;
-    conn.semaphores(&options.clone().name("timer").after(String::from("a")))?;
-    conn.all_held_slots(&ListOptions::default())?;
-    conn.sequences(&options.key_prefix("4").after_key("pass", "4711"))?;
+    conn.semaphores(&options.clone().name("timer"))?;
+    conn.held_slots(&ListOptions::default())?;
+    conn.held_slots(&ListOptions::new().name(Semaphore::new("timer", 1)))?;
+    conn.sequences(&options.key_prefix("4"))?;
     conn.held_object_locks(9).map(drop)
 }
 

@@ -11,9 +11,9 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention, SlotRenewer};
+use diesel_locks::{Error, InspectExt, Retention, SlotRenewer};
 
-use crate::behaviour::slots::{one_hour, single_slot};
+use crate::behaviour::slots::{one_hour, single_slot, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
@@ -100,7 +100,7 @@ fn without_texts(url: &str) {
 
     let refused = [
         diesel_locks::migrate(conn).err(),
-        conn.held_slots(single_slot()).err(),
+        conn.held_slots(&slots_of(single_slot())).err(),
         conn.purge_slots(Duration::ZERO).err(),
     ];
     for error in refused {

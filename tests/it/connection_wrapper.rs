@@ -29,7 +29,7 @@ macro_rules! bodies {
             },
             lists::{
                 semaphores_are_listed_with_their_holders,
-                sequences_are_filtered_and_paged_by_key,
+                sequences_are_filtered_by_key,
             },
             retention::{
                 kept_rows_stay_until_purged,

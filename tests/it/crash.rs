@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{Error, InspectExt, Retention};
 
 use crate::behaviour::exclusion::begin_for_locks;
+use crate::behaviour::slots::slots_of;
 use crate::support::threads::LONG;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres};
 
@@ -97,7 +98,7 @@ fn nothing_is_left<B: Backend>(name: &str, on: impl FnOnce(&str) -> B) {
         "what was committed, and no more"
     );
     // Leases and fences are durable, other than locks.
-    let held = conn.held_slots(&two).expect("rows");
+    let held = conn.held_slots(&slots_of(&two)).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].token, Some(slot.token()));
     let next = conn.acquire_slot(&two, one_hour(), Wait::No).expect("free");

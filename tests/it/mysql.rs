@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, IsolationLevel, Retention, RetryPolicy};
+use diesel_locks::{Error, InspectExt, IsolationLevel, Retention, RetryPolicy};
 
 use crate::behaviour;
+use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
 use crate::support::mysql::{Mysql, words};
 use crate::support::threads::{Holder, result_of, spawn};
@@ -95,7 +96,7 @@ fn session_time_zone_does_not_matter() {
         .try_acquire_slot(&one, LeaseOptions::new(Duration::from_secs(60)))
         .expect("an answer")
         .expect("free");
-    let held = other.held_slots(&one).expect("rows");
+    let held = other.held_slots(&slots_of(&one)).expect("rows");
     assert_eq!(held.len(), 1);
     assert!(held[0].remaining > Duration::from_secs(30), "{held:?}");
     assert!(held[0].remaining <= Duration::from_secs(60), "{held:?}");

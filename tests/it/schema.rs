@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use diesel_locks::InspectExt;
 use diesel_locks::migrations::{WriteError, write_to};
-use diesel_locks::prelude::*;
 
+use crate::behaviour::slots::slots_of;
 use crate::support::{Backend, mysql::Mysql, postgres::Postgres, sqlite::Sqlite};
 
 /// The Diesel CLI in a directory, on a database.
@@ -91,7 +92,7 @@ fn application_uses_the_cli<B: Backend>(write_to: fn(PathBuf) -> Result<Vec<Path
 
     write_to(directory.join("migrations")).expect("the migrations");
     assert_succeeded(&diesel(&["migration", "revert", "--all"]));
-    let error = conn.held_slots("any").expect_err("no tables");
+    let error = conn.held_slots(&slots_of("any")).expect_err("no tables");
     assert!(error.is_missing_tables(), "{error}");
     assert_succeeded(&diesel(&["migration", "run"]));
     assert_eq!(

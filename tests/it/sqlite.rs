@@ -16,6 +16,7 @@ use crate::behaviour::slots::guards::{await_release, guarded, renewed};
 use crate::behaviour::slots::renewers::{
     await_renewal, late_renewal_does_not_extend_the_lease_of_a_lost_guard,
 };
+use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
 use crate::support::sqlite::Sqlite;
 use crate::support::threads::{begin, commit, result_of, spawn, until};
@@ -157,7 +158,7 @@ fn a_full_semaphore_refuses_while_another_writes() {
     AnsiTransactionManager::begin_transaction_sql(&mut writer, "BEGIN IMMEDIATE").expect("begin");
     let refused = conn.try_acquire_slot(&one, one_hour()).expect("an answer");
     assert_eq!(refused, None);
-    assert_eq!(conn.held_slots(&one).expect("rows").len(), 1);
+    assert_eq!(conn.held_slots(&slots_of(&one)).expect("rows").len(), 1);
     writer.batch_execute("COMMIT").expect("commit");
     conn.release_slot(slot).expect("ours");
 }

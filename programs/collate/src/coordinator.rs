@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use diesel_locks::{InspectExt, ListOptions};
 use program_support::child_process::send_interrupts;
 use program_support::database::Database;
 use program_support::{terminal, with_connection};
@@ -271,7 +272,10 @@ impl<'a, C: Store> Run<'a, C> {
 
     /// Counts slots and lists. Returns how many lists are done.
     fn watch(&mut self) -> Result<usize> {
-        let held = self.conn.held_slots(COLLATE)?.len();
+        let held = self
+            .conn
+            .held_slots(&ListOptions::new().name(COLLATE))?
+            .len();
         self.counts.most_sampled = self.counts.most_sampled.max(held);
         let lists = self.conn.lists()?;
         let hours = self.conn.hours()?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use diesel_locks::prelude::*;
+use diesel_locks::{InspectExt, ListOptions};
 use program_support::child_process::report;
 use program_support::stop;
 
@@ -90,7 +91,7 @@ fn queue_again<C: Store>(conn: &mut C) -> Result<(), StopReason> {
     let mut taken = conn.lists()?;
     taken.retain(|list| list.state == state::TAKEN);
     let held: HashSet<i64> = conn
-        .held_slots(COLLATE)?
+        .held_slots(&ListOptions::new().name(COLLATE))?
         .iter()
         .map(|slot| slot.fence)
         .collect();

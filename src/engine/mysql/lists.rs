@@ -5,12 +5,15 @@
 use diesel::mysql::Mysql;
 
 use super::big_selects::big_select;
-use super::bytes::Bytes;
+use super::bytes::{Bytes, check_client_library};
 use super::execute::{self, MysqlError};
 use crate::Error;
 use crate::engine::list_queries::list_queries;
 use crate::link::Link;
 use crate::semaphore::backend::{HeldRow, SemaphoreRow};
+
+type Semaphore = (Bytes, Option<i32>, Option<i32>, i64);
+type Held = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
 
 list_queries!(
     mysql,
@@ -18,8 +21,9 @@ list_queries!(
     impl Link<Backend = Mysql>,
     [u8],
     Bytes,
-    Bytes,
     Vec<u8>,
+    Semaphore,
+    Held,
     execute,
     MysqlError
 );
@@ -38,11 +42,18 @@ pub(super) async fn list_semaphores(
     Ok(rows.into_iter().map(row).collect())
 }
 
-pub(super) async fn list_all_held(
+pub(super) async fn list_held(
     conn: &mut impl Link<Backend = Mysql>,
     request: &ListRequest,
 ) -> Result<Vec<(String, HeldRow)>, Error> {
     let rows = big_select!(conn, held_slots(conn, request))?;
+    // A broken client library does not lose a name of one byte, a slot may have no token, and a holder may be empty.
+    if rows
+        .iter()
+        .any(|(_, row)| row.2.as_ref().is_some_and(Vec::is_empty))
+    {
+        check_client_library(conn).await?;
+    }
     let row = |(name, row): (Bytes, Held)| (text(name.0), held_row(row));
     Ok(rows.into_iter().map(row).collect())
 }

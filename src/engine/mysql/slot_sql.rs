@@ -83,14 +83,13 @@ statement! {
 
 statement! {
     Mysql;
-    /// [`held_slots`], which fails unless it ends in time: another session may have the table locked. Raw, because the DSL
-    /// has no prefixes and hints.
-    HeldNowait<'a> { name: &'a [u8] } ->
-        (Integer, Nullable<Binary>, Nullable<Binary>, BigInt, BigInt, BigInt, BigInt),
+    /// The held slots. Fails unless it ends in time: another session may have the table locked. Raw, because the DSL has no
+    /// prefixes and hints.
+    HeldNowait<'a> { name: &'a [u8] } -> (Integer, BigInt, BigInt),
     |self, out| {
         push!(out;
             {UNLESS_TABLE_LOCKED}; "SELECT "; {LIMIT_HINT};
-            "number, token, holder, fence, acquired_us, expires_us, expires_us - "; {Mysql::NOW};
+            "number, fence, expires_us - "; {Mysql::NOW};
             " FROM diesel_locks_slots FORCE INDEX (PRIMARY) WHERE name = ", Binary = self.name;
             " AND expires_us > "; {Mysql::NOW};
             " ORDER BY number"; {EVERY_ROW};

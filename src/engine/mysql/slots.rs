@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use diesel::mysql::Mysql;
 
-use super::big_selects::big_select;
-use super::bytes::{Bytes, check_client_library};
+use super::bytes::Bytes;
 use super::execute::{self, MysqlError, Run};
 use super::isolation::{Unknown, assert_in_transaction};
 use super::retry::at_read_committed;
@@ -27,8 +26,8 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
 use crate::poll::caught;
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    ReleaseKind, SemaphoreBackend, SemaphoreRow,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -197,20 +196,14 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         Ok(true)
     }
 
-    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
-        let name = name.as_bytes();
-        let rows = big_select!(conn, slot_sql::held_slots(name).load(conn))?;
-        held_rows(conn, rows).await
-    }
-
-    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
         let held = slot_sql::HeldNowait {
             name: name.as_bytes(),
         };
-        let rows: Result<Vec<HeldSlotRow>, MysqlError> = held.load(conn).await;
+        let rows: Result<_, MysqlError> = held.load(conn).await;
         match rows {
             Err(failure) if failure.is_end_of_wait() => Ok(None),
-            rows => held_rows(conn, rows?).await.map(Some),
+            rows => Ok(Some(rows?)),
         }
     }
 
@@ -231,11 +224,11 @@ impl<C: Link<Backend = Mysql>> SemaphoreBackend<C> for Mysql {
         }
     }
 
-    async fn list_all_held(
+    async fn list_held(
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request).await
+        lists::list_held(conn, request).await
     }
 
     async fn list_semaphores(
@@ -360,33 +353,4 @@ async fn ensure_read_committed(
         Some(unknown) => unknown.ask(conn, resource).await,
         None => Ok(()),
     }
-}
-
-type HeldSlotRow = (i32, Option<Bytes>, Option<Vec<u8>>, i64, i64, i64, i64);
-
-async fn held_rows(
-    conn: &mut impl Link<Backend = Mysql>,
-    rows: Vec<HeldSlotRow>,
-) -> Result<Vec<HeldRow>, Error> {
-    // A broken client library is detected by an empty token. A holder may be empty, and a slot may have no token
-    // while its minimum hold time lasts, so check the library then.
-    if rows
-        .iter()
-        .any(|row| row.2.as_ref().is_some_and(Vec::is_empty))
-    {
-        check_client_library(conn).await?;
-    }
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(rows
-        .into_iter()
-        .map(|row| HeldRow {
-            number: row.0,
-            token: row.1.map(|token| token.0),
-            holder: row.2.map(text),
-            fence: row.3,
-            acquired_us: row.4,
-            expires_us: row.5,
-            remaining_us: row.6,
-        })
-        .collect())
 }

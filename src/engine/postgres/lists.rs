@@ -2,9 +2,9 @@
 
 use diesel::pg::Pg;
 
-use crate::engine::list_queries::{list_queries, list_text_rows};
-use crate::engine::retry::autocommit_retry;
+use crate::engine::list_queries::list_queries;
 use crate::link::{self, Link};
+use crate::semaphore::backend::{HeldRow, SemaphoreRow};
 
 list_queries!(
     postgres,
@@ -12,9 +12,9 @@ list_queries!(
     impl Link<Backend = Pg>,
     str,
     String,
-    Vec<u8>,
     String,
+    SemaphoreRow,
+    HeldRow,
     link,
     diesel::result::Error
 );
-list_text_rows!(impl Link<Backend = Pg>, autocommit_retry);

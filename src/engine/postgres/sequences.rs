@@ -6,6 +6,7 @@ use diesel::{OptionalExtension, QueryDsl};
 use super::lists;
 use super::protected::{SEQUENCES, ensure_visible};
 use crate::engine::raw_sql::{push, statement};
+use crate::engine::retry::autocommit_retry;
 use crate::engine::sequence_queries::{last_drawn, upsert_and_return};
 use crate::inspect::list_options::ListRequest;
 use crate::link::Link;
@@ -35,7 +36,7 @@ impl<C: Link<Backend = Pg>> SequenceBackend<C> for Pg {
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, String, i64)>, Error> {
-        let rows = lists::list_sequences(conn, request).await?;
+        let rows = autocommit_retry!(conn, lists::sequences(conn, request).await)?;
         ensure_visible(conn, SEQUENCES, !rows.is_empty()).await?;
         Ok(rows)
     }

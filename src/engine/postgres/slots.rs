@@ -18,8 +18,8 @@ use crate::engine::slot_methods::{locking_slot_methods, slot_methods};
 use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -187,14 +187,7 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         Ok(ensure_changed(conn, slot, Expiry::IncludeExpired, pinned).await? > 0)
     }
 
-    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
-        let rows: Vec<HeldRow> =
-            autocommit_retry!(conn, conn.load(slot_sql::held_slots(name)).await)?;
-        ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
-        Ok(rows)
-    }
-
-    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldRow>>, Error> {
+    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
         let begun = begin_nowait(conn).await?;
         let rows = conn.load(slot_sql::held_slots(name)).await;
         end_nowait(conn, begun, rows).await
@@ -208,11 +201,11 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         Ok(row.map_or(FirstSlot::TableLocked, FirstSlot::from))
     }
 
-    async fn list_all_held(
+    async fn list_held(
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        let rows = lists::list_all_held(conn, request).await?;
+        let rows = autocommit_retry!(conn, lists::held_slots(conn, request).await)?;
         ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
         Ok(rows)
     }
@@ -221,7 +214,7 @@ impl<C: Link<Backend = Pg>> SemaphoreBackend<C> for Pg {
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<SemaphoreRow>, Error> {
-        let rows = lists::list_semaphores(conn, request).await?;
+        let rows = autocommit_retry!(conn, lists::semaphores(conn, request).await)?;
         ensure_visible(conn, SLOTS, !rows.is_empty()).await?;
         Ok(rows)
     }

@@ -2,8 +2,9 @@
 
 use diesel::sqlite::Sqlite;
 
-use crate::engine::list_queries::{list_queries, list_text_rows};
+use crate::engine::list_queries::list_queries;
 use crate::link::{self, Link};
+use crate::semaphore::backend::{HeldRow, SemaphoreRow};
 
 list_queries!(
     sqlite,
@@ -11,16 +12,9 @@ list_queries!(
     impl Link<Backend = Sqlite>,
     str,
     String,
-    Vec<u8>,
     String,
+    SemaphoreRow,
+    HeldRow,
     link,
     diesel::result::Error
 );
-/// A read does not conflict with other transactions.
-macro_rules! once {
-    ($conn:expr, $statement:expr) => {
-        $statement.map_err(crate::Error::from)
-    };
-}
-
-list_text_rows!(impl Link<Backend = Sqlite>, once);

@@ -32,6 +32,6 @@ impl<C: Link<Backend = Sqlite>> SequenceBackend<C> for Sqlite {
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, String, i64)>, Error> {
-        lists::list_sequences(conn, request).await
+        Ok(lists::sequences(conn, request).await?)
     }
 }

@@ -16,8 +16,8 @@ use crate::inspect::list_options::ListRequest;
 use crate::link::{self, Link};
 use crate::object_lock::backend::LockOutcome;
 use crate::semaphore::backend::{
-    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, LeaseRequest, RaiseOutcome,
-    ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
+    AttemptContext, AttemptOutcome, BatchOutcome, Grant, HeldRow, HeldSlot, LeaseRequest,
+    RaiseOutcome, ReleaseKind, SemaphoreBackend, SemaphoreRow, classify_refusal, lowest_grantable,
 };
 use crate::semaphore::renewal::{RenewalRequest, RenewalResult};
 use crate::semaphore::slot_times::{FirstSlot, SlotTimesRow};
@@ -204,8 +204,8 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         Ok(pinned.is_some())
     }
 
-    async fn list_held(conn: &mut C, name: &str) -> Result<Vec<HeldRow>, Error> {
-        Ok(conn.load(slot_sql::held_slots(name)).await?)
+    async fn list_held_nowait(conn: &mut C, name: &str) -> Result<Option<Vec<HeldSlot>>, Error> {
+        Ok(Some(conn.load(slot_sql::held_slots(name)).await?))
     }
 
     async fn first_slot_nowait(conn: &mut C, name: &str) -> Result<FirstSlot, Error> {
@@ -214,18 +214,18 @@ impl<C: Link<Backend = Sqlite>> SemaphoreBackend<C> for Sqlite {
         Ok(row.into())
     }
 
-    async fn list_all_held(
+    async fn list_held(
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<(String, HeldRow)>, Error> {
-        lists::list_all_held(conn, request).await
+        Ok(lists::held_slots(conn, request).await?)
     }
 
     async fn list_semaphores(
         conn: &mut C,
         request: &ListRequest,
     ) -> Result<Vec<SemaphoreRow>, Error> {
-        lists::list_semaphores(conn, request).await
+        Ok(lists::semaphores(conn, request).await?)
     }
 
     async fn now_us(conn: &mut C) -> Result<i64, Error> {

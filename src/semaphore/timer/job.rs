@@ -50,7 +50,7 @@ impl TimerJob {
         self
     }
 
-    /// Returns the semaphore whose slot the running node holds: for [`held_slots`](crate::SemaphoreExt::held_slots).
+    /// Returns the semaphore whose slot the running node holds: for [`held_slots`](crate::InspectExt::held_slots).
     pub fn semaphore(&self) -> &Semaphore {
         &self.semaphore
     }

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention, Slot};
+use diesel_locks::{Error, InspectExt, Retention, Slot};
 
 use super::exclusion::begin_for_locks;
 use super::sequences::unique_name;
-use super::slots::{acquire, is_full, one_hour, single_slot};
+use super::slots::{acquire, is_full, one_hour, single_slot, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
 use crate::support::threads::{LONG, result_of, spawn};
@@ -88,7 +88,9 @@ pub(crate) fn idle_transaction_does_not_block_others<B: Backend>() {
         assert_times_out(|wait| conn.with_slot(&single_slot(), wait, |_| Ok::<_, Error>(())));
         if B::ONE_WRITER {
             lock_ends_in_time::<B>(&mut conn, "another");
-            let nothing = conn.held_slots(&others).expect("who only reads goes on");
+            let nothing = conn
+                .held_slots(&slots_of(&others))
+                .expect("who only reads goes on");
             assert!(nothing.is_empty());
         } else {
             let others = others.clone();

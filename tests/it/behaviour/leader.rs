@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer, StopToken};
+use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken};
 
 use super::events::Collector;
 use super::slots::guards::{guarded, renewed, renewer};
-use super::slots::{HOUR, one_hour, single_slot};
+use super::slots::{HOUR, one_hour, single_slot, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
 use crate::support::threads::LONG;
@@ -74,14 +74,14 @@ pub(crate) fn standby_is_elected_when_the_leader_stops<B: Backend>() {
         let (name, fence) = next(&elections);
         assert!(fence > last, "{fence} after {last}");
         last = fence;
-        let held = conn.held_slots(single_slot()).expect("rows");
+        let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
         assert_eq!(held.len(), 1, "one leader: {held:?}");
         assert_eq!(held[0].holder.as_deref(), Some(name));
         assert!(elections.try_recv().is_err(), "one leader");
         let position = nodes.iter().position(|(node, _)| *node == name);
         nodes.remove(position.expect("it ran")).1.stop();
     }
-    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of(single_slot())).expect("rows"), []);
 }
 
 pub(crate) fn standby_is_elected_when_the_leaders_process_is_killed<B: Backend>() {
@@ -93,7 +93,7 @@ pub(crate) fn standby_is_elected_when_the_leaders_process_is_killed<B: Backend>(
     let standby = Node::with_renewer::<B>(&patient, &single_slot(), "standby", &elected);
     let mut conn = database.connect();
     let leads = |conn: &mut B::Conn| {
-        let held = conn.held_slots(single_slot()).expect("rows");
+        let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
         held.len() == 1 && held[0].holder.as_deref() == Some("subprocess")
     };
     assert!(leads(&mut conn));
@@ -133,7 +133,10 @@ pub(crate) fn as_many_leaders_as_permits<B: Backend>() {
     let leaders = [next(&elections).0, next(&elections).0];
     assert_ne!(leaders[0], leaders[1]);
     assert!(elections.try_recv().is_err(), "two leaders");
-    let held = database.connect().held_slots(&two).expect("rows");
+    let held = database
+        .connect()
+        .held_slots(&slots_of(&two))
+        .expect("rows");
     assert_eq!(held.len(), 2);
     let position = nodes.iter().position(|(node, _)| *node == leaders[0]);
     nodes.remove(position.expect("it ran")).1.stop();
@@ -154,7 +157,7 @@ pub(crate) fn leader_that_fails_or_panics_releases_its_slot<B: Backend>() {
         Err(Error::from(diesel::result::Error::NotFound))
     });
     assert!(failed.is_err());
-    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of(single_slot())).expect("rows"), []);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         renewer.run_as_leader(
             &single_slot(),
@@ -192,7 +195,7 @@ pub(crate) fn leader_that_returns_resigns<B: Backend>() {
     run.expect("no error");
     assert_eq!(elections.len(), 3);
     assert_eq!(elections.iter().collect::<HashSet<_>>().len(), 3);
-    assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of(single_slot())).expect("rows"), []);
 }
 
 pub(crate) fn standby_survives_errors_of_the_database_and_the_pool<B: Backend>() {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel::r2d2::R2D2Connection;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Retention};
+use diesel_locks::{Error, InspectExt, Retention};
 
 use super::sequences::unique_name;
-use super::slots::{acquire, one_hour, single_slot};
+use super::slots::{acquire, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, begin, commit, result_of, spawn};
 
@@ -135,7 +135,10 @@ pub(crate) fn semaphores_keep_the_last_inserted_id<B: Backend>() {
             keeps_id::<B, _>(conn, "pin_slot", |conn| conn.pin_slot(&slot))
         })
         .expect("ours");
-        keeps_id::<B, _>(&mut conn, "held_slots", |conn| conn.held_slots(&many)).expect("rows");
+        keeps_id::<B, _>(&mut conn, "held_slots", |conn| {
+            conn.held_slots(&slots_of(&many))
+        })
+        .expect("rows");
         keeps_id::<B, _>(&mut conn, "release_slot", |conn| conn.release_slot(slot)).expect("ours");
         keeps_id::<B, _>(&mut conn, "with_slot", |conn| {
             conn.with_slot(&many, Wait::No, |_| Ok::<_, Error>(()))

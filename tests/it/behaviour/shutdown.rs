@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LockPool, Shutdown, Slot, SlotRenewer, TimerJob};
+use diesel_locks::{Error, InspectExt, LockPool, Shutdown, Slot, SlotRenewer, TimerJob};
 
 use super::slots::guards::{guarded, renewer};
-use super::slots::{HOUR, one_hour};
+use super::slots::{HOUR, one_hour, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{LONG, begin, result_of, roll_back, spawn};
 
@@ -95,7 +95,11 @@ pub(crate) fn shutdown_waits_until_closures_have_ended<B: Backend>() {
     assert_eq!(result_of(&job).expect("no error"), Some(()));
     let mut conn = database.connect();
     for name in ["leader", "job"] {
-        assert_eq!(conn.held_slots(name).expect("rows"), [], "{name}");
+        assert_eq!(
+            conn.held_slots(&slots_of(name)).expect("rows"),
+            [],
+            "{name}"
+        );
     }
     assert!(held.is_held(), "of another process");
 
@@ -140,7 +144,7 @@ pub(crate) fn shutdown_cuts_off_what_does_not_end<B: Backend>() {
     assert_eq!(left.guards, 2);
     assert!(!guard.is_held(), "another may have it");
     let mut conn = database.connect();
-    assert_eq!(conn.held_slots("job").expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of("job")).expect("rows"), []);
     drop((guard, lost));
     if !B::ONE_WRITER {
         finish.send(()).expect("it waits");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use diesel_locks::Slot;
 use diesel_locks::prelude::*;
+use diesel_locks::{ListOptions, Slot};
 
 use crate::support::Backend;
 
@@ -28,6 +28,11 @@ pub(crate) fn one_hour() -> LeaseOptions {
 
 pub(crate) fn single_slot() -> Semaphore {
     Semaphore::new("one", 1)
+}
+
+/// For the held slots of one semaphore.
+pub(crate) fn slots_of(semaphore: impl AsRef<str>) -> ListOptions {
+    ListOptions::new().name(semaphore)
 }
 
 /// A slot that must be free.

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Barrier};
 
 use diesel::Connection;
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
-use super::slots::{one_hour, single_slot};
+use super::slots::{one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::backend::MIGRATIONS;
 use crate::support::threads::{result_of, spawn};
@@ -105,7 +105,7 @@ pub(crate) fn a_missing_table_of_slots_names_migrate<B: Backend>() {
         .try_acquire_slot(&single_slot(), one_hour())
         .expect_err("no table");
     assert!(error.is_missing_tables(), "{error:?}");
-    let error = conn.held_slots("one").expect_err("no table");
+    let error = conn.held_slots(&slots_of("one")).expect_err("no table");
     assert!(error.is_missing_tables(), "{error:?}");
 }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::chrono::{DateTime, Utc};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer, StopToken, Tick, TimerJob};
+use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken, Tick, TimerJob};
 
 use super::slots::guards::{renewed, renewer};
-use super::slots::one_hour;
+use super::slots::{one_hour, slots_of};
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
 use crate::support::threads::{LONG, result_of, spawn};
@@ -96,7 +96,7 @@ pub(crate) fn tick_of_a_killed_node_is_not_repeated<B: Backend>() {
     let database = B::new();
     let mut conn = database.connect();
     let process = Subprocess::on_timer::<B>(&database.url(), "job");
-    let held = conn.held_slots("job").expect("rows");
+    let held = conn.held_slots(&slots_of("job")).expect("rows");
     assert_eq!(held[0].holder.as_deref(), Some("subprocess"));
     let granted = held[0].acquired_at;
     let stop = StopToken::new();
@@ -238,7 +238,7 @@ pub(crate) fn nodes_with_different_periods_share_ticks<B: Backend>() {
                 Ok::<_, Error>(())
             });
             run.expect("no error");
-            while !conn.held_slots("job").expect("rows").is_empty() {
+            while !conn.held_slots(&slots_of("job")).expect("rows").is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let time = B::number(conn, "SELECT acquired_us FROM diesel_locks_slots");

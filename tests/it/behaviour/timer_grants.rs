@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer, StopToken, TimerJob};
+use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken, TimerJob};
 
-use super::slots::{HOUR, one_hour, single_slot};
+use super::slots::{HOUR, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{result_of, spawn, until};
 
@@ -126,7 +126,11 @@ pub(crate) fn node_stopped_at_the_grant_leaves_the_tick_to_others<B: Backend>() 
     let observer = observer.lock().expect("no panic");
     assert!(observer.granted_us.is_some(), "it was granted the tick");
     let mut conn = database.connect();
-    assert_eq!(conn.held_slots("job").expect("rows"), [], "it is free");
+    assert_eq!(
+        conn.held_slots(&slots_of("job")).expect("rows"),
+        [],
+        "it is free"
+    );
 }
 
 pub(crate) fn caller_stopped_at_the_grant_leaves_no_minimum_hold_time<B: Backend>() {
@@ -147,7 +151,7 @@ pub(crate) fn caller_stopped_at_the_grant_leaves_no_minimum_hold_time<B: Backend
         let error = acquired.map(|guard| guard.is_some());
         assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
         assert!(observer.lock().expect("no panic").granted_us.is_some());
-        let held = database.connect().held_slots(single_slot());
+        let held = database.connect().held_slots(&slots_of(single_slot()));
         assert_eq!(held.expect("rows"), [], "it is free");
     }
 }

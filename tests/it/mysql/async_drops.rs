@@ -10,10 +10,10 @@ use diesel::prelude::*;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, bb8, deadpool};
 use diesel_async::{AsyncConnection, AsyncMysqlConnection};
 use diesel_locks::prelude::*;
-use diesel_locks::{AsyncPool, AsyncSemaphoreExt, AsyncSlotRenewer, Error};
+use diesel_locks::{AsyncPool, AsyncSemaphoreExt, AsyncSlotRenewer, Error, InspectExt};
 use tokio::runtime::Builder;
 
-use crate::behaviour::slots::{is_full, one_hour, single_slot};
+use crate::behaviour::slots::{is_full, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
 use crate::support::threads::LONG;
@@ -39,7 +39,7 @@ fn drop_acquisitions(database: &Mysql, semaphore: &Semaphore) {
     let sessions = "SELECT COUNT(*) FROM /*!80000 performance_schema.threads WHERE processlist_db *//*M!100100 \
                     information_schema.processlist WHERE db */ = DATABASE()";
     let before = Mysql::number(&mut watcher, sessions);
-    let held_before = watcher.held_slots(semaphore).expect("rows");
+    let held_before = watcher.held_slots(&slots_of(semaphore)).expect("rows");
     for polls in 1.. {
         let ended = runtime.block_on(async {
             let conn = AsyncMysqlConnection::establish(&database.url()).await;
@@ -55,7 +55,7 @@ fn drop_acquisitions(database: &Mysql, semaphore: &Semaphore) {
             assert!(started.elapsed() < LONG, "the session does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let held = watcher.held_slots(semaphore).expect("rows");
+        let held = watcher.held_slots(&slots_of(semaphore)).expect("rows");
         assert_eq!(
             held.len(),
             held_before.len(),

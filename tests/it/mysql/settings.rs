@@ -11,7 +11,7 @@ use diesel_locks::{
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::runtime::Builder;
 
-use crate::behaviour::slots::{one_hour, single_slot};
+use crate::behaviour::slots::{one_hour, single_slot, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::mysql::Mysql;
@@ -110,7 +110,10 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
             let slot = conn.try_acquire_slot(&semaphore, one_hour());
             slot.expect("an answer").expect("free")
         });
-        assert_eq!(conn.held_slots(&semaphore).expect("rows").len(), 3);
+        assert_eq!(
+            conn.held_slots(&slots_of(&semaphore)).expect("rows").len(),
+            3
+        );
         let fewer = Semaphore::new(semaphore.name(), 2);
         assert_eq!(
             conn.try_acquire_slot(&fewer, one_hour())
@@ -131,7 +134,7 @@ fn safe_updates_and_limits_of_rows_change_nothing() {
     assert_eq!(conn.purge_object_locks().expect("purge"), 3);
     let all = ListOptions::new();
     assert_eq!(conn.semaphores(&all).expect("a list").len(), 2);
-    assert_eq!(conn.all_held_slots(&all).expect("a list"), []);
+    assert_eq!(conn.held_slots(&all).expect("a list"), []);
     assert_eq!(conn.sequences(&all).expect("a list"), []);
     assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 203);
 
@@ -264,7 +267,7 @@ fn every_primitive(conn: &mut MysqlConnection, mode: &str) {
         let lease = one_hour().holder("a holder ");
         let slot = conn.try_acquire_slot(&semaphore, lease).expect(mode);
         let mut slot = slot.expect("free");
-        let held = conn.held_slots(&semaphore).expect(mode);
+        let held = conn.held_slots(&slots_of(&semaphore)).expect(mode);
         assert_eq!(held.len(), 1, "{mode}");
         assert_eq!(held[0].holder.as_deref(), Some("a holder "), "{mode}");
         conn.renew_slot(&mut slot, Duration::from_secs(60))

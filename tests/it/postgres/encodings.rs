@@ -6,6 +6,7 @@ use diesel::PgConnection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions, Retention};
 
+use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
 use crate::support::backend::{fresh_name, with_database};
 use crate::support::postgres::Postgres;
@@ -42,7 +43,7 @@ fn use_longest_texts(conn: &mut PgConnection, encoding: &str) {
         let lease = LeaseOptions::new(Duration::from_secs(60)).holder(&text);
         let slot = conn.try_acquire_slot(&semaphore, lease);
         let slot = slot.expect(encoding).expect("free");
-        let held = conn.held_slots(&semaphore).expect(encoding);
+        let held = conn.held_slots(&slots_of(&semaphore)).expect(encoding);
         assert_eq!(held[0].holder.as_deref(), Some(text.as_str()));
         conn.release_slot(slot).expect(encoding);
         let sequence = Sequence::new(&text).for_key(&text);

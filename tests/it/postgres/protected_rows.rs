@@ -7,6 +7,7 @@ use diesel::PgConnection;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt, ListOptions, Retention, Slot};
 
+use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
 use crate::support::postgres::Postgres;
 use crate::support::privileges::{Role, documented_grants};
@@ -135,7 +136,7 @@ fn tables_that_can_only_be_read_are_an_error() {
         // What is read is there.
         let last = conn.last_number(&Sequence::new("invoice"));
         assert_eq!(last.expect("a number"), Some(1));
-        assert_eq!(conn.held_slots("held").expect("slots").len(), 1);
+        assert_eq!(conn.held_slots(&slots_of("held")).expect("slots").len(), 1);
         assert_eq!(
             conn.semaphores(&ListOptions::new()).expect("a list").len(),
             2
@@ -162,9 +163,8 @@ fn tables_whose_rows_are_hidden_are_an_error() {
         assert_protected(conn.try_acquire_slot(&semaphore("free"), lease()), "fences");
         assert_protected(conn.purge_slots(Duration::ZERO), "slots");
         assert_protected(conn.force_release_all("held"), "slots");
-        assert_protected(conn.held_slots("held"), "slots");
         assert_protected(conn.semaphores(&ListOptions::new()), "slots");
-        assert_protected(conn.all_held_slots(&ListOptions::new()), "slots");
+        assert_protected(conn.held_slots(&ListOptions::new()), "slots");
         assert_protected(conn.sequences(&ListOptions::new()), "sequences");
         let last = conn.last_number(&Sequence::new("invoice"));
         assert_protected(last, "sequences");
@@ -190,7 +190,7 @@ fn policies_that_permit_everything_change_nothing() {
         assert_eq!(refused.expect("an answer"), None);
         let last = conn.last_number(&Sequence::new("another"));
         assert_eq!(last.expect("an answer"), None);
-        assert_eq!(conn.held_slots("another").expect("a list"), []);
+        assert_eq!(conn.held_slots(&slots_of("another")).expect("a list"), []);
         conn.release_slot(&*slot).expect("held");
         assert_eq!(conn.force_release_all("held").expect("a count"), 0);
         assert_eq!(conn.purge_object_locks().expect("a count"), 2);

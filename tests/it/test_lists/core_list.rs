@@ -70,8 +70,8 @@ macro_rules! core_tests {
             lists::{
                 empty_database_lists_nothing,
                 semaphores_are_listed_with_their_holders,
-                semaphores_are_filtered_and_paged_by_bytes,
-                sequences_are_filtered_and_paged_by_key,
+                semaphores_are_filtered_by_bytes,
+                sequences_are_filtered_by_key,
                 lists_do_not_wait_for_transactions,
                 databases_are_listed_apart,
                 unusable_list_options_are_refused,

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use diesel_locks::{Error, Slot, SlotInfo};
+use diesel_locks::{Error, InspectExt, ListOptions, Slot, SlotInfo};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -88,7 +88,7 @@ async fn release_grants<C: Store>(
         drop(call.wait);
         let mut conn = app.operator_connection()?;
         let conn: &mut C = &mut conn;
-        let held = conn.held_slots(&name)?;
+        let held = conn.held_slots(&ListOptions::new().name(&name))?;
         let mut released = 0;
         for slot in grants.iter().filter_map(|grant| find(&held, *grant)) {
             match conn.release_slot(slot) {

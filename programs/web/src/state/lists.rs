@@ -40,7 +40,7 @@ pub(super) fn look<C: Store>(conn: &mut C, engine: &str, with_locks: bool) -> Re
     let now_us = conn.now_us()?;
     let all = ListOptions::new().limit(ListOptions::MAX_LIMIT);
     let semaphores = conn.semaphores(&all)?;
-    let held = conn.all_held_slots(&all)?;
+    let held = conn.held_slots(&all)?;
     let names: HashSet<&str> = held.iter().map(|slot| slot.semaphore.as_str()).collect();
     let semaphores = held_first(semaphores, |it| names.contains(it.name.as_str()));
     let semaphores = with_slots(&semaphores, held);

@@ -73,7 +73,7 @@ fn release_of_all_leaves_a_holder_that_was_not_shown() {
         "#result",
         "Released 1 holder of collate. 1 other had gone before.",
     );
-    let held = diesel_locks::SemaphoreExt::held_slots(&mut page.conn, "collate").expect("a list");
+    let held = page.held_slots("collate");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].holder.as_deref(), Some("node-3"));
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_locks::Slot;
 use diesel_locks::prelude::*;
+use diesel_locks::{InspectExt, ListOptions, Slot, SlotInfo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -65,9 +65,15 @@ impl<C: Connection + SemaphoreExt> Page<C> {
         drop(self.acquire(semaphore, holder));
     }
 
+    /// The held slots.
+    pub(crate) fn held_slots(&mut self, semaphore: &str) -> Vec<SlotInfo> {
+        let options = ListOptions::new().name(semaphore);
+        self.conn.held_slots(&options).expect("a list")
+    }
+
     /// How many slots are held.
     pub(crate) fn held(&mut self, semaphore: &str) -> usize {
-        self.conn.held_slots(semaphore).expect("a list").len()
+        self.held_slots(semaphore).len()
     }
 
     /// Waits until the page says this about its connection. Returns how long that took.

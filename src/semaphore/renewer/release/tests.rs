@@ -12,7 +12,7 @@ use super::*;
 use crate::poll::poll_once;
 use crate::semaphore::SemaphoreExt;
 use crate::semaphore::guard::state::State;
-use crate::{LeaseOptions, Semaphore};
+use crate::{InspectExt, LeaseOptions, ListOptions, Semaphore};
 
 /// Counts the connections that are borrowed from a pool.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ fn release_does_not_count_lost_guards() {
     drop(conn);
     assert_eq!(poll_once(shared.release_guards()), 1);
     let mut conn = pool.get().expect("a connection");
-    assert_eq!(conn.held_slots("three").expect("rows"), []);
+    assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);
 }
 
 /// As a slot that was granted for a tick which has not begun.
@@ -118,5 +118,5 @@ fn slot_of_a_lost_guard_is_released() {
     let ended = released.recv_timeout(Duration::from_secs(60));
     assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
     let mut conn = pool.get().expect("a connection");
-    assert_eq!(conn.held_slots("one").expect("rows"), []);
+    assert_eq!(conn.held_slots(&ListOptions::new()).expect("rows"), []);
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{LeaseState, SlotRenewer};
+use diesel_locks::{InspectExt, LeaseState, SlotRenewer};
 use proptest::collection::btree_set;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
 
 use super::{granted, nothing, one_hour, refused_in_a_transaction, refuses};
-use crate::behaviour::slots::HOUR;
+use crate::behaviour::slots::{HOUR, slots_of};
 use crate::subprocess::RENEWED_LEASE;
 use crate::support::Backend;
 use crate::support::generators::{fits, texts, texts_with_similar, usable_texts};
@@ -63,7 +63,7 @@ fn is_one_semaphore<B: Backend>(
     prop_assert_eq!(row.holder.as_deref(), Some(text));
     prop_assert_eq!(row.fence, slot.fence());
 
-    let held = one.held_slots(text)?;
+    let held = one.held_slots(&slots_of(text))?;
     prop_assert_eq!(held.len(), 1);
     prop_assert_eq!(&held[0].semaphore, text);
     prop_assert_eq!(held[0].holder.as_deref(), Some(text));
@@ -101,7 +101,7 @@ fn is_refused<B: Backend>(conn: &mut B::Conn, text: &str) -> TestCaseResult {
         refuses(conn.with_slot(&semaphore, Wait::Forever, nothing), text)?;
         let two = [&Semaphore::new("usable", 1), &semaphore];
         refuses(conn.register_semaphores(two), text)?;
-        refuses(conn.held_slots(text), text)?;
+        refuses(conn.held_slots(&slots_of(text)), text)?;
         refuses(conn.force_release_all(text), text)
     };
     all(conn)?;
@@ -136,7 +136,7 @@ pub(crate) fn property_holder_text<B: Backend>() {
             row.map(|row| (row.holder, row.token)),
             Some((holder.clone(), Some(slot.token())))
         );
-        prop_assert_eq!(&other.held_slots("one")?[0].holder, &holder);
+        prop_assert_eq!(&other.held_slots(&slots_of("one"))?[0].holder, &holder);
         Ok(())
     });
 }

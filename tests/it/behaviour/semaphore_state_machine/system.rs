@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use diesel_locks::Slot;
-use diesel_locks::prelude::*;
+use diesel_locks::{InspectExt, Slot};
 
 use super::model::{Model, NAMES};
 use super::steps::{SEMAPHORES, SESSIONS, Step};
 use crate::behaviour::exclusion::begin_for_locks;
+use crate::behaviour::slots::slots_of;
 use crate::support::Backend;
 use crate::support::tables::Slots;
 use crate::support::threads::{commit, roll_back};
@@ -151,7 +151,7 @@ impl<B: Backend> System<B> {
                 );
             }
             for name in NAMES.iter().take(SEMAPHORES) {
-                let held = self.conn(on).held_slots(name).expect("rows");
+                let held = self.conn(on).held_slots(&slots_of(name)).expect("rows");
                 let shown: Vec<_> = held
                     .into_iter()
                     .map(|held| (held.number, held.token, held.holder, held.fence))

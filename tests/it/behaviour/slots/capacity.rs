@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diesel_locks::Slot;
 use diesel_locks::limits::MAX_PERMITS;
 use diesel_locks::prelude::*;
+use diesel_locks::{InspectExt, ListOptions, Slot};
 
-use super::{HOUR, acquire, expire_lease, is_full, one_hour, run_concurrently};
+use super::{HOUR, acquire, expire_lease, is_full, one_hour, run_concurrently, slots_of};
 use crate::support::Backend;
 
 /// Counts holders in this process, beside the database. Each sends a statement while it holds: two who
@@ -173,7 +173,10 @@ pub(crate) fn many_permits_are_all_granted<B: Backend>() {
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2500]);
     assert!(is_full::<B>(&mut conn, &semaphore));
-    assert_eq!(conn.held_slots(&semaphore).expect("rows").len(), 2500);
+    let mut listed = |options| conn.held_slots(&options).expect("rows").len();
+    assert_eq!(listed(slots_of(&semaphore)), 2500);
+    assert_eq!(listed(slots_of(&semaphore).limit(2499)), 2499);
+    assert_eq!(listed(ListOptions::new()), 100);
 }
 
 /// Their rows are made when the semaphore is used for the first time.

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
-use super::{acquire, expire_lease, is_full, run_concurrently, single_slot};
+use super::{acquire, expire_lease, is_full, run_concurrently, single_slot, slots_of};
 use crate::support::Backend;
 
 /// The year 2090, in the unit of fences.
@@ -199,7 +199,7 @@ pub(crate) fn raised_fences_are_larger_than_lost_ones<B: Backend>() {
     assert!(new.fence() > raised);
     let again = conn.raise_fences(one_hour).expect("raise");
     assert!(again - raised >= (3600 * 1_000_000 / 64) << 17);
-    let shown = conn.held_slots(&three).expect("rows");
+    let shown = conn.held_slots(&slots_of(&three)).expect("rows");
     assert!(shown.iter().any(|slot| slot.fence == held.fence()));
     B::in_transaction(&mut conn, |conn| conn.pin_slot(&held)).expect("still ours");
 

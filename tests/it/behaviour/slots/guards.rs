@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState, LockPool, SlotGuard, SlotRenewer};
+use diesel_locks::{Error, InspectExt, LeaseState, LockPool, SlotGuard, SlotRenewer};
 
-use super::{HOUR, acquire, is_full, one_hour, single_slot};
+use super::{HOUR, acquire, is_full, one_hour, single_slot, slots_of};
 use crate::subprocess::{LEASE, RENEWED_LEASE, SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::threads::{LONG, begin, loss_of, roll_back};
@@ -55,7 +55,7 @@ pub(crate) fn guarded<B: Backend>(
 
 /// When the slot was granted and when it ends.
 fn times<B: Backend>(conn: &mut B::Conn) -> Option<(Duration, Duration)> {
-    let held = conn.held_slots(single_slot()).expect("rows");
+    let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
     let held = held.first()?;
     let lasts = (held.expires_at - held.acquired_at).to_std();
     Some((lasts.expect("later"), held.remaining))
@@ -308,7 +308,12 @@ pub(crate) fn dropped_guard_is_released_when_its_row_is_unlocked<B: Backend>() {
     begin(&mut other);
     B::sql(&mut other, "UPDATE diesel_locks_slots SET token = token");
     drop(guard);
-    assert_eq!(conn.held_slots(single_slot()).expect("rows").len(), 1);
+    assert_eq!(
+        conn.held_slots(&slots_of(single_slot()))
+            .expect("rows")
+            .len(),
+        1
+    );
     roll_back(&mut other);
     await_release::<B>(&mut conn);
     assert!(!is_full::<B>(&mut conn, &single_slot()));
@@ -351,7 +356,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     guards.push(guarded::<B>(&renewer, &many, &renewed()));
     let mut conn = database.connect();
     let mut ends = || -> Vec<_> {
-        let held = conn.held_slots(&many).expect("rows");
+        let held = conn.held_slots(&slots_of(&many)).expect("rows");
         assert_eq!(held.len(), GUARDS);
         held.iter().map(|held| held.expires_at).collect()
     };
@@ -370,7 +375,7 @@ pub(crate) fn many_guards_are_renewed_by_one_statement<B: Backend>() {
     assert!(guards.iter().all(SlotGuard::is_held));
     drop(guards);
     await_release::<B>(&mut conn);
-    assert_eq!(conn.held_slots(&many).expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of(&many)).expect("rows"), []);
 }
 
 /// Threads are counted where the system lists them by name: on Linux.
@@ -380,7 +385,7 @@ pub(crate) fn many_guards_are_renewed_by_one_thread<B: Backend>() {
     let mut process = Subprocess::with_many_guards::<B>(&database.url(), "many");
     let many = Semaphore::new("many", SUBPROCESS_GUARDS);
     let mut ends = || -> Vec<_> {
-        let held = conn.held_slots(&many).expect("rows");
+        let held = conn.held_slots(&slots_of(&many)).expect("rows");
         assert_eq!(held.len(), SUBPROCESS_GUARDS as usize);
         held.iter().map(|held| held.expires_at).collect()
     };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, LeaseState, Slot};
+use diesel_locks::{Error, InspectExt, LeaseState, Slot};
 
-use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot};
+use super::{HOUR, acquire, expire_lease, is_full, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{result_of, spawn};
 
@@ -27,7 +27,7 @@ pub(crate) fn slot_is_renewed_and_released<B: Backend>() {
 
     let state = conn.renew_slot(&mut slot, HOUR).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    let held = &conn.held_slots(single_slot()).expect("rows")[0];
+    let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     assert!(held.remaining > Duration::from_secs(3000), "{held:?}");
     assert!(slot.remaining() > Duration::from_secs(3000));
     assert!(slot.remaining() <= HOUR);
@@ -35,12 +35,16 @@ pub(crate) fn slot_is_renewed_and_released<B: Backend>() {
     // A shorter one is shorter.
     conn.renew_slot(&mut slot, Duration::from_secs(9))
         .expect("ours");
-    let held = &conn.held_slots(single_slot()).expect("rows")[0];
+    let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     assert!(held.remaining <= Duration::from_secs(9), "{held:?}");
 
     let state = conn.release_slot(&slot).expect("ours");
     assert_eq!(state, LeaseState::Unexpired);
-    assert!(conn.held_slots(single_slot()).expect("rows").is_empty());
+    assert!(
+        conn.held_slots(&slots_of(single_slot()))
+            .expect("rows")
+            .is_empty()
+    );
     assert!(!is_full::<B>(&mut conn, &single_slot()));
 }
 
@@ -49,7 +53,11 @@ pub(crate) fn renewing_an_expired_lease_reports_it<B: Backend>() {
     let mut conn = database.connect();
     let mut slot = acquire::<B>(&mut conn, &single_slot());
     expire_lease::<B>(&mut conn, &slot);
-    assert!(conn.held_slots(single_slot()).expect("rows").is_empty());
+    assert!(
+        conn.held_slots(&slots_of(single_slot()))
+            .expect("rows")
+            .is_empty()
+    );
     let state = conn.renew_slot(&mut slot, HOUR).expect("nobody else's");
     assert_eq!(state, LeaseState::Expired);
     assert!(is_full::<B>(&mut conn, &single_slot()));
@@ -68,7 +76,7 @@ pub(crate) fn slot_granted_to_another_is_lost<B: Backend>() {
     assert_lost(conn.renew_slot(&mut old, HOUR));
     assert_lost(conn.release_slot(&old));
     // The new holder is not touched.
-    let held = conn.held_slots(single_slot()).expect("rows");
+    let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].token, Some(new.token()));
     conn.release_slot(new).expect("ours");
@@ -126,7 +134,7 @@ pub(crate) fn remaining_leases_use_the_database_clock<B: Backend>() {
         .expect("an answer")
         .expect("free");
     let other = acquire::<B>(&mut conn, &three);
-    let mut held = conn.held_slots(&three).expect("rows");
+    let mut held = conn.held_slots(&slots_of(&three)).expect("rows");
     held.sort_by_key(|held| held.fence);
     assert_eq!(held.len(), 2);
     assert_eq!(held[0].semaphore, "three");
@@ -159,7 +167,7 @@ pub(crate) fn clock_that_was_set_back_does_not_delay_the_release<B: Backend>() {
         let minute = Duration::from_secs(60);
         let slot = slots.last_mut().expect("a slot");
         conn.renew_slot(slot, minute).expect("ours");
-        let held = conn.held_slots(&semaphore).expect("rows");
+        let held = conn.held_slots(&slots_of(&semaphore)).expect("rows");
         let held = held.iter().find(|held| held.number == slot.number());
         let remaining = held.expect("held").remaining;
         assert!(remaining <= minute, "{remaining:?}");
@@ -183,13 +191,13 @@ pub(crate) fn a_long_transaction_does_not_shorten_the_lease<B: Backend>() {
         B::counter(conn, 0);
         // What another is granted after the transaction has begun ..
         let witness = acquire::<B>(&mut other, &two);
-        moment = Some(other.held_slots(&two)?[0].acquired_at);
+        moment = Some(other.held_slots(&slots_of(&two))?[0].acquired_at);
         other.release_slot(witness)?;
         // .. is before this.
         Ok(acquire::<B>(conn, &two))
     })
     .expect("commit");
-    let held = conn.held_slots(&two).expect("rows");
+    let held = conn.held_slots(&slots_of(&two)).expect("rows");
     assert_eq!(held[0].token, Some(slot.token()));
     if let Some(moment) = moment {
         assert!(held[0].acquired_at >= moment, "{held:?} {moment}");
@@ -218,7 +226,7 @@ pub(crate) fn short_lease_expires<B: Backend>() {
         .try_acquire_slot(&single_slot(), LeaseOptions::new(LeaseOptions::LONGEST))
         .expect("an answer")
         .expect("free");
-    let held = &conn.held_slots(single_slot()).expect("rows")[0];
+    let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     let lasts = held.expires_at - held.acquired_at;
     assert_eq!(lasts.to_std().expect("later"), LeaseOptions::LONGEST);
     conn.release_slot(longest).expect("ours");
@@ -266,7 +274,7 @@ pub(crate) fn hold_at_least_delays_the_release<B: Backend>() {
         }
     }
     assert_eq!(ran, 1);
-    let held = &conn.held_slots(single_slot()).expect("rows")[0];
+    let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     assert_eq!(held.token, None, "released");
     assert!(held.remaining <= HOUR / 2);
     // A refresh does not shorten it either.
@@ -280,7 +288,7 @@ pub(crate) fn hold_at_least_delays_the_release<B: Backend>() {
         .expect("the next tick");
     conn.renew_slot(&mut slot, Duration::from_secs(1))
         .expect("ours");
-    let held = &conn.held_slots(single_slot()).expect("rows")[0];
+    let held = &conn.held_slots(&slots_of(single_slot())).expect("rows")[0];
     assert!(held.remaining > HOUR / 4, "{held:?}");
     assert_eq!(conn.force_release_all(single_slot()).expect("a count"), 1);
     assert!(!is_full::<B>(&mut conn, &single_slot()));

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diesel_locks::error::InvalidName;
 use diesel_locks::limits::MAX_PERMITS;
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, Slot};
+use diesel_locks::{Error, InspectExt, Slot};
 
-use super::{acquire, expire_lease, is_full, one_hour, run_concurrently};
+use super::{acquire, expire_lease, is_full, one_hour, run_concurrently, slots_of};
 use crate::support::Backend;
 
 fn of(permits: u32) -> Semaphore {
@@ -197,7 +197,7 @@ pub(crate) fn unusable_numbers_and_names_are_refused<B: Backend>() {
         let semaphore = Semaphore::new(name, 1);
         for result in [
             conn.try_acquire_slot(&semaphore, one_hour()).map(drop),
-            conn.held_slots(name).map(drop),
+            conn.held_slots(&slots_of(name)).map(drop),
             conn.force_release_all(name).map(drop),
         ] {
             let error = result.expect_err("unusable");
@@ -259,7 +259,7 @@ pub(crate) fn names_are_compared_as_bytes_and_kept_whole<B: Backend>() {
             .try_acquire_slot(&semaphore, one_hour().holder(name))
             .expect("an answer")
             .unwrap_or_else(|| panic!("{name:?} is another semaphore"));
-        let held = conn.held_slots(name).expect("rows");
+        let held = conn.held_slots(&slots_of(name)).expect("rows");
         assert_eq!(held.len(), 1);
         assert_eq!(held[0].holder.as_deref(), Some(name));
         assert_eq!(held[0].token, Some(slot.token()));

@@ -4,10 +4,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use diesel_locks::prelude::*;
-use diesel_locks::{Error, SlotRenewer, StopToken};
+use diesel_locks::{Error, InspectExt, SlotRenewer, StopToken};
 
 use super::guards::{guarded, renewer};
-use super::{one_hour, single_slot};
+use super::{one_hour, single_slot, slots_of};
 use crate::support::Backend;
 use crate::support::threads::{Holder, LONG, result_of, spawn};
 
@@ -33,7 +33,10 @@ pub(crate) fn stop_ends_the_waits_of_a_renewer<B: Backend>() {
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
     let error = stoppable.try_run(&single_slot(), &one_hour(), |_| Ok::<_, Error>(()));
     assert!(matches!(error, Err(Error::Stopped { .. })), "{error:?}");
-    let held = database.connect().held_slots(single_slot()).expect("rows");
+    let held = database
+        .connect()
+        .held_slots(&slots_of(single_slot()))
+        .expect("rows");
     assert_eq!(held, []);
     // The renewer itself is not stopped.
     guarded::<B>(&renewer, &single_slot(), &one_hour())
@@ -93,7 +96,7 @@ pub(crate) fn nothing_is_held_for_a_stopped_caller<B: Backend>() {
             Err(Error::Stopped { .. }) => {}
             Err(error) => panic!("{error:?}"),
         }
-        assert_eq!(conn.held_slots(single_slot()).expect("rows"), []);
+        assert_eq!(conn.held_slots(&slots_of(single_slot())).expect("rows"), []);
     }
 }
 
@@ -126,7 +129,7 @@ pub(crate) fn guard_lives_while_all_connections_of_the_application_wait<B: Backe
     loop {
         assert!(guard.is_held(), "lost");
         assert!(started.elapsed() < LONG, "not renewed");
-        let held = conn.held_slots(single_slot()).expect("rows");
+        let held = conn.held_slots(&slots_of(single_slot())).expect("rows");
         let held = held.first().expect("held");
         let all_wait = pool.state().connections == 4 && pool.state().idle_connections == 0;
         if held.expires_at - held.acquired_at > chrono_of(LEASE * 2) && all_wait {

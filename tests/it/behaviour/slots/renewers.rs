@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 use diesel_locks::prelude::*;
-use diesel_locks::{SlotGuard, SlotRenewer};
+use diesel_locks::{InspectExt, SlotGuard, SlotRenewer};
 
 use super::guards::{guarded, renewed, renewer};
-use super::{acquire, one_hour, single_slot};
+use super::{acquire, one_hour, single_slot, slots_of};
 use crate::subprocess::{SUBPROCESS_GUARDS, Subprocess};
 use crate::support::Backend;
 use crate::support::stalling_proxy::StallingProxy;
@@ -16,7 +16,7 @@ use crate::support::threads::{LONG, loss_of};
 /// Returns when the lease of each slot has been extended.
 pub(crate) fn await_renewal<B: Backend>(conn: &mut B::Conn, semaphore: &Semaphore) {
     let mut ends = || -> Vec<_> {
-        let held = conn.held_slots(semaphore).expect("rows");
+        let held = conn.held_slots(&slots_of(semaphore)).expect("rows");
         held.iter().map(|held| held.expires_at).collect()
     };
     let first = ends();
@@ -64,7 +64,7 @@ pub(crate) fn release_guards_releases_those_of_one_renewer<B: Backend>() {
     assert!(!guards.iter().any(SlotGuard::is_held));
     assert!(lost.recv().is_err(), "released is not lost");
     assert!(other.is_held());
-    let held = conn.held_slots(&many).expect("rows");
+    let held = conn.held_slots(&slots_of(&many)).expect("rows");
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].number, other.slot().number());
     assert_eq!(ours.release_guards(), 0);
@@ -88,7 +88,7 @@ pub(crate) fn renewer_stops_when_it_and_its_guards_are_dropped<B: Backend>() {
     assert_eq!(process.next_line(), "renewer dropped");
     await_renewal::<B>(&mut conn, &many);
     assert_eq!(process.next_line(), "0");
-    assert_eq!(conn.held_slots(&many).expect("rows"), []);
+    assert_eq!(conn.held_slots(&slots_of(&many)).expect("rows"), []);
     process.kill();
 }
 
@@ -141,7 +141,11 @@ pub(crate) fn late_renewal_does_not_extend_the_lease_of_a_lost_guard<B: Backend>
     await_idle(pool, 1);
     lost.recv_timeout(LONG).expect("the guard is lost");
     let started = Instant::now();
-    while !conn.held_slots(single_slot()).expect("rows").is_empty() {
+    while !conn
+        .held_slots(&slots_of(single_slot()))
+        .expect("rows")
+        .is_empty()
+    {
         assert!(started.elapsed() < LONG, "the lease does not end");
         std::thread::sleep(Duration::from_millis(5));
     }

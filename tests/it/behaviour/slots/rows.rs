@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
-use super::{acquire, one_hour, run_concurrently};
+use super::{acquire, one_hour, run_concurrently, slots_of};
 use crate::behaviour::exclusion::begin_for_locks;
 use crate::support::Backend;
 use crate::support::threads::{result_of, roll_back, spawn};
@@ -35,7 +35,7 @@ pub(crate) fn thirty_two_connections_use_a_new_semaphore<B: Backend>() {
         }
     });
     let mut conn = database.connect();
-    assert_eq!(conn.held_slots(&new).expect("rows").len(), 32);
+    assert_eq!(conn.held_slots(&slots_of(&new)).expect("rows").len(), 32);
     assert_eq!(slots::<B>(&mut conn), 43);
 }
 
@@ -65,8 +65,18 @@ pub(crate) fn register_takes_all_variants_of_an_enum<B: Backend>() {
     })
     .expect("commit");
     assert_eq!(slot.semaphore(), "BLACKOPS");
-    assert_eq!(conn.held_slots(Timer::BlackOps).expect("rows").len(), 1);
-    assert_eq!(conn.held_slots(Timer::Business).expect("rows").len(), 0);
+    assert_eq!(
+        conn.held_slots(&slots_of(Timer::BlackOps))
+            .expect("rows")
+            .len(),
+        1
+    );
+    assert_eq!(
+        conn.held_slots(&slots_of(Timer::Business))
+            .expect("rows")
+            .len(),
+        0
+    );
 }
 
 pub(crate) fn purge_removes_what_is_free_and_old<B: Backend>() {
@@ -93,7 +103,7 @@ pub(crate) fn purge_removes_what_is_free_and_old<B: Backend>() {
     let above = 5 - usize::try_from(slot.number()).expect("small");
     assert_eq!(purged, 1100 + 5 + above);
     assert_eq!(conn.purge_slots(Duration::ZERO).expect("purge"), 0);
-    let held = conn.held_slots(&used).expect("rows");
+    let held = conn.held_slots(&slots_of(&used)).expect("rows");
     assert_eq!(held[0].token, Some(slot.token()));
 
     // What is gone comes back.

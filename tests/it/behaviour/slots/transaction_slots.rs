@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
-use super::{acquire, is_full, single_slot};
+use super::{acquire, is_full, single_slot, slots_of};
 use crate::behaviour::exclusion::begin_for_locks;
 use crate::subprocess::Subprocess;
 use crate::support::Backend;
@@ -50,7 +50,12 @@ pub(crate) fn a_slot_is_held_as_long_as_its_transaction<B: Backend>() {
             "free after end {end}"
         );
     }
-    assert!(other.held_slots(single_slot()).expect("rows").is_empty());
+    assert!(
+        other
+            .held_slots(&slots_of(single_slot()))
+            .expect("rows")
+            .is_empty()
+    );
 }
 
 pub(crate) fn a_slot_is_free_when_its_holder_is_killed<B: Backend>() {

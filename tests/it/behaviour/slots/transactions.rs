@@ -1,9 +1,9 @@
 //! Acquiring in an open transaction.
 
-use diesel_locks::Error;
 use diesel_locks::prelude::*;
+use diesel_locks::{Error, InspectExt};
 
-use super::{acquire, is_full, one_hour, single_slot};
+use super::{acquire, is_full, one_hour, single_slot, slots_of};
 use crate::support::Backend;
 
 fn roll_back<T>() -> Result<T, Error> {
@@ -19,7 +19,7 @@ pub(crate) fn acquisition_takes_effect_at_commit<B: Backend>() {
     for commits in [false, true] {
         let result = B::in_transaction(&mut conn, |conn| {
             let slot = acquire::<B>(conn, &two);
-            assert!(other.held_slots(&two)?.is_empty(), "not yet");
+            assert!(other.held_slots(&slots_of(&two))?.is_empty(), "not yet");
             if !B::ONE_WRITER {
                 // No session waits: the other slot is free, this one is not.
                 let free = acquire::<B>(&mut other, &two);
@@ -30,7 +30,7 @@ pub(crate) fn acquisition_takes_effect_at_commit<B: Backend>() {
             if commits { Ok(slot) } else { roll_back() }
         });
         assert_eq!(result.is_ok(), commits);
-        let held = other.held_slots(&two).expect("rows");
+        let held = other.held_slots(&slots_of(&two)).expect("rows");
         assert_eq!(held.len(), usize::from(commits));
     }
 }
