@@ -106,7 +106,7 @@ pub(crate) fn waiters_ask_at_the_shortest_of_their_intervals<B: Backend>() {
     let looked = Arc::clone(&looks);
     let patient = observed(&database, move |event| {
         if let InstrumentationEvent::FinishQuery { query, .. } = event
-            && query.to_string().contains("holder")
+            && query.to_string().contains("expires_us - ")
         {
             looked.fetch_add(1, Ordering::SeqCst);
         }
