@@ -111,7 +111,9 @@ pub trait SemaphoreExt: HasBlockingEngine {
     /// # Errors
     ///
     /// [`Error::InvalidName`], [`Error::InvalidPermits`] and [`Error::InvalidLease`], before anything is sent to the database.
-    /// [`Error::NotRegistered`] and [`Error::UnsuitableIsolation`] in an open transaction. [`Error::LockTimeout`] on SQLite.
+    /// [`Error::NotRegistered`] and [`Error::UnsuitableIsolation`] in an open transaction. [`Error::LockTimeout`] on SQLite, and
+    /// on MariaDB while a backup lets no session commit. [`Error::StatementTimeout`] if a limit of the session ends a statement:
+    /// `lock_timeout`, `statement_timeout`, `max_statement_time`.
     /// [`Error::Unsupported`] on MySQL and MariaDB, outside a transaction in a session with `autocommit = 0`.
     /// The [common errors](crate::Error#common-errors). After a lost connection a slot may have been granted: it stays held until
     /// its lease ends.

@@ -11,6 +11,10 @@
 //! `prepare` and `prepare_async` set both. Use them and not the text: where several connections switch a new file to WAL at the
 //! same time, SQLite does not always wait, and one of them fails with "database is locked".
 //!
+//! Do not copy or read the file `-shm` of an open database in the process itself: when it closes that file, the operating system
+//! cancels the locks of all its connections, and two of them may write at the same time. Make backups with `VACUUM INTO` or
+//! SQLite's backup API.
+//!
 //! Connections that share a cache (`cache=shared`) wait for object locks as others do. A statement on a table that another
 //! of them is using fails at once with "database table is locked", also a statement of this crate on slots.
 

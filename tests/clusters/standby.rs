@@ -34,6 +34,10 @@ fn lock_on_a_standby_is_read_only(nodes: &Nodes) {
             .execute(&mut standby)
             .is_ok()
     });
+    assert_eq!(
+        diesel_locks::migrate(&mut standby).expect("nothing to do"),
+        [""; 0]
+    );
     for retention in [Retention::Transient, Retention::Kept] {
         let lock = LockRequest::new("a").retention(retention);
         let read_only = |result: Result<(), Error>| {

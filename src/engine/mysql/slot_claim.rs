@@ -305,7 +305,7 @@ pub(super) async fn claim_unless_blocked(
             if is_table_locked(conn).await? {
                 return Ok(None);
             }
-            let resource = request.semaphore.to_string();
+            let resource = request.semaphore.slot_resource();
             Err(Wait::No.timed_out(started, resource, Some(failure.error)))
         }
         claimed => Ok(granted(grant, claimed?)),

@@ -3,10 +3,9 @@
 //! `cargo xtask messages` finds the files of all servers on which tests run, and runs these tests.
 
 use std::env;
+use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use super::class::ErrorClass;
 
 mod filling;
 #[cfg(feature = "_mysql")]
@@ -44,7 +43,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
 struct Differences(Vec<String>);
 
 impl Differences {
-    fn expect(&mut self, found: Option<ErrorClass>, expected: Option<ErrorClass>, what: &str) {
+    fn expect<T: PartialEq + Debug>(&mut self, found: T, expected: T, what: &str) {
         if found != expected {
             let difference = format!("{what}\n    is {found:?}, expected {expected:?}");
             if !self.0.contains(&difference) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::filling::{Filling, fill};
 use super::{Differences, contents, directories, entries, u32_at};
-use crate::error::classify::mysql::{class_of_errno, classify};
+use crate::error::classify::mysql::{class_of_errno, classify, is_transaction_in_progress};
 
 /// With the directories of the servers' languages.
 const VARIABLE: &str = "DIESEL_LOCKS_MYSQL_MESSAGES";
@@ -29,6 +29,8 @@ const DENIED: [i64; 2] = [1142, 1143];
 /// The numbers in `class_of_errno`, without 1047, whose message is Galera's own.
 const OF_BOTH: [i64; 10] = [1020, 1142, 1143, 1146, 1180, 1205, 1213, 1290, 1792, 1836];
 const OF_MARIADB: [i64; 1] = [1969];
+/// Of a SET TRANSACTION in a transaction, which is in no class.
+const IN_PROGRESS: i64 = 1568;
 const OF_MYSQL: [i64; 5] = [3024, 3058, 3101, 3547, 3572];
 
 /// The messages of one language, by number.
@@ -106,6 +108,9 @@ fn messages_of_mysql_and_mariadb_are_known_in_every_language() {
             }
             languages += 1;
             let (_, messages) = read(&path);
+            let message = &messages[&IN_PROGRESS];
+            let what = format!("{}, {IN_PROGRESS}: {message}", path.display());
+            differences.expect(is_transaction_in_progress(message), true, &what);
             for (number, message) in &messages {
                 let english = &english[number];
                 if message == english {
