@@ -43,7 +43,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
 struct Differences(Vec<String>);
 
 impl Differences {
-    fn expect<T: PartialEq + Debug>(&mut self, found: T, expected: T, what: &str) {
+    fn expect<T: Copy + PartialEq + Debug>(&mut self, found: T, expected: T, what: &str) {
         if found != expected {
             let difference = format!("{what}\n    is {found:?}, expected {expected:?}");
             if !self.0.contains(&difference) {
