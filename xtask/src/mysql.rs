@@ -43,9 +43,14 @@ pub(crate) fn start_program(
 ) -> Result<Server> {
     let account = account(&["mysql", "nobody"])?;
     let account = account.as_ref();
-    let data = run_dir.directory(&role.name("mysql"), account)?;
-    let sockets = run_dir.directory(&role.name("mysql-sockets"), account)?;
-    let log = role.name("mysql.log");
+    // Both may run side by side.
+    let name = match found {
+        MysqlServer::MariaDb { .. } => role.name("mariadb"),
+        MysqlServer::Mysql { .. } => role.name("mysql"),
+    };
+    let data = run_dir.directory(&name, account)?;
+    let sockets = run_dir.directory(&format!("{name}-sockets"), account)?;
+    let log = format!("{name}.log");
 
     // `root` without a password, over TCP too: a socket would do for this process, but not for the client libraries.
     let (program, mut install) = match found {
