@@ -3,8 +3,7 @@
 #[cfg(any(
     feature = "async-postgres",
     feature = "async-mysql",
-    feature = "_async_pool",
-    all(feature = "async-sqlite", feature = "_pool")
+    feature = "_async_pool"
 ))]
 #[cfg_attr(
     not(any(feature = "async-postgres", feature = "async-mysql")),

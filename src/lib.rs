@@ -263,6 +263,13 @@ mod poll;
 mod pooled;
 pub mod prelude;
 mod queue;
+#[cfg(any(
+    feature = "async-postgres",
+    feature = "async-mysql",
+    feature = "_async_pool",
+    all(feature = "async-sqlite", feature = "_pool")
+))]
+mod runtime;
 #[doc(hidden)]
 pub mod schema;
 mod semaphore;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{Event, Polled, Timer};
 #[cfg(feature = "_pool")]
-use crate::cancel::background;
+use crate::runtime;
 
 /// For asynchronous connections. Panics outside a runtime of tokio, and in one without timers.
 #[cfg_attr(
@@ -98,7 +98,7 @@ impl Timer for TaskTimer {
 
     #[cfg(feature = "_pool")]
     fn spawn_apart(_: &str, work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        background::spawn(work);
+        runtime::spawn(work);
         Ok(())
     }
 }
@@ -125,7 +125,7 @@ impl Event for Until {
 #[cfg(feature = "_async_pool")]
 fn sleep_apart(time: Instant) -> oneshot::Receiver<()> {
     let (mut sleeps, ended) = oneshot::channel();
-    background::spawn(async move {
+    runtime::spawn(async move {
         let sleep = pin!(sleep_until(time));
         select(sleep, pin!(sleeps.closed())).await;
     });

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 mod allowed_programs;
 mod client_libraries;
+mod modules;
 mod outcome;
 mod package;
 
@@ -58,6 +59,7 @@ pub(crate) fn check() -> Result<u8> {
         "programs that the sources run",
         &mut allowed_programs::check,
     )?;
+    checked("modules", &mut modules::check)?;
     checked("package", &mut || package::check(&workspace))?;
     checked("oldest supported Rust", &mut || oldest_rust(&workspace))?;
     checked("licences and sources (cargo deny)", &mut || {
