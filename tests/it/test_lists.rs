@@ -177,6 +177,7 @@ macro_rules! connection_tests {
                 a_missing_table_of_sequences_names_migrate,
                 migrate_writes_only_what_is_missing,
                 migrate_names_what_tables_of_another_version_lack,
+                migrations_that_run_between_two_looks_are_seen,
             },
             events::{
                 tracing_records_acquired_unavailable_timeout_and_released,

@@ -168,7 +168,15 @@ async fn run_next(conn: &mut impl Link<Backend = Mysql>) -> Result<Option<String
     Ok(Some(next.run(conn).await?))
 }
 
+/// Looks once more where the records say more than the tables: another session may have run migrations between the two looks.
 async fn plan(conn: &mut impl Link<Backend = Mysql>) -> Result<Plan, Error> {
+    match plan_once(conn).await {
+        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
+        plan => plan,
+    }
+}
+
+async fn plan_once(conn: &mut impl Link<Backend = Mysql>) -> Result<Plan, Error> {
     let parts: Vec<String> = Parts {}.load(conn).await?;
     Plan::new(conn, &parts, Records::among(&parts)).await
 }

@@ -122,8 +122,16 @@ async fn run_pending(conn: &mut impl Link<Backend = Pg>) -> Result<Vec<String>, 
     }
 }
 
-/// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists.
+/// What there is to do; whether the user may create tables, `None` if the `search_path` has no schema that exists. Looks once more
+/// where the records say more than the tables: another session may have run migrations between the two looks.
 async fn plan(conn: &mut impl Link<Backend = Pg>) -> Result<(Plan, Option<bool>), Error> {
+    match plan_once(conn).await {
+        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
+        plan => plan,
+    }
+}
+
+async fn plan_once(conn: &mut impl Link<Backend = Pg>) -> Result<(Plan, Option<bool>), Error> {
     let (may_read, may_create) = conn.get_result(EnterSchema {}).await?;
     let records = match may_read {
         Some(true) => Records::Readable,

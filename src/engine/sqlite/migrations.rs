@@ -123,7 +123,15 @@ async fn run_pending(conn: &mut impl Link<Backend = Sqlite>) -> Result<Vec<Strin
     plan(conn).await?.run_all(conn).await
 }
 
+/// Looks once more where the records say more than the tables: another session may have run migrations between the two looks.
 async fn plan(conn: &mut impl Link<Backend = Sqlite>) -> Result<Plan, Error> {
+    match plan_once(conn).await {
+        Err(Error::DifferentTables { .. }) => plan_once(conn).await,
+        plan => plan,
+    }
+}
+
+async fn plan_once(conn: &mut impl Link<Backend = Sqlite>) -> Result<Plan, Error> {
     let parts: Vec<String> = conn.load(Parts {}).await?;
     Plan::new(conn, &parts, Records::among(&parts)).await
 }

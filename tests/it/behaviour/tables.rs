@@ -1,8 +1,11 @@
 //! The migrations.
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use diesel::Connection;
+use diesel::connection::InstrumentationEvent;
+use diesel::migration::CREATE_MIGRATIONS_TABLE;
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, InspectExt};
 
@@ -39,6 +42,32 @@ fn eight_servers_migrate<B: Backend>(prepare: fn(&mut B::Conn)) {
         .map(|server| server.join().expect("no error"))
         .sum();
     assert_eq!(ran, MIGRATIONS, "each migration once");
+}
+
+/// Another session migrates when the first one has looked at the tables, and not yet at the records.
+pub(crate) fn migrations_that_run_between_two_looks_are_seen<B: Backend>() {
+    let database = B::empty();
+    let mut conn = database.connect();
+    // Those of the application have run.
+    B::sql(&mut conn, CREATE_MIGRATIONS_TABLE);
+    let mut other = Some(database.connect());
+    let (migrated, has_migrated) = channel();
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let query = query.to_string();
+            let reads_records = query.starts_with("SELECT")
+                && query.contains("__diesel_schema_migrations")
+                && query.contains("version")
+                && !query.contains("LIKE");
+            if reads_records && let Some(mut other) = other.take() {
+                let ran = diesel_locks::migrate(&mut other).expect("migrate");
+                migrated.send(ran.len()).expect("the test waits");
+            }
+        }
+    });
+    let ran = diesel_locks::migrate(&mut conn).expect("nothing is left to do");
+    assert!(ran.is_empty(), "{ran:?}");
+    assert_eq!(has_migrated.try_recv(), Ok(MIGRATIONS));
 }
 
 /// The second one, as another table has the name of one of its tables.
