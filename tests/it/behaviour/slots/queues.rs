@@ -44,11 +44,11 @@ pub(crate) fn query_rate_does_not_grow_with_waiters<B: Backend>() {
     for waiter in waiters {
         waiter.join().expect("no panic");
     }
-    // Once as they come, once to find out what they wait for, once as their time is up; and the first of the
-    // queue every 10 to 100 ms.
+    // Once as they come, once to find out what they wait for, once as their time is up; and the first of the queue every 10 to
+    // 100 ms. On PostgreSQL and diesel-async a check goes with each. Alone, each waiter would ask 20 times at least.
     let in_between = u32::try_from(started.elapsed().as_millis() / 10).expect("a short test");
     let asked = statements.load(Ordering::SeqCst);
-    assert!(asked <= WAITERS * 3 + in_between, "{asked} statements");
+    assert!(asked <= WAITERS * 3 * 2 + in_between, "{asked} statements");
 }
 
 /// The same name in another database is another semaphore, whose waiters do not stand behind these.
