@@ -137,10 +137,17 @@ pub(crate) async fn classify_async_result<A: AsyncStore, T>(
     let status = A::TransactionManager::transaction_manager_status_mut(conn);
     match status.transaction_depth() {
         Ok(None) => result,
+        // A wait has ended because the server did not answer in time, and has ended the session with it.
+        Err(_) if result.as_ref().is_err_and(has_timed_out) => result,
         // It was lost when ROLLBACK was sent: the server rolls back by itself.
         Err(_) if !answers(conn).await => result,
         depth => Err(left_open(&depth, result.err())),
     }
+}
+
+fn has_timed_out(failure: &Failure) -> bool {
+    let error = failure.downcast_ref::<Error>();
+    matches!(error, Some(Error::LockTimeout { .. }))
 }
 
 /// Whether a connection works.
