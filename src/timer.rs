@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 pub(crate) mod task;
 pub(crate) mod thread;
 
-/// How long a task waits for an answer of which a server knows that it is due, so that one that is only slow loses no connection.
+/// How long a task waits for the answer to a statement whose own time limit has passed. A shorter time would lose the connections of
+/// a server that is only slow.
 pub(crate) const LATEST_ANSWER: Duration = Duration::from_secs(2);
 
 /// Pauses and waits. [`HasEngine`](crate::engine::HasEngine) tells which one a connection has.

@@ -5,11 +5,18 @@ use crate::error::classify::{ErrorClass, classify};
 
 /// The error of a statement.
 pub(super) trait StatementError: Into<Error> {
+    /// Not `From`: the compiler lists the types of which an application's error could be made, and would list this one.
+    fn of(error: diesel::result::Error) -> Self;
+
     /// Whether a deadlock or a serialization failure has aborted the transaction.
     fn is_retryable(&self) -> bool;
 }
 
 impl StatementError for diesel::result::Error {
+    fn of(error: Self) -> Self {
+        error
+    }
+
     fn is_retryable(&self) -> bool {
         matches!(
             classify(self),

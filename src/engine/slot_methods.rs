@@ -61,7 +61,9 @@ macro_rules! slot_methods {
                 return Ok(());
             }
             let source = None;
-            Err(diesel::result::Error::from(Error::ProtectedRow { table, source }).into())
+            Err(crate::engine::retry::StatementError::of(
+                Error::ProtectedRow { table, source }.into(),
+            ))
         }
 
         /// The largest fence of all slots, or the clock if that is later.

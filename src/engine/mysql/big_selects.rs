@@ -5,8 +5,7 @@ use std::thread;
 use diesel::mysql::Mysql;
 use diesel::sql_types::Integer;
 
-use super::execute::{MysqlError, Run};
-use super::session;
+use super::execute::{MysqlError, Run, restore_by};
 use crate::engine::raw_sql::statement;
 use crate::link::Link;
 
@@ -65,12 +64,9 @@ pub(super) async fn permit(conn: &mut impl Link<Backend = Mysql>) -> Result<(), 
     Ok(())
 }
 
-pub(super) async fn restore<T, E: From<diesel::result::Error>>(
+pub(super) async fn restore<T, E: From<MysqlError>>(
     conn: &mut impl Link<Backend = Mysql>,
     result: thread::Result<Result<T, E>>,
 ) -> Result<T, E> {
-    let restored = session::restore(conn, &Restore {}).await;
-    let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    restored?;
-    result
+    restore_by(conn, &Restore {}, result).await
 }

@@ -38,6 +38,15 @@ impl From<MysqlError> for Error {
 }
 
 impl StatementError for MysqlError {
+    /// Its number is unknown.
+    fn of(error: diesel::result::Error) -> Self {
+        Self {
+            class: classify(&error),
+            number: None,
+            error,
+        }
+    }
+
     fn is_retryable(&self) -> bool {
         matches!(
             self.class,
@@ -47,16 +56,6 @@ impl StatementError for MysqlError {
 }
 
 /// For errors of BEGIN, COMMIT and ROLLBACK, which are classified by their text alone.
-impl From<diesel::result::Error> for MysqlError {
-    fn from(error: diesel::result::Error) -> Self {
-        Self {
-            class: classify(&error),
-            number: None,
-            error,
-        }
-    }
-}
-
 impl MysqlError {
     /// Whether `KILL QUERY` or a time limit ended the statement, which may have taken effect. The error's number is
     /// unknown when the statement that reads it was ended too.
@@ -188,7 +187,7 @@ where
     T: FromSqlRow<Q::SqlType, Mysql> + Send,
 {
     let first = load(conn, query).await?.into_iter().next();
-    first.ok_or_else(|| diesel::result::Error::NotFound.into())
+    first.ok_or_else(|| MysqlError::of(diesel::result::Error::NotFound))
 }
 
 /// [`Run::execute`].
@@ -236,10 +235,23 @@ pub(super) async fn restore_limit<T>(
     conn: &mut impl Link<Backend = Mysql>,
     result: thread::Result<Result<T, MysqlError>>,
 ) -> Result<T, MysqlError> {
-    let restored = session::restore(conn, &RestoreLimit {}).await;
+    restore_by(conn, &RestoreLimit {}, result).await
+}
+
+/// Restores a setting of the session by this statement after what was done with another one.
+pub(super) async fn restore_by<T, E, Q>(
+    conn: &mut impl Link<Backend = Mysql>,
+    statement: &Q,
+    result: thread::Result<Result<T, E>>,
+) -> Result<T, E>
+where
+    E: From<MysqlError>,
+    Q: QueryFragment<Mysql> + QueryId + Sync,
+{
+    let restored = session::restore(conn, statement).await;
     // The first error takes precedence.
     let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
-    restored?;
+    restored.map_err(MysqlError::of)?;
     Ok(value)
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn end<T>(
     let done = match work {
         Ok(value) => match link::commit(conn).await {
             Ok(()) => Ok(value),
-            Err(error) => Err(MysqlError::from(error)),
+            Err(error) => Err(MysqlError::of(error)),
         },
         Err(failure) => {
             link::roll_back(conn).await;

@@ -1,6 +1,7 @@
 //! `?` makes the error of the function from several types, and the closure names none.
 //~ type annotations needed
 //~ not: AcquireError
+//~ not: MysqlError
 
 use diesel::prelude::*;
 use diesel_locks::prelude::*;

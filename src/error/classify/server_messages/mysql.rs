@@ -10,7 +10,7 @@ use crate::error::classify::mysql::{class_of_errno, classify, is_transaction_in_
 /// With the directories of the servers' languages.
 const VARIABLE: &str = "DIESEL_LOCKS_MYSQL_MESSAGES";
 
-/// A user who is called as one of our tables, and another table of ours.
+/// The name of the user is that of a table of this crate. The message is about another table.
 const NAMES: Filling = Filling {
     texts: &["UPDATE", "diesel_locks_slots", "diesel_locks_slots", "app"],
     last: "diesel_locks_fences",
