@@ -8,7 +8,7 @@ pub(crate) mod definition;
 pub(crate) mod human;
 mod predicates;
 pub(crate) mod result;
-mod texts;
+pub(crate) mod texts;
 
 use definition::Error;
 

@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::classify::{ErrorClass, RequiredPrivilege};
+use super::texts::NEWER_SQLITE;
 #[cfg(feature = "_async_pool")]
 use super::{AsyncPoolError, PoolStep};
 
@@ -135,6 +136,10 @@ impl Error {
             | ErrorClass::StatementTimeout
             | ErrorClass::TransactionTimeout => Self::StatementTimeout { source },
             ErrorClass::ReadOnly => Self::ReadOnly { source },
+            ErrorClass::OldSqlite => Self::UnsuitableDatabase {
+                found: "this version of SQLite".to_owned(),
+                needed: NEWER_SQLITE,
+            },
             ErrorClass::MissingTables => Self::MissingTables { source },
             ErrorClass::InsufficientPrivilege(RequiredPrivilege { object, privileges }) => {
                 Self::InsufficientPrivilege {

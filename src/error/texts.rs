@@ -8,3 +8,7 @@ pub(crate) const PREPARED_STATEMENT_MISMATCH: &str = "the session does not have 
 pub(crate) const BROKEN_CLIENT_LIBRARY: &str = "the client library of MySQL or MariaDB returns empty strings: libmariadb \
     (MariaDB Connector/C) 3.3.19 and 3.4.9 do so with Diesel up to 2.3.14, because of their defect CONC-821; install \
     libmariadb 3.3.20, 3.4.10 or newer (Debian 12: with its security updates), or MySQL's libmysqlclient";
+
+/// What is needed in place of an old SQLite.
+pub(crate) const NEWER_SQLITE: &str = "SQLite 3.38 or newer: add libsqlite3-sys = { version = \"..\", features = [\"bundled\"] } \
+     to the application's dependencies, with the version that Diesel has in Cargo.lock";

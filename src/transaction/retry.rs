@@ -149,6 +149,7 @@ impl RetryReason {
             ErrorClass::StatementTimeout
             | ErrorClass::CancelRequest
             | ErrorClass::ReadOnly
+            | ErrorClass::OldSqlite
             | ErrorClass::MissingTables
             | ErrorClass::InsufficientPrivilege(_)
             | ErrorClass::PreparedStatementMismatch

@@ -10,6 +10,7 @@ use super::{begin_write, end};
 use crate::backoff::jittered;
 use crate::engine::raw_sql::statement;
 use crate::error::classify::{ErrorClass, classify};
+use crate::error::texts::NEWER_SQLITE;
 use crate::link::Link;
 use crate::migrations::backend::MigrationBackend;
 use crate::migrations::files::{BackendMigrations, MigrationFile, migration_files};
@@ -96,8 +97,7 @@ async fn migrate_once<C: Link<Backend = Sqlite>>(conn: &mut C) -> Result<Vec<Str
     if !is_new_enough(&version) {
         return Err(Error::UnsuitableDatabase {
             found: format!("SQLite {version}"),
-            needed: "SQLite 3.38 or newer: add libsqlite3-sys = { version = \"..\", features = [\"bundled\"] } \
-                     to the application's dependencies, with the version that Diesel has in Cargo.lock",
+            needed: NEWER_SQLITE,
         });
     }
     match plan(conn).await {

@@ -16,6 +16,8 @@ pub(crate) enum ErrorClass {
     /// PostgreSQL: `transaction_timeout` has ended the session.
     TransactionTimeout,
     ReadOnly,
+    /// SQLite: it does not know a clause of a statement.
+    OldSqlite,
     MissingTables,
     InsufficientPrivilege(RequiredPrivilege),
     /// Row-level security, a trigger or a rule protects a row of this table.

@@ -9,6 +9,10 @@ pub(super) fn classify(message: &str) -> Option<ErrorClass> {
         // SQLITE_BUSY
         "database is locked" => Some(ErrorClass::Busy),
         "attempt to write a readonly database" => Some(ErrorClass::ReadOnly),
+        // SQLite before 3.35, and before 3.38.
+        "near \"RETURNING\": syntax error" | "near \">>\": syntax error" => {
+            Some(ErrorClass::OldSqlite)
+        }
         _ if message
             .strip_prefix("no such table: ")
             .is_some_and(|table| TABLES.contains(&table.trim_start_matches("main."))) =>
@@ -35,6 +39,15 @@ pub(crate) fn is_nested_begin(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statements_that_an_old_version_does_not_know_are_told() {
+        let message = Box::new("near \"RETURNING\": syntax error".to_owned());
+        let kind = diesel::result::DatabaseErrorKind::Unknown;
+        let error = crate::Error::from(diesel::result::Error::DatabaseError(kind, message));
+        assert!(error.to_string().contains("3.38"), "{error}");
+        assert_eq!(classify("near \"RETURN\": syntax error"), None);
+    }
 
     #[test]
     fn locks_in_a_shared_cache_are_busy() {
