@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{Connection, InstrumentationEvent};
+use diesel::connection::{Connection, InstrumentationEvent, SimpleConnection};
 use diesel_locks::prelude::*;
 use diesel_locks::{Error, LockOutcome, SlotRenewer, StopToken};
 
@@ -207,9 +207,9 @@ pub(crate) fn slot_requests_end_whenever_a_table_is_locked<B: Backend>(
                 let locking = spawn(move || {
                     // The request may have ended before this statement.
                     if asked.recv().is_ok() {
-                        B::sql(&mut locker, lock);
+                        locker.batch_execute(lock).expect(lock);
                         ended.recv_timeout(LONG).expect("the request ends");
-                        B::sql(&mut locker, unlock);
+                        locker.batch_execute(unlock).expect(unlock);
                     }
                 });
                 let statements = Arc::new(AtomicU32::new(0));

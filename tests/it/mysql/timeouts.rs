@@ -132,6 +132,71 @@ fn waits_and_tries_for_slots_end_while_their_tables_are_locked() {
     }
 }
 
+/// On MySQL no statement has a limit in milliseconds for the locks of tables: while a lock on a table is waited for, requests
+/// take as long as `lock_wait_timeout`.
+fn has_limits_for_tables(database: &Mysql) -> bool {
+    Mysql::number(&mut database.connect(), "VERSION() LIKE '%MariaDB%'") == 1
+}
+
+/// The other session waits for the table behind a reader.
+#[test]
+fn waits_and_tries_end_while_a_lock_on_the_table_is_waited_for() {
+    let database = Arc::new(Mysql::new());
+    if !has_limits_for_tables(&database) {
+        return;
+    }
+    let limit = Duration::from_millis(300);
+    for retention in [Retention::Transient, Retention::Kept] {
+        for inside in [false, true] {
+            let lock = LockRequest::new("a")
+                .retention(retention)
+                .wait(Wait::AtMost(limit));
+            let (conn, mut reader, mut other) =
+                (database.connect(), database.connect(), database.connect());
+            let read = "BEGIN; SELECT COUNT(*) FROM diesel_locks_objects";
+            reader.batch_execute(read).expect(read);
+            let other = spawn(move || {
+                let alter = "ALTER TABLE diesel_locks_objects COMMENT 'altered'";
+                other.batch_execute(alter).expect(alter);
+            });
+            database.await_waiting(1);
+            behaviour::locked_tables::lock_waits_and_tries_end::<Mysql>(conn, &lock, limit, inside);
+            reader.batch_execute("ROLLBACK").expect("ROLLBACK");
+            result_of(&other);
+        }
+    }
+}
+
+fn slot_requests_end_whenever_it_is_locked(table: &'static str, lock: &'static str) {
+    if !has_limits_for_tables(&Mysql::new()) {
+        return;
+    }
+    behaviour::locked_tables::slot_requests_end_whenever_a_table_is_locked::<Mysql>(
+        table,
+        lock,
+        "UNLOCK TABLES; DO RELEASE_LOCK(CONCAT('locked in ', DATABASE()))",
+        "(SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() \
+         AND state = 'Waiting for table metadata lock' AND info LIKE 'LOCK TABLES%') \
+         + (IS_USED_LOCK(CONCAT('locked in ', DATABASE())) IS NOT NULL)",
+    );
+}
+
+#[test]
+fn slot_requests_end_whenever_the_slots_are_locked() {
+    slot_requests_end_whenever_it_is_locked(
+        "diesel_locks_slots",
+        "LOCK TABLES diesel_locks_slots WRITE; DO GET_LOCK(CONCAT('locked in ', DATABASE()), 0)",
+    );
+}
+
+#[test]
+fn slot_requests_end_whenever_the_fences_are_locked() {
+    slot_requests_end_whenever_it_is_locked(
+        "diesel_locks_fences",
+        "LOCK TABLES diesel_locks_fences WRITE; DO GET_LOCK(CONCAT('locked in ', DATABASE()), 0)",
+    );
+}
+
 #[test]
 fn waiters_in_a_queue_outlast_the_limit_of_idle_sessions() {
     behaviour::idle_sessions::waiters_in_a_queue_outlast_the_limit_of_idle_sessions::<Mysql>(
