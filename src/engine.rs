@@ -19,7 +19,7 @@ mod mysql;
 mod postgres;
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod raw_sql;
-#[cfg(any(feature = "_mysql", feature = "_postgres"))]
+#[cfg(any(feature = "_mysql", feature = "_postgres", feature = "_sqlite"))]
 mod retry;
 #[cfg(any(feature = "_postgres", feature = "_mysql", feature = "_sqlite"))]
 mod sequence_queries;

@@ -9,6 +9,10 @@ pub(super) trait StatementError: Into<Error> {
     fn of(error: diesel::result::Error) -> Self;
 
     /// Whether a deadlock or a serialization failure has aborted the transaction.
+    #[cfg_attr(
+        not(any(feature = "_mysql", feature = "_postgres")),
+        allow(dead_code, reason = "SQLite has one writer")
+    )]
     fn is_retryable(&self) -> bool;
 }
 
@@ -30,6 +34,7 @@ impl StatementError for diesel::result::Error {
 /// statement runs once.
 ///
 /// A macro, because a future that calls a closure which returns futures is not known to be `Send`.
+#[cfg(any(feature = "_mysql", feature = "_postgres"))]
 macro_rules! autocommit_retry {
     ($conn:expr, $statement:expr) => {{
         let autocommit = crate::transaction::depth::depth($conn)? == 0;
@@ -43,4 +48,5 @@ macro_rules! autocommit_retry {
         }
     }};
 }
+#[cfg(any(feature = "_mysql", feature = "_postgres"))]
 pub(super) use autocommit_retry;
